@@ -1,7 +1,7 @@
 """Share the result of concurrent creates that have the same idempotency key.
 
 Within a process, only the first request runs and the rest wait for its result, which is a payment
-or a refusal. If it fails for any other reason, the next request runs. Nothing is cached: later
+or a refusal. If it fails without such a result, the next request runs. Nothing is cached: later
 requests find the result in the database.
 """
 
@@ -54,8 +54,8 @@ class ConcurrentCreates:
         self, name: _Key, work: Callable[[], Awaitable[CreatedPayment]]
     ) -> CreatedPayment:
         outcome: _Outcome = None
-        done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
-        self._running[name] = done
+        future: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        self._running[name] = future
         try:
             created = outcome = await work()
         except (RefusedError, FraudDeniedError) as refusal:
@@ -63,7 +63,7 @@ class ConcurrentCreates:
             raise
         finally:
             del self._running[name]
-            done.set_result(outcome)
+            future.set_result(outcome)
         return created
 
 

@@ -10,7 +10,7 @@ from payintent.api.request_body import nesting_depth
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
 
-#: Python's parser refuses integers of more than 4,300 digits; other parsers have lower limits.
+#: Python's parser refuses integers of more than 4,300 digits, and many clients have lower limits.
 NUMBER_DIGITS_MAX = 1_000
 
 
@@ -26,8 +26,8 @@ _EMPTY = Metadata("{}", None)
 def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
     """Check metadata and return it; missing metadata counts as `{}`.
 
-    Raises `BAD_REQUEST` unless it is an object of at most 16 KiB and 32 levels whose numbers have
-    at most 1,000 digits each.
+    Raises `BAD_REQUEST` unless it is an object of at most 16 KiB and 32 levels. Its numbers may
+    have up to 1,000 digits.
     """
     encoded = bytes(raw)
     if encoded == b"null":
@@ -65,18 +65,18 @@ def _key(pair: tuple[str, Any]) -> str:
     return pair[0]
 
 
-def _tag_number(written: str) -> dict[str, str]:
-    if len(written) > NUMBER_DIGITS_MAX and _digits(written) > NUMBER_DIGITS_MAX:
+def _tag_number(text: str) -> dict[str, str]:
+    if len(text) > NUMBER_DIGITS_MAX and _count_digits(text) > NUMBER_DIGITS_MAX:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
             f"a number in metadata must have at most {NUMBER_DIGITS_MAX} digits;"
             " send a longer one as a string",
         )
-    return {"n": written}
+    return {"n": text}
 
 
-def _digits(written: str) -> int:
-    return sum(char.isdigit() for char in written)
+def _count_digits(text: str) -> int:
+    return sum(char.isdigit() for char in text)
 
 
 _NO_PAIRS = _tag_object([])

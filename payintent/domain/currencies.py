@@ -16,7 +16,7 @@ class Currency:
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
-#: Tokens that only pay payments in a pegged fiat currency, one to one.
+#: Tokens that only pay payments in their pegged fiat currency.
 SETTLING = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
@@ -51,7 +51,7 @@ MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
     code: currency.amount_decimals for code, currency in TENDER.items()
 }
 MINOR_DECIMALS_DEFAULT = 2
-#: Tokens that are pegged to a fiat currency one to one (spec 2.2, `include_pegged_assets`).
+#: Tokens that are pegged to a fiat currency (spec 2.2, `include_pegged_assets`).
 PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
 
 

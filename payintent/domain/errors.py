@@ -101,7 +101,7 @@ class ChainUnavailableError(Exception):
 
 
 class LockTimeoutError(Exception):
-    """Another transaction held the row for longer than the lock timeout."""
+    """A row was locked for longer than the lock timeout."""
 
 
 class InvalidTextError(Exception):

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: Used for callers whose address cannot be determined. It matches every address rule, and all such
+#: The address of a caller if it cannot be determined. It matches every address rule, and all these
 #: callers share a rate limit.
 UNREADABLE_ADDRESS = "unreadable"
 

@@ -48,7 +48,7 @@ def is_plain_decimal(raw: object) -> TypeGuard[str]:
 
 
 def trim_zeros(text: str | None) -> str | None:
-    """Remove trailing zeros from a plain decimal (`10` for `10.00`); leaves other text as is."""
+    """Remove trailing zeros from a plain decimal (`10` for `10.00`); leaves the rest unchanged."""
     if is_plain_decimal(text) and "." in text:
         return text.rstrip("0").removesuffix(".")
     return text

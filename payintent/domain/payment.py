@@ -75,7 +75,7 @@ class IdempotentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAttempt(IdempotentRequest):
-    """A create whose values are not checked yet."""
+    """A create before its values are checked."""
 
     expires_in_s: int
 
@@ -187,7 +187,7 @@ TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
     ),
     (PaymentStatus.PAID, PaymentTrigger.REFUND_PART): Transition(PaymentStatus.PARTIALLY_REFUNDED),
     (PaymentStatus.PAID, PaymentTrigger.REFUND_REST): Transition(PaymentStatus.REFUNDED),
-    # Another partial refund does not change the status (not in the spec's table).
+    # A further partial refund does not change the status (not in the spec's table).
     (PaymentStatus.PARTIALLY_REFUNDED, PaymentTrigger.REFUND_PART): Transition(
         PaymentStatus.PARTIALLY_REFUNDED
     ),

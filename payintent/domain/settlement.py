@@ -98,7 +98,7 @@ def _decide_end(
         return SettlementDecision(trigger=PaymentTrigger.FAIL, reason=reason, outcome=outcome)
     if payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.EXPIRE, outcome=outcome)
-    return SettlementDecision(outcome=outcome)  # the buyer may still select another method
+    return SettlementDecision(outcome=outcome)  # the buyer can still select a method
 
 
 def _is_paying(payment: Payment, session: Session) -> bool:

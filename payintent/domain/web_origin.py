@@ -14,8 +14,8 @@ _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 def web_origin(url: str) -> str | None:
     """Return the origin of an absolute URL with lower-case scheme and host, without default port.
 
-    Returns None for other URLs and for URLs that browsers may parse differently: other schemes,
-    user names, backslashes, spaces, control characters, non-ASCII hosts (RFC 6454).
+    Returns None unless the scheme is http or https, and for URLs that browsers may parse
+    differently: user names, backslashes, spaces, control characters, non-ASCII hosts (RFC 6454).
     """
     if "\\" in url or not url.isprintable() or " " in url:
         return None

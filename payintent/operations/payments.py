@@ -46,7 +46,7 @@ class EndedPaymentView:
 
 
 class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True):
-    """Cancel a PENDING payment on behalf of its merchant, who receives the event."""
+    """Cancel a PENDING payment on behalf of its merchant; this sends the event."""
 
     action: ClassVar[str] = "payment.cancel"
     needs_role: ClassVar[Role] = Role.SUPPORT
@@ -127,7 +127,7 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
 
 class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
-    """Expire a PROCESSING payment whose chain is not watched or whose gateway is gone.
+    """Expire a PROCESSING payment if its chain is not watched or its gateway is gone.
 
     It needs a second operator. Money that arrives later no longer pays the payment; it belongs to
     the case that this opens.

@@ -59,7 +59,7 @@ class PaymentPage:
     """A page of payments; with a narrow scope it may be short even if more pages follow."""
 
     payments: list[ListedPayment]
-    following: str | None  # the `before` of the next page, if there is one
+    following: str | None  # the `before` of the next page, if any
 
 
 _Before = Annotated[str | None, option("Next page: the id of the last payment on this page.")]

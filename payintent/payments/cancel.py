@@ -25,7 +25,7 @@ async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool
 
 
 async def cancel_by_operator(tx: Tx, payment_id: UUID) -> None:
-    """Cancel a payment on behalf of the merchant, who receives the event."""
+    """Cancel a payment on behalf of the merchant, and send the event."""
     await _cancel(tx, payment_id, PaymentTrigger.CANCEL)
 
 

@@ -56,12 +56,12 @@ class Catalogs:
     async def get(self, merchant_id: int, viewer: str | None) -> CatalogDocument:
         """Return a merchant's catalog for a viewer's country, which may be unknown (None)."""
         restrictions = await self._policies.restrictions()
-        listed = viewer if viewer in restrictions.crypto_listed else None
+        viewer = viewer if viewer in restrictions.crypto_listed else None
         setup = await self._merchants.get(merchant_id)
-        key = (merchant_id, listed or _UNRESTRICTED)
+        key = (merchant_id, viewer or _UNRESTRICTED)
         built = self._catalogs.get(key)
         if built is None or built.setup is not setup or built.restricted != restrictions.crypto:
-            document = await self._build(setup, restrictions.crypto, listed)
+            document = await self._build(setup, restrictions.crypto, viewer)
             built = _BuiltCatalog(setup, restrictions.crypto, document)
             if len(self._catalogs) >= _CACHED_MAX:
                 self._catalogs.clear()
@@ -69,14 +69,14 @@ class Catalogs:
         return built.document
 
     async def _build(
-        self, setup: MerchantSetup, restricted: frozenset[str], listed: str | None
+        self, setup: MerchantSetup, restricted: frozenset[str], viewer: str | None
     ) -> CatalogDocument:
         merchant = setup.merchant
         markets = tuple(market for _, market in setup.payable.methods)
-        content = _content(merchant.market, markets, restricted, listed)
-        viewer = listed or _UNRESTRICTED
-        earlier = await payment_methods.list_shown(self._database, merchant.id, viewer)
-        since = await _since(self._database, merchant.id, viewer, earlier, content.hash)
+        content = _content(merchant.market, markets, restricted, viewer)
+        key = viewer or _UNRESTRICTED
+        earlier = await payment_methods.list_shown(self._database, merchant.id, key)
+        since = await _since(self._database, merchant.id, key, earlier, content.hash)
         return _document(content, since)
 
 

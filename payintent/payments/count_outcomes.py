@@ -1,7 +1,7 @@
 """Prometheus counters of payments, captures and refunds.
 
 A worker increments them when it counts the hourly figures. So every committed outcome is counted
-once, whatever caused it, and counting does not slow down payments.
+once regardless of its cause, and counting does not slow down payments.
 """
 
 from collections.abc import Sequence

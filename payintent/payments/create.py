@@ -1,4 +1,4 @@
-"""(new) → PENDING: one statement writes the key, the checkout and the payment."""
+"""(new) → PENDING: write the key, the checkout and the payment in a single statement."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ _RESOLVE_WAIT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CreatedPayment:
-    """A payment as it was when created, by this request or an earlier one."""
+    """A payment as it was created by this request or by an earlier request with its key."""
 
     payment: Payment
     country: str | None
@@ -65,9 +65,9 @@ class PaymentCreator:
 
         `check` runs in the transaction that writes the payment.
 
-        Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request, `CONFLICT` if
-        another request holds it longer than the lock timeout, `StorageUnavailableError` if the
-        outcome is unknown.
+        Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, `CONFLICT` if
+        the key is locked for longer than the lock timeout, `StorageUnavailableError` if the outcome
+        is unknown.
         """
         ids = self._database.id_generator
         new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
@@ -108,8 +108,8 @@ def expired_key_error() -> RefusedError:
 async def replay_create(database: Database, request: CreateAttempt) -> CreatedPayment | None:
     """Return the payment as the first request with this key returned it; None for a new key.
 
-    Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request, `FraudDeniedError` if
-    the first request was denied.
+    Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, and
+    `FraudDeniedError` if the first request was denied.
     """
     first = await idempotency.find_first_request(
         database, request.merchant_id, OPERATION, request.key

@@ -42,7 +42,7 @@ class StrandedSession:
 async def expire_due_pending(database: Database, limit: int) -> bool:
     """Expire PENDING payments, at most `limit` per transaction; returns whether more may be due.
 
-    A backlog is processed by several concurrent transactions, which skip each other's payments:
+    A backlog is processed by several concurrent transactions, which skip locked payments:
     while the database writes a batch, this process builds the events of the next.
     """
 
@@ -105,7 +105,7 @@ async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
 
 
 async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> None:
-    """Expire a payment whose gateway still reports no decision after `patience`.
+    """Expire a payment if its gateway still reports no decision after `patience`.
 
     This opens a case, which the session's outcome will fill or close. A payment on a chain expires
     only if the chain is being read and has been read past the payment's deadline.
@@ -126,7 +126,7 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
 
 
 async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) -> EndedPayment:
-    """Expire a payment whose chain or gateway is gone, as decided by two operators.
+    """Expire a payment because its chain or gateway is gone, as decided by two operators.
 
     This opens a case for money that may still arrive. The session stays `closing` until its chain
     is read or its gateway answers again. Raises `CONFLICT` like `check_stranded`.

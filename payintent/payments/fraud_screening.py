@@ -1,4 +1,4 @@
-"""Fraud screening: before a payment is created, and whenever its checkout is used."""
+"""Screen payments for fraud when they are created and when their checkouts are used."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -40,10 +40,10 @@ class FraudScreening:
     creator: PaymentCreator
 
     async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
-        """Create a payment, screened on what the merchant sent.
+        """Screen the merchant's data and create the payment.
 
-        A key that has a result replays it; otherwise a denial is stored under the key
-        (`FraudDeniedError`).
+        A denial is stored with the key and raised as `FraudDeniedError`, unless the key already has
+        a result.
         """
         rules = await self.policies.rules()
         if not rules:
@@ -57,7 +57,7 @@ class FraudScreening:
         velocities = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
 
         async def check(tx: Tx) -> None:
-            counts = await self._payments(tx, velocities, subject)
+            counts = await self._count_payments(tx, velocities, subject)
             _deny(rules.evaluate(replace(subject, counts=counts)))
 
         try:
@@ -72,7 +72,7 @@ class FraudScreening:
     async def screen_checkout(
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
-        """Screen the buyer of a checkout; `FraudDeniedError` if a rule matches."""
+        """Screen the buyer of a checkout; raises `FraudDeniedError` if a rule matches."""
         rules = await self.policies.rules()
         if not rules:
             return
@@ -86,7 +86,7 @@ class FraudScreening:
         await self._deny_checkout(payment, rules.evaluate(subject))
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection from an address; `FraudDeniedError` if it has made too many."""
+        """Count a selection from an address; raises `FraudDeniedError` above the limit."""
         rules = await self.policies.rules()
         velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:
@@ -97,17 +97,22 @@ class FraudScreening:
             subject = FraudSubject(
                 merchant_id=payment.merchant_id,
                 payer_uid=payment.payer_uid,
-                counts={rule.id: await _attempts(tx, rule, digest) for rule in velocities},
+                counts={
+                    rule.id: await fraud.count_attempts(
+                        tx, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
+                    )
+                    for rule in velocities
+                },
             )
             denial = rules.evaluate(subject)
             if denial is None:
                 await fraud.add_attempt(tx, digest, payment.merchant_id)
         await self._deny_checkout(payment, denial)
 
-    async def _payments(
+    async def _count_payments(
         self, tx: Tx, velocities: Iterable[FraudRule], subject: FraudSubject
     ) -> dict[int, int]:
-        """Count a payer's payments; concurrent creates for the payer wait for this one."""
+        """Count a payer's payments; blocks concurrent creates for this payer."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
         await fraud.lock_counter(tx, self.encryption.digest(name))
         return {
@@ -125,7 +130,7 @@ class FraudScreening:
     async def _deny_create(
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
-        """Store a denial under its key, or replay the key's first result."""
+        """Store a denial with its key, or return the key's earlier result."""
         earlier = await replay_create(self.database, request)
         if earlier is not None:
             return earlier
@@ -143,7 +148,7 @@ class FraudScreening:
                 await fraud.record_denial(
                     tx, tx.id_generator.new_id(), request.merchant_id, None, denial
                 )
-        if not fresh:  # another request with this key was faster
+        if not fresh:  # a concurrent request with this key was faster
             earlier = await replay_create(self.database, request)
             if earlier is None:
                 raise expired_key_error()
@@ -162,12 +167,6 @@ class FraudScreening:
 
 def _comparable(email: str | None) -> str | None:
     return email and to_comparable(email)
-
-
-async def _attempts(tx: Tx, rule: FraudRule, digest: bytes) -> int:
-    return await fraud.count_attempts(
-        tx, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
-    )
 
 
 def _deny(denial: FraudDenial | None) -> None:

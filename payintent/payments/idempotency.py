@@ -1,4 +1,4 @@
-"""Idempotency keys: how a repeated request is recognised, and how a key is claimed."""
+"""Claim idempotency keys and recognise repeated requests."""
 
 import hashlib
 
@@ -10,27 +10,25 @@ from payintent.storage import idempotency
 from payintent.storage.database import Tx
 from payintent.storage.idempotency import FirstRequest
 
-_VERSION = b"\x01"  # first byte of every stored fingerprint; a new rule needs a new version
-_MESSAGE = "the Idempotency-Key was used with another request"
+_VERSION = b"\x01"  # the first byte of every fingerprint; change it with the rules
 
 
 def request_fingerprint(operation: str, **fields: object) -> bytes:
-    """Return the version and the SHA-256 digest of what a request means.
+    """Return the version and the SHA-256 digest of a request's parsed values and defaults.
 
-    Pass parsed values with defaults filled in. `None` is left out, so that a field added later
-    does not change the fingerprints of requests without it.
+    None is omitted, so that a new field does not change the fingerprints of requests without it.
     """
-    meaning = {name: value for name, value in fields.items() if value is not None}
-    encoded = msgspec.json.encode([operation, meaning], order="sorted")
+    values = {name: value for name, value in fields.items() if value is not None}
+    encoded = msgspec.json.encode([operation, values], order="sorted")
     return _VERSION + hashlib.sha256(encoded).digest()
 
 
 async def claim_or_match(
     tx: Tx, operation: str, request: IdempotentRequest, first: FirstRequest
 ) -> FirstRequest | None:
-    """Claim a key for this transaction's work, or return the first request that used it.
+    """Claim a key in this transaction, or return the first request that used it.
 
-    Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request.
+    Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request.
     """
     if await idempotency.claim_key(tx, request.merchant_id, operation, request.key, first):
         return None
@@ -39,14 +37,16 @@ async def claim_or_match(
 
 
 def require_match(first: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
-    """Return the first request of a key; `IDEMPOTENCY_CONFLICT` unless `request` repeats it."""
+    """Return the first request of a key; raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
     if first is None or not _is_repetition(first.request_hash, request):
-        raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, _MESSAGE)
+        raise RefusedError(
+            ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another request"
+        )
     return first
 
 
 def _is_repetition(stored: bytes, request: IdempotentRequest) -> bool:
     if stored == request.request_hash:
         return True
-    # Before version 1 the fields were hashed as they were sent. Keys live for 24 hours.
+    # Before version 1, raw fields were hashed. Keys expire after 24 hours.
     return stored == hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()

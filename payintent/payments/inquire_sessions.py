@@ -36,7 +36,7 @@ _log = get_logger("inquire")
 #: Seconds between inquiries; the last value repeats. The first inquiry is 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
 #: Delay after a rate limit response of a gateway that needs gaps between inquiries: ECPay's limit
-#: lasts half an hour. Other limits last seconds, and an open session may be paid until it closes.
+#: lasts half an hour. Most limits last seconds, and an open session may be paid until it closes.
 THROTTLED_WAIT_S = 1800.0
 #: Short at first, because a payment may be waiting for its session to close.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)

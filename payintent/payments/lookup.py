@@ -41,7 +41,7 @@ class PaymentLookup:
     ) -> PaymentSnapshot:
         """Return a merchant's payment, expired first if its deadline has passed.
 
-        Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if another merchant owns it.
+        Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if it belongs to another merchant.
         """
         snapshot = await self._by_id.run(payment_id) if payment_id else None
         if snapshot is None:
@@ -105,8 +105,8 @@ async def get_merchant_refund(
 ) -> Refund:
     """Return a merchant's refund of a payment.
 
-    Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if another merchant owns it. Refunds of
-    cases belong to the operator and do not reduce a payment's amount.
+    Raises the same errors as `get_merchant_payment`. Refunds of cases belong to the operator and do
+    not reduce a payment's amount.
     """
     refund = await refunds.get(database, refund_id) if refund_id else None
     if refund is None or refund.case_id is not None or refund.merchant_id is None:
@@ -128,7 +128,7 @@ async def list_payment_refunds(
 async def foreign_object_error(
     database: Database, merchant_id: int, owner_id: int, noun: str
 ) -> RefusedError:
-    """Return the error for another merchant's object; objects of the other mode look missing."""
+    """Return `FORBIDDEN`, or `NOT_FOUND` if one merchant is in test mode and the owner is not."""
     if await merchants.share_mode(database, merchant_id, owner_id):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {noun} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {noun}")

@@ -65,8 +65,8 @@ class AnsweredSession:
 class SessionOpener:
     """Stores and opens sessions; concurrent selections share transactions.
 
-    Selections of the same payment run one after the other, because each must see the effects of
-    the previous selection.
+    Selections of the same payment run sequentially, because each must see the effects of the
+    previous selection.
     """
 
     def __init__(self, database: Database) -> None:
@@ -86,7 +86,7 @@ class SessionOpener:
         )
 
     async def check_selection_limit(self, payment: Payment, now: datetime) -> None:
-        """Raise `RATE_LIMITED` after too many selections; the last one can still be paid."""
+        """Raise `RATE_LIMITED` after too many selections; the current session can still be paid."""
         if await self._counting.run(payment.id) >= SELECTIONS_MAX:
             raise _limit_error(payment, now)
 
@@ -104,7 +104,7 @@ class SessionOpener:
     async def answer(self, session: Session, answer: SessionAnswer) -> SelectedSession:
         """Apply the gateway's answer, unless a callback or the deadline was faster.
 
-        An opened session becomes the payment's current session; any other is closed or has ended.
+        The session becomes the payment's current session, or it is closed or has ended.
         """
         return await self._answering.run(AnsweredSession(session, answer))
 
@@ -151,10 +151,10 @@ class SessionOpener:
                 [answered.session.payment_id for answered in batch],
                 dict.fromkeys(answered.session.id for answered in batch),
             )
-            opened = await self._open(tx, locked, batch)
+            selected = await self._open(tx, locked, batch)
             await _release_failed(tx, locked, batch)
         return [
-            opened.get(answered.session.id)
+            selected.get(answered.session.id)
             or SelectedSession(
                 locked.payments[answered.session.payment_id],
                 locked.sessions[answered.session.id],
@@ -224,7 +224,7 @@ async def _store_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: date
 
 
 async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]) -> None:
-    """End sessions that the gateway did not create; the inquiry loop closes uncertain ones.
+    """End sessions that the gateway did not create; the inquiry loop closes uncertain sessions.
 
     The buyer can then select again.
     """

@@ -1,4 +1,4 @@
-"""A cache of the overview: at most one statement per second for all viewers."""
+"""Cache the overview: at most a statement per second for all viewers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ _PERIODS = tuple(Period)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A count and a total in one currency."""
+    """A count and a total in a currency."""
 
     count: int = 0
     amount: Decimal = Decimal(0)

@@ -152,7 +152,7 @@ class CallbackReceiver:
             return await self._apply(tx, batch)
 
     async def _apply(self, tx: Tx, batch: Sequence[_Received]) -> list[CallbackResult]:
-        """Store callbacks and settle the reports of the new ones."""
+        """Store callbacks and settle the new reports."""
         payment_ids = await callbacks.add(tx, [_new_callback(received) for received in batch])
         results = [
             CallbackResult(received.key in payment_ids, payment_ids.get(received.key))
@@ -321,7 +321,7 @@ async def apply_waiting_callbacks(database: Database, limit: int) -> int:
 
 
 async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
-    """Apply a waiting callback; returns False if another process has applied it."""
+    """Apply a waiting callback; returns False if it has already been applied."""
     report = msgspec.json.decode(waiting.report, type=StoredReport).to_report()
     async with database.transaction() as tx:
         if not await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id):

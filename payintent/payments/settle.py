@@ -118,7 +118,7 @@ async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetim
 async def complete_selections(
     tx: Tx, selections: Sequence[tuple[Payment, Session]], now: datetime
 ) -> list[Payment]:
-    """Make each opened session its payment's current session; mark the replaced ones closing."""
+    """Make each opened session its payment's current session; mark replaced sessions closing."""
     if not selections:
         return []
     await sessions.mark_open(tx, [session for _, session in selections])

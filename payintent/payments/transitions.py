@@ -50,7 +50,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     transitions = {
         move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
     }
-    written = await payments.write_changes(
+    changed = await payments.write_changes(
         tx,
         [
             payments.PaymentChange(
@@ -68,7 +68,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
             for move in requests
         ],
     )
-    after = {payment.id: payment for payment in written}
+    after = {payment.id: payment for payment in changed}
     if len(after) != len(requests):
         raise ConcurrentChangeError(
             f"{len(requests) - len(after)} of {len(requests)} payments were not locked"

@@ -7,7 +7,7 @@ _COUNTED_MAX = 10_000
 
 
 async def webhook_overdue_s(database: Executor) -> float:
-    """Return how long the oldest due delivery is overdue; needs one index probe per merchant."""
+    """Return how long the oldest due delivery is overdue; needs an index probe per merchant."""
     row = await database.row(
         WAITING_MERCHANTS
         + """

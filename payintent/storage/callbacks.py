@@ -69,7 +69,7 @@ async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID 
 
 
 async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
-    """Mark a callback as applied; returns False if another process has done so."""
+    """Mark a callback as applied; returns False if it is already marked."""
     row = await tx.row(
         """
         UPDATE callback
@@ -84,7 +84,7 @@ async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
 
 
 async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
-    """List callbacks whose session was stored after they arrived."""
+    """List callbacks that arrived before their session was stored."""
     rows = await database.fetch(
         """
         SELECT c.account_id, c.callback_id, c.session_id, s.payment_id, c.report

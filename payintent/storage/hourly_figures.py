@@ -39,7 +39,7 @@ async def count_next(
 ) -> bool:
     """Count new outcomes, or recount an hour after its end; returns whether more is pending.
 
-    Does nothing while another process is counting. `on_counted` is called after the commit with
+    Does nothing while a different process is counting. `on_counted` is called after the commit with
     the new outcomes; a recount of an hour does not report them again.
     """
     outcomes: list[CountedOutcomes] = []

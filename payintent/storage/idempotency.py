@@ -1,4 +1,4 @@
-"""Idempotency keys: the first request with a key, and its result."""
+"""Store idempotency keys with their first request and its result."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -8,19 +8,19 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRequest:
-    """The request that took a key: it has a payment, or a denial that made none."""
+    """The first request with a key; it has a payment, a refund or a denial."""
 
     request_hash: bytes
     payment_id: UUID | None
     country: str | None
     denial: str | None = None  # JSON
-    refund_id: UUID | None = None  # the refund it requested
+    refund_id: UUID | None = None
 
 
 async def find_first_request(
     database: Executor, merchant_id: int, operation: str, key: UUID
 ) -> FirstRequest | None:
-    """Find the request that took a key in the last 24 hours."""
+    """Find the request that used a key in the last 24 hours."""
     row = await database.row(
         """
         SELECT request_hash, payment_id, country, denial, refund_id
@@ -38,9 +38,9 @@ async def find_first_request(
 async def claim_key(
     tx: Tx, merchant_id: int, operation: str, key: UUID, first: FirstRequest
 ) -> bool:
-    """Take a key with the work of this transaction; False where it is taken already.
+    """Claim a key in this transaction; returns False if it is already claimed.
 
-    Waits for a transaction that holds the same key, at most the lock timeout (`LockTimeoutError`).
+    Waits for a transaction that holds the key, up to the lock timeout (`LockTimeoutError`).
     """
     row = await tx.row(
         """
@@ -68,7 +68,7 @@ async def claim_key(
 
 
 async def delete_old_keys(database: Executor, limit: int) -> int:
-    """Delete keys older than 24 hours, a batch at a time; returns how many."""
+    """Delete at most `limit` keys older than 24 hours; returns their number."""
     rows = await database.fetch(
         """
         DELETE FROM idempotency

@@ -89,8 +89,8 @@ class NewPayment:
 async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
     """Write the key, checkout and payment; return `created_at` and `expires_at`.
 
-    Returns None if the key was used within 24 hours. If another request holds the key, this waits
-    until that request commits, up to the lock timeout (`LockTimeoutError`).
+    Returns None if the key was used within 24 hours. Waits for a request that holds the key, up to
+    the lock timeout (`LockTimeoutError`).
     """
     request, terms, sealing = new.request, new.request.terms, database.payer_sealing
     row = await database.row(
@@ -119,8 +119,8 @@ async def create_batch(
 ) -> list[tuple[datetime, datetime] | None]:
     """Create payments with different keys in a single statement; see `create`.
 
-    If another request holds a key, this waits only briefly (`LockTimeoutError`) and writes nothing,
-    so that the rest of the batch is not delayed.
+    Waits only briefly for a request that holds a key, and then raises `LockTimeoutError` without
+    writing anything, so that the rest of the batch is not delayed.
     """
     # Sorted, so that batches cannot deadlock.
     ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))

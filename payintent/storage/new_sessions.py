@@ -1,4 +1,4 @@
-"""Store new sessions, many in one statement, before their gateways are called."""
+"""Store batches of new sessions before their gateways are called."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -363,7 +363,7 @@ def _entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
 async def list_audit_entries(
     database: Executor, merchant_id: int, since: UUID, names: Sequence[str]
 ) -> list[AuditEntry]:
-    """List operators' changes whose details contain one of `names`, starting at entry id `since`.
+    """List operators' changes with any of `names` in their details, starting at entry id `since`.
 
     Only entries of the merchant and entries without a merchant are searched.
     """

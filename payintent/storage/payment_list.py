@@ -37,10 +37,10 @@ _OF_KIND: LiteralString = " AND currency = c.currency AND status = s.status"
 
 
 class NewestPayments:
-    """Queries for the newest payments of each merchant in a list, one query for each index.
+    """Queries for the newest payments of each merchant in a list, with a query for each index.
 
-    Each query has a single upper bound, because an index scan can start at only one bound and the
-    planner might choose the wrong one. The indexes by currency and status are sorted per currency
+    Each query has a single upper bound, because an index scan starts at a single bound and the
+    planner might choose the wrong bound. The indexes by currency and status are sorted per currency
     and status, so the newest payments of each combination are looked up and merged. The NULLS order
     selects the index: no column is NULL, and each index has an order of its own.
     """
@@ -107,7 +107,7 @@ def bounds(
     return created_from or _FIRST, *min(until, before or _LAST)
 
 
-# A literal limit (a page of 100 payments and one more) tells the planner how few rows to expect. It
+# A literal limit (100 payments per page, and 1 more) tells the planner how few rows to expect. It
 # then uses a generic plan, which halves the cost of a call.
 NEWEST = NewestPayments("(SELECT $1::bigint AS id) m", "101")
 # LATERAL lookups by id, because the planner may overestimate the length of a page.

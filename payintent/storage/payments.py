@@ -173,10 +173,10 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
 
 
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
-    """Lock PROCESSING payments past their deadline that can expire or whose session must close.
+    """Lock PROCESSING payments past their deadline that can expire or must close their session.
 
-    Their session is open, has ended, or its gateway has not answered for `patience_s`. Payments
-    whose gateway is still deciding are skipped, so that they do not block the queue.
+    Their session is open, has ended, or its gateway has not answered for `patience_s`. A
+    payment is skipped while its gateway is deciding, so that it does not block the queue.
     """
     rows = await tx.fetch(
         SNAPSHOT
@@ -212,7 +212,7 @@ async def oldest_processing_s(database: Executor) -> float:
 
 
 async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
-    """Write changes and return the payments; skips payments whose version has changed."""
+    """Write changes and return the payments; skips payments with a different version."""
     rows = await tx.fetch(
         """
         UPDATE payment p
