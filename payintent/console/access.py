@@ -1,8 +1,10 @@
-"""Who may open a page of the console: the session of a request, and forms that are its own."""
+"""Access to the console: who is signed in, forms of our own pages, and failures as pages."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
@@ -13,8 +15,8 @@ from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
-from payintent.console.context import get_console_context
-from payintent.console.rendering import HEADERS_OF_ALL, render
+from payintent.console.context import ConsoleContext, get_console_context
+from payintent.console.rendering import COMMON_HEADERS, render
 from payintent.console.sessions import OperatorSession, console_cookie, find_session
 from payintent.domain.errors import (
     BadRequestError,
@@ -24,65 +26,118 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.log import get_logger
+from payintent.operations.base import Actor, OperationType, ReadOperation
+from payintent.operations.submit import run_operation
 
+R = TypeVar("R")
 _log = get_logger("operator")
-#: Name of the field that carries the token of a session in each of its forms.
+#: The form field with the session's token.
 CSRF_FIELD = "csrf"
 SIGN_IN = "/sign-in"
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _FORM_FIELDS_MAX = 200
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-#: The console's own words for failures that the API answers with others.
+#: Messages that differ from those of the API.
 _FAILURES: Mapping[type[Exception], str] = {
     BodyTooLargeError: "the form is too large",
-    InvalidTextError: "the form holds text that cannot be stored",
-    StorageUnavailableError: "the database is away for the moment",
-    Exception: "the service has failed here: its log says how",
+    InvalidTextError: "the form contains text that cannot be stored",
+    StorageUnavailableError: "the database is temporarily unavailable",
+    Exception: "an internal error occurred: the log has the details",
 }
 
 
-class SignInNeededError(Exception):
-    """The request has no session that counts."""
+@dataclass(frozen=True, slots=True)
+class OperatorVisit:
+    """A request of a signed-in operator."""
+
+    request: Request
+    context: ConsoleContext
+    session: OperatorSession
+    form: Mapping[str, str]  # empty unless the request is a POST
+
+    @property
+    def actor(self) -> Actor:
+        return self.session.actor
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return {name: value.strip() for name, value in self.request.query_params.items()}
+
+    def allows(self, operation: OperationType) -> bool:
+        role = self.actor.role
+        return role is not None and role.includes(operation.needs_role)
+
+    async def read(self, operation: ReadOperation[R]) -> R:
+        return await run_operation(self.context.operation_context, operation, self.actor)
+
+    def render(self, template: str, /, *, status: int = 200, **fields: Any) -> Response:
+        return render(self.request, template, status=status, **fields)
 
 
-async def signed_in(request: Request) -> OperatorSession:
-    """Return the session of the signed-in operator; without one the page leads to `/sign-in`."""
-    context = get_console_context(request)
-    check_host(request, context.settings)
-    try:
-        session = await find_session(context, request)
-    except UnauthorizedError:
-        session = None
-    if session is None:
-        raise SignInNeededError
-    request.scope["payintent.console_session"] = session
-    _log.info("operator", who=session.actor.who, method=request.method, path=request.url.path)
-    return session
+def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Handler:
+    """Require a session: without one, redirect to `/sign-in`.
 
-
-async def read_form(request: Request, session: OperatorSession) -> Mapping[str, str]:
-    """Read a form that a page of this session sent (`FORBIDDEN` for any other).
-
-    The form must come from our own origin and carry the token of the session.
+    A form must come from a page of the same session (`FORBIDDEN` otherwise).
     """
+
+    @console_page
+    @wraps(handler)
+    async def respond(request: Request) -> Response:
+        context = get_console_context(request)
+        check_host(request, context.settings)
+        try:
+            session = await find_session(context, request)
+        except UnauthorizedError:
+            session = None
+        if session is None:
+            return _redirect_to_sign_in(request, context.settings)
+        request.scope["payintent.console_session"] = session
+        path = request.url.path
+        _log.info("operator", who=session.actor.who, method=request.method, path=path)
+        form = await _read_form(request, session) if request.method == "POST" else {}
+        return await handler(OperatorVisit(request, context, session, form))
+
+    return respond
+
+
+def console_page(handler: Handler) -> Handler:
+    """Render failures as pages; add the common headers, and the session cookie if it changed."""
+    handle = answer_failures(_failure_page)(handler)
+
+    @wraps(handler)
+    async def respond(request: Request) -> Response:
+        response = await handle(request)
+        for name, value in COMMON_HEADERS.items():  # exports and redirects lack them
+            response.headers.setdefault(name, value)
+        session: OperatorSession | None = request.scope.get("payintent.console_session")
+        if session is not None and session.cookie is not None:
+            settings = get_console_context(request).settings
+            if "set-cookie" not in response.headers:
+                console_cookie(settings).set(response, session.cookie)
+        return response
+
+    return respond
+
+
+async def _read_form(request: Request, session: OperatorSession) -> Mapping[str, str]:
     fields = await read_own_form(request)
     token = fields.pop(CSRF_FIELD, "")
     if not hmac.compare_digest(token.encode(), session.csrf.encode()):
         raise RefusedError(
-            ErrorCode.FORBIDDEN, "the form is of another session: open its page again"
+            ErrorCode.FORBIDDEN, "the form belongs to another session: open the page again"
         )
     return fields
 
 
 async def read_own_form(request: Request) -> dict[str, str]:
-    """Read a form that was sent from our own origin, which any session may have sent."""
+    """Read a form that was sent from our own origin, by any session or without one."""
     settings = get_console_context(request).settings
     check_host(request, settings)
     if request.headers.getlist("origin") != [own_origin(request, settings)]:
         raise RefusedError(ErrorCode.FORBIDDEN, "the form was sent from another site")
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != _FORM_TYPE:
-        raise BadRequestError(f"a form is sent as {_FORM_TYPE}")
+        raise BadRequestError(f"the form must be sent as {_FORM_TYPE}")
     raw = await read_raw(request, settings.body_bytes_max)
     try:
         pairs = parse_qsl(
@@ -97,9 +152,10 @@ async def read_own_form(request: Request) -> dict[str, str]:
 
 
 def check_host(request: Request, settings: Settings) -> None:
-    """Refuse an address that the cookie must not travel to: neither loopback nor the one with TLS.
+    """Require the console's TLS address or, if none is configured, a loopback address.
 
-    It also stops names of other sites that resolve to loopback.
+    The cookie must not travel to any other address. The check also defeats DNS rebinding: the names
+    of other sites may resolve to loopback.
     """
     host = request.headers.get("host", "").lower()
     if settings.console_base:
@@ -108,34 +164,13 @@ def check_host(request: Request, settings: Settings) -> None:
     elif _without_port(host) not in _LOOPBACK:
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            "without TLS the console is open at 127.0.0.1 and localhost alone: open it through a"
-            " tunnel, or set PAYINTENT_CONSOLE_BASE to its address behind a proxy with TLS",
+            "without TLS the console is available at 127.0.0.1 and localhost only: use a tunnel,"
+            " or set PAYINTENT_CONSOLE_BASE to its address behind a proxy with TLS",
         )
 
 
-def console_page(handler: Handler) -> Handler:
-    """Answer refusals and failures with pages; set common headers, and a rotated cookie."""
-
-    @answer_failures(_failure_page)
-    async def opened(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except SignInNeededError:
-            return _to_sign_in(request)
-
-    @wraps(handler)
-    async def answered(request: Request) -> Response:
-        response = await opened(request)
-        for name, value in HEADERS_OF_ALL.items():  # also of exports, and of what leads on
-            response.headers.setdefault(name, value)
-        session: OperatorSession | None = request.scope.get("payintent.console_session")
-        if session is not None and session.cookie is not None:
-            settings = get_console_context(request).settings
-            if "set-cookie" not in response.headers:
-                console_cookie(settings).set(response, session.cookie)
-        return response
-
-    return answered
+def own_origin(request: Request, settings: Settings) -> str:
+    return settings.console_base or f"http://{request.headers.get('host', '').lower()}"
 
 
 def _failure_page(request: Request, failure: Failure) -> Response:
@@ -143,25 +178,17 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     return render(request, "refused.html", status=failure.status, message=message)
 
 
-def _to_sign_in(request: Request) -> Response:
-    query = ""
-    if request.method == "GET" and request.url.path != "/":
-        query = "?" + urlencode({"next": _own_path(request)})
+def _redirect_to_sign_in(request: Request, settings: Settings) -> Response:
+    query, path = "", request.url.path
+    if request.method == "GET" and path != "/":
+        target = f"{path}?{request.url.query}" if request.url.query else path
+        query = "?" + urlencode({"next": target})
     response = RedirectResponse(SIGN_IN + query, 303)
-    cookie = console_cookie(get_console_context(request).settings)
-    # A link from another site brings no cookie.
+    cookie = console_cookie(settings)
+    # A link from another site sends no cookie, and must not end the session.
     if cookie.read(request) is not None:
         cookie.clear(response)
     return response
-
-
-def _own_path(request: Request) -> str:
-    query = request.url.query
-    return f"{request.url.path}?{query}" if query else request.url.path
-
-
-def own_origin(request: Request, settings: Settings) -> str:
-    return settings.console_base or f"http://{request.headers.get('host', '').lower()}"
 
 
 def _without_port(host: str) -> str:

@@ -1,4 +1,4 @@
-"""The audit log: who changed what and why, filtered by the address bar, and as a file."""
+"""The audit log as a filtered page, and as a CSV or JSON Lines export."""
 
 import csv
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -7,20 +7,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from payintent.console.access import signed_in
-from payintent.console.listing import read_list
+from payintent.console.access import OperatorVisit
 from payintent.console.operation_forms import (
     FormField,
     build_form,
     find_wrong_field,
     read_operation,
 )
-from payintent.console.rendering import render
 from payintent.console.results import to_plain
-from payintent.console.sessions import OperatorSession
 from payintent.domain.errors import NotFoundError, RefusedError
 from payintent.json_format import encode_json
 from payintent.operations.audit_log import ListAuditEntries
@@ -30,52 +26,50 @@ _PAGE = 50
 _BATCH = 500  # entries of an export in memory
 _FILTERS = ("who", "of", "merchant_id", "since", "until")
 _COLUMNS = ("at", "who", "action", "merchant_id", "why", "details", "id")
-#: Characters that a spreadsheet takes for a formula, or that end a field.
+#: Characters that start a formula in a spreadsheet, or that end a field.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-async def get_audit(request: Request) -> Response:
-    session = await signed_in(request)
-    typed = dict(request.query_params)
+async def get_audit(visit: OperatorVisit) -> Response:
+    query = dict(visit.request.query_params)
+    filters = _filters(query)
     wrong: dict[str, str] = {}
     message: str | None = None
     entries: list[AuditEntry] = []
     try:
-        operation = _read_filters(typed, before=typed.get("before", ""))
-        entries = await read_list(request, session, operation)
+        before = {"before": query["before"]} if query.get("before") else {}
+        entries = await visit.read(_read_operation(filters | before, _PAGE))
     except RefusedError as refused:
         field = find_wrong_field(ListAuditEntries, refused)
         message = refused.message
         wrong = {} if field is None else {field: message}
     older = None
     if len(entries) == _PAGE:
-        older = "/audit?" + urlencode(_given(typed) | {"before": str(entries[-1].id)})
-    return render(
-        request,
+        older = "/audit?" + urlencode(filters | {"before": str(entries[-1].id)})
+    return visit.render(
         "audit.html",
         status=400 if message else 200,
         refused=message,
-        filters=_filters(typed, wrong),
+        filters=_filter_fields(query, wrong),
         entries=[to_plain(entry) for entry in entries],
         older=older,
-        query=urlencode(_given(typed)),
+        query=urlencode(filters),
     )
 
 
-async def get_audit_export(request: Request) -> Response:
-    """`GET /audit/export.{form}`: all changes of the filters, as `csv` or `jsonl`.
+async def get_audit_export(visit: OperatorVisit) -> Response:
+    """`GET /audit/export.{form}`: every entry that matches the filters, as `csv` or `jsonl`.
 
-    It is written while it is read, so that its size costs no memory.
+    The response is streamed in batches, so memory does not grow with its size.
     """
-    session = await signed_in(request)
-    form = request.path_params["form"]
+    form = visit.request.path_params["form"]
     if form not in _WRITERS:
-        raise NotFoundError("an export is csv or jsonl")
-    operation = _read_filters(dict(request.query_params))
-    first = await read_list(request, session, operation)
+        raise NotFoundError("an export must be csv or jsonl")
+    operation = _read_operation(_filters(visit.request.query_params), _BATCH)
+    first = await visit.read(operation)
     media_type, head, write = _WRITERS[form]
     return StreamingResponse(
-        _lines(request, session, operation, first, head, write),
+        _stream_export(visit, operation, first, head, write),
         headers={
             "Cache-Control": "no-store",
             "Content-Disposition": f'attachment; filename="audit.{form}"',
@@ -85,9 +79,8 @@ async def get_audit_export(request: Request) -> Response:
     )
 
 
-async def _lines(
-    request: Request,
-    session: OperatorSession,
+async def _stream_export(
+    visit: OperatorVisit,
     operation: ListAuditEntries,
     entries: list[AuditEntry],
     head: bytes,
@@ -99,43 +92,39 @@ async def _lines(
         if len(entries) < operation.limit:
             return
         operation = msgspec.structs.replace(operation, before=entries[-1].id)
-        entries = await read_list(request, session, operation)
+        entries = await visit.read(operation)
 
 
-def _read_filters(typed: Mapping[str, str], before: str | None = None) -> ListAuditEntries:
-    """Make the operation of a page, or of an export where there is no `before`."""
-    limit = {"limit": str(_BATCH if before is None else _PAGE)}
-    return read_operation(
-        ListAuditEntries, _given(typed) | limit | ({"before": before} if before else {})
-    )
+def _read_operation(fields: Mapping[str, str], limit: int) -> ListAuditEntries:
+    return read_operation(ListAuditEntries, {**fields, "limit": str(limit)})
 
 
-def _filters(typed: Mapping[str, str], wrong: Mapping[str, str]) -> list[FormField]:
-    fields = {field.name: field for field in build_form(ListAuditEntries, typed, wrong)}
+def _filters(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: query[name] for name in _FILTERS if query.get(name)}
+
+
+def _filter_fields(query: Mapping[str, str], wrong: Mapping[str, str]) -> list[FormField]:
+    fields = {field.name: field for field in build_form(ListAuditEntries, query, wrong)}
     return [fields[name] for name in _FILTERS]
 
 
-def _given(typed: Mapping[str, str]) -> dict[str, str]:
-    return {name: typed[name] for name in _FILTERS if typed.get(name)}
-
-
-def _as_csv(entries: Iterable[AuditEntry]) -> bytes:
+def _to_csv(entries: Iterable[AuditEntry]) -> bytes:
     return _write_rows(
-        [_guard_formula(_plain(entry)[name]) for name in _COLUMNS] for entry in entries
+        [_guard_formula(_columns(entry)[name]) for name in _COLUMNS] for entry in entries
     )
 
 
-def _as_json_lines(entries: Iterable[AuditEntry]) -> bytes:
-    return b"".join(encode_json(_plain(entry)) + b"\n" for entry in entries)
+def _to_json_lines(entries: Iterable[AuditEntry]) -> bytes:
+    return b"".join(encode_json(_columns(entry)) + b"\n" for entry in entries)
 
 
-def _plain(entry: AuditEntry) -> dict[str, Any]:
+def _columns(entry: AuditEntry) -> dict[str, Any]:
     fields: dict[str, Any] = to_plain(entry)
     return {name: fields[name] for name in _COLUMNS}
 
 
 def _guard_formula(value: object) -> str:
-    """Write a value that no spreadsheet runs: put a quote before what looks like a formula."""
+    """Prefix a quote to text that a spreadsheet would run as a formula."""
     if value is None:
         return ""
     text = encode_json({"": value})[4:-1].decode() if isinstance(value, dict) else str(value)
@@ -143,12 +132,12 @@ def _guard_formula(value: object) -> str:
 
 
 def _write_rows(rows: Iterable[Iterable[str]]) -> bytes:
-    written = StringIO()
-    csv.writer(written, quoting=csv.QUOTE_ALL).writerows(rows)
-    return written.getvalue().encode()
+    buffer = StringIO()
+    csv.writer(buffer, quoting=csv.QUOTE_ALL).writerows(rows)
+    return buffer.getvalue().encode()
 
 
 _WRITERS: dict[str, tuple[str, bytes, Callable[[Iterable[AuditEntry]], bytes]]] = {
-    "csv": ("text/csv", _write_rows([_COLUMNS]), _as_csv),
-    "jsonl": ("application/jsonl", b"", _as_json_lines),
+    "csv": ("text/csv", _write_rows([_COLUMNS]), _to_csv),
+    "jsonl": ("application/jsonl", b"", _to_json_lines),
 }

@@ -1,87 +1,68 @@
-"""The pages of cases: the queue, and one case with what was expected beside what came."""
+"""Pages of the case queue, and of one case with the expected and the received money."""
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.console.access import signed_in
-from payintent.console.context import get_console_context
-from payintent.console.listing import (
-    ROWS,
-    link_operation,
-    next_page,
-    queue_order,
-    read_list,
-    read_query,
-    typed,
-)
+from payintent.console.access import OperatorVisit
+from payintent.console.listing import has_status, link_operation, next_page, read_queue
 from payintent.console.page_action import PageAction, offer
-from payintent.console.rendering import render
-from payintent.console.sessions import OperatorSession
 from payintent.domain.case import CaseKind
 from payintent.domain.operator import Role
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.storage.database import current_time
 
-#: What has happened, for the person who decides.
+#: What has happened, for the operator who decides.
 MEANINGS = {
-    CaseKind.ORPHAN_CAPTURE: "Money came for a session that the buyer had left.",
-    CaseKind.LATE_PAYMENT: "Money came after the payment had ended without it.",
-    CaseKind.DOUBLE_PAYMENT: "Money came again for a paid payment.",
-    CaseKind.AMOUNT_MISMATCH: "Another amount or currency came than was asked for.",
-    CaseKind.TOKEN_MISMATCH: "Another token came than was asked for.",
-    CaseKind.UNKNOWN_REFERENCE: "Money may have come for a session that nobody knows.",
-    CaseKind.DISPUTE: "The bank of a buyer asks for the money of a payment back.",
-    CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway, and nobody requested that here.",
-    CaseKind.FRAUD_WARNING: "The issuer of the card warns that the payment is fraudulent.",
-    CaseKind.UNDECIDED: "The payment has ended, and whether money comes was not decided then.",
-    CaseKind.REFUND_REVERSED: "A gateway takes back that a refund has succeeded.",
-    CaseKind.RECONCILIATION: "What is known elsewhere, and what is known here, differ.",
+    CaseKind.ORPHAN_CAPTURE: "Money arrived for a session that the buyer had left.",
+    CaseKind.LATE_PAYMENT: "Money arrived after the payment had ended unpaid.",
+    CaseKind.DOUBLE_PAYMENT: "More money arrived for a payment that was already paid.",
+    CaseKind.AMOUNT_MISMATCH: "The received amount or currency differs from the requested amount.",
+    CaseKind.TOKEN_MISMATCH: "The received token differs from the requested token.",
+    CaseKind.UNKNOWN_REFERENCE: "Money may have arrived for an unknown session.",
+    CaseKind.DISPUTE: "The buyer's bank claims the money of a payment back.",
+    CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway without a request here.",
+    CaseKind.FRAUD_WARNING: "The card issuer warns that the payment is fraudulent.",
+    CaseKind.UNDECIDED: "The payment ended before it was clear whether money would arrive.",
+    CaseKind.REFUND_REVERSED: "A gateway reversed a refund that had succeeded.",
+    CaseKind.RECONCILIATION: "Our records differ from those of a gateway or a chain.",
 }
 _STATUSES = ("OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL")
 
 
-async def get_cases(request: Request) -> Response:
-    session = await signed_in(request)
-    waits = request.query_params.get("status") in (None, "", "OPEN")
-    order = queue_order(request, waits=waits)
-    wanted = read_query(request, ListCases, limit=ROWS, **order)
-    found = await read_list(request, session, wanted)
-    return render(
-        request,
+async def get_cases(visit: OperatorVisit) -> Response:
+    operation = read_queue(visit, ListCases, is_pending=has_status(visit, "OPEN"))
+    cases = await visit.read(operation)
+    return visit.render(
         "cases.html",
-        typed=typed(request),
-        cases=found,
-        now=await current_time(get_console_context(request).reading),
+        typed=visit.query,
+        cases=cases,
+        now=await current_time(visit.context.reading),
         statuses=_STATUSES,
-        which=wanted.status,
+        which=operation.status,
         kinds=[kind.value for kind in CaseKind],
-        following=next_page(request, wanted.order, [row.id for row in found]),
+        following=next_page(visit, operation.order, [case.id for case in cases]),
     )
 
 
-async def get_case_page(request: Request) -> Response:
-    session = await signed_in(request)
-    case = await read_list(request, session, ShowCase(case_id=request.path_params["case_id"]))
-    return render(
-        request,
+async def get_case_page(visit: OperatorVisit) -> Response:
+    case = await visit.read(ShowCase(case_id=visit.request.path_params["case_id"]))
+    return visit.render(
         "case.html",
         case=case,
         meaning=MEANINGS[CaseKind(case.kind)],
-        now=await current_time(get_console_context(request).reading),
-        actions=_actions(session, case),
+        now=await current_time(visit.context.reading),
+        actions=_actions(visit, case),
     )
 
 
-def _actions(session: OperatorSession, case: CaseView) -> list[PageAction]:
-    """Return how the case can be decided by this operator; a refund needs FINANCE."""
+def _actions(visit: OperatorVisit, case: CaseView) -> list[PageAction]:
+    """Return the decisions that the operator may make; a refund needs FINANCE."""
     if case.status != "OPEN":
         return []
-    role = session.actor.role
-    is_finance = role is not None and role.includes(Role.FINANCE)
-    ways = [("Accept: the money is kept", "accept"), ("Dismiss: there is none", "dismiss")]
-    if is_finance:
-        ways.append(("Refund: it goes back", "refund"))
+    resolutions = [("Accept: keep the money", "accept"), ("Dismiss: no money arrived", "dismiss")]
+    role = visit.actor.role
+    if role is not None and role.includes(Role.FINANCE):
+        resolutions.append(("Refund the money", "refund"))
     return offer(
-        (label, link_operation(session, ResolveCase, case_id=case.id, resolution=resolution))
-        for label, resolution in ways
+        (label, link_operation(visit, ResolveCase, case_id=case.id, resolution=resolution))
+        for label, resolution in resolutions
     )

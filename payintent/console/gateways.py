@@ -1,16 +1,12 @@
-"""Gateways: which are in service, which do not answer and why, and each account of them."""
+"""The page of gateways: providers, their accounts, outages and recent errors."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.console.access import signed_in
-from payintent.console.context import get_console_context
-from payintent.console.listing import read_list
-from payintent.console.operations import list_allowed
-from payintent.console.rendering import render
+from payintent.console.access import OperatorVisit
+from payintent.console.operations import allowed_actions
 from payintent.operations.accounts import ListAccounts
 from payintent.operations.providers import ListGatewayErrors, ListGatewayOutages, ListProviders
 from payintent.payments.gateway_health import GatewayChannel
@@ -18,7 +14,7 @@ from payintent.storage.accounts import AccountRecord, Provider
 from payintent.storage.database import current_time
 from payintent.storage.gateway_outages import GatewayOutage
 
-#: How many of an account's last errors the page shows.
+#: The number of recent errors on the page.
 _ERRORS = 5
 
 
@@ -29,10 +25,10 @@ class ChannelRow:
 
     def state(self, now: datetime) -> tuple[str, str]:
         if self.outage is None:
-            return "answers", "good"
+            return "available", "good"
         if self.outage.until > now:
-            return "at rest", "bad"
-        return "to be tried again", "warn"
+            return "circuit open", "bad"
+        return "retry pending", "warn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,26 +43,23 @@ class ProviderRow:
     accounts: list[AccountRow]
 
 
-async def get_gateways(request: Request) -> Response:
-    session = await signed_in(request)
-    context = get_console_context(request)
-    providers = await read_list(request, session, ListProviders())
-    listed = await read_list(request, session, ListAccounts())
-    outages = await read_list(request, session, ListGatewayOutages())
-    errors = await read_list(request, session, ListGatewayErrors(limit=_ERRORS))
-    return render(
-        request,
+async def get_gateways(visit: OperatorVisit) -> Response:
+    providers = await visit.read(ListProviders())
+    accounts = await visit.read(ListAccounts())
+    outages = await visit.read(ListGatewayOutages())
+    errors = await visit.read(ListGatewayErrors(limit=_ERRORS))
+    return visit.render(
         "gateways.html",
-        now=await current_time(context.database),
-        providers=[_provider_row(provider, listed, outages) for provider in providers],
+        now=await current_time(visit.context.database),
+        providers=[_provider_row(provider, accounts, outages) for provider in providers],
         outages=outages,
         errors=errors,
-        allowed={kind.action for kind in list_allowed(session.actor.role)},
+        allowed=allowed_actions(visit),
     )
 
 
 def _provider_row(
-    provider: Provider, listed: list[AccountRecord], outages: list[GatewayOutage]
+    provider: Provider, accounts: list[AccountRecord], outages: list[GatewayOutage]
 ) -> ProviderRow:
     by_channel = {(outage.account_id, outage.channel): outage for outage in outages}
     return ProviderRow(
@@ -79,7 +72,7 @@ def _provider_row(
                     for channel in GatewayChannel
                 ],
             )
-            for account in listed
+            for account in accounts
             if account.provider == provider.name
         ],
     )

@@ -1,4 +1,4 @@
-"""Sign in by OpenID Connect: the way to the provider of identities, and back from it."""
+"""Signing in with OpenID Connect: the redirect to the identity provider, and its callback."""
 
 import hashlib
 import unicodedata
@@ -16,7 +16,7 @@ from payintent.config import Settings
 from payintent.console.access import check_host, own_origin
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import render
-from payintent.console.sessions import OpenedSession, add_session, console_cookie, note_sign_in
+from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
 from payintent.console.sign_in import onward_path, refused_page
 from payintent.domain import api_key
 from payintent.domain.claim_roles import parse_claim_roles, role_of_claim
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 _CALLBACK = "/sign-in/oidc/callback"
 _LABEL_MAX = 100
-_MARK_CHARS = 12
+_DIGEST_CHARS = 12
 _CODE = "code"
 
 
 async def get_oidc_sign_in(request: Request) -> Response:
-    """`GET /sign-in/oidc`: leads to the provider, with a state that this browser alone has."""
+    """`GET /sign-in/oidc`: redirects to the provider with a state that is bound to the browser."""
     context = get_console_context(request)
     check_host(request, context.settings)
     provider = _provider(context)
@@ -59,18 +59,18 @@ async def get_oidc_sign_in(request: Request) -> Response:
         "code_challenge": flow.challenge,
         "code_challenge_method": "S256",
     }
-    at = metadata.authorization_endpoint
-    response = RedirectResponse(
-        f"{at}{'&' if '?' in at else '?'}{urlencode(fields)}", 303, {"Cache-Control": "no-store"}
-    )
+    url = metadata.authorization_endpoint
+    url += f"{'&' if '?' in url else '?'}{urlencode(fields)}"
+    response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
     _flow_cookie(context.settings).set(response, flow.cookie)
     return response
 
 
 async def get_oidc_callback(request: Request) -> Response:
-    """`GET /sign-in/oidc/callback`: opens a session for whom the provider vouches.
+    """`GET /sign-in/oidc/callback`: creates a session for the person that the provider confirms.
 
-    The provider's redirect is another site's, so the page opens the next one from here.
+    A browser sends no strict cookie after a redirect from another site, so the response is a page
+    that opens the next page.
     """
     context = get_console_context(request)
     settings = context.settings
@@ -85,31 +85,31 @@ async def get_oidc_callback(request: Request) -> Response:
             flow = resume_flow(context.encryption, cookie, state, now)
             onward = onward_path(flow.onward)
             token = await _fetch_token(request, provider, flow)
-            opened, who = await _open_session(context, request, flow, token)
+            new, identity = await _open_session(context, request, flow, token)
     except RefusedError as refused:
         response = refused_page(request, refused, onward)
         _flow_cookie(settings).clear(response)
         return response
-    note_sign_in(context, request, opened, who.name, "oidc")
+    log_sign_in(context, request, new, identity.name, "oidc")
     response = render(request, "onward.html", onward=onward)
     _flow_cookie(settings).clear(response)
-    console_cookie(settings).set(response, opened.cookie)
+    console_cookie(settings).set(response, new.cookie)
     return response
 
 
 async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
-    from payintent.api.oidc.id_token import check_id_token  # few installations have a provider
+    from payintent.api.oidc.id_token import check_id_token  # few installations use it
 
-    answer, context = request.query_params, get_console_context(request)
-    if "error" in answer:
+    query, context = request.query_params, get_console_context(request)
+    if "error" in query:
         raise _refused("declined")
     metadata = await provider.metadata()
-    issuer = answer.get("iss")  # RFC 9207: an answer of another provider is none
-    is_needed = metadata.authorization_response_iss_parameter_supported
-    if (issuer is not None or is_needed) and issuer != provider.issuer:
+    issuer = query.get("iss")  # RFC 9207: it identifies the provider that sent the response
+    is_required = metadata.authorization_response_iss_parameter_supported
+    if (issuer is not None or is_required) and issuer != provider.issuer:
         raise _refused("issuer")
     exchange = Exchange(
-        code=answer.get(_CODE, ""),
+        code=query.get(_CODE, ""),
         redirect_uri=_redirect_uri(request, context.settings),
         verifier=flow.verifier,
     )
@@ -119,8 +119,8 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
 
 async def _open_session(
     context: ConsoleContext, request: Request, flow: SignInFlow, token: "IdToken"
-) -> tuple[OpenedSession, SignedIn]:
-    """Open a session in the role of the claims; one sign-in opens one."""
+) -> tuple[NewSessionCookie, SignedIn]:
+    """Create a session with the role of the claims; a sign-in cannot be replayed."""
     settings, database = context.settings, context.database
     claim = token.claims.get(settings.oidc_claim)
     role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
@@ -128,7 +128,7 @@ async def _open_session(
         async with database.transaction() as tx:
             await operator_identities.end_role(tx, token.issuer, token.subject)
         raise _refused("no_role")
-    new = NewSignIn(
+    sign_in = NewSignIn(
         id=database.id_generator.new_id(),
         issuer=token.issuer,
         subject=token.subject,
@@ -139,26 +139,26 @@ async def _open_session(
     async with database.transaction() as tx:
         if not await operator_identities.complete(tx, digest, VALID_S):
             raise _refused("replayed")
-        who = await operator_identities.sign_in(tx, new)
-        if who is None:
+        identity = await operator_identities.sign_in(tx, sign_in)
+        if identity is None:
             raise _refused("blocked")
-        if who.role is not who.role_before:
-            await _audit(tx, who, token)
-        opened = await add_session(context, tx, request, SessionHolder(identity_id=who.id))
-    return opened, who
+        if identity.role is not identity.role_before:
+            await _audit(tx, identity, token)
+        holder = SessionHolder(identity_id=identity.id)
+        return await add_session(context, tx, request, holder), identity
 
 
-async def _audit(tx: Tx, who: SignedIn, token: "IdToken") -> None:
-    """Record who became an operator, or got another role, by what the provider says."""
+async def _audit(tx: Tx, identity: SignedIn, token: "IdToken") -> None:
+    """Record that the provider's claims made somebody an operator or changed a role."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
         "subject": token.subject,
-        "role": who.role,
-        "role_before": who.role_before,
+        "role": identity.role,
+        "role_before": identity.role_before,
     }
     entry = NewAuditEntry(
         id=tx.id_generator.new_id(),
-        who=who.name,
+        who=identity.name,
         why="signed in by OpenID Connect",
         action="operator.sign-in",
         merchant_id=None,
@@ -168,20 +168,20 @@ async def _audit(tx: Tx, who: SignedIn, token: "IdToken") -> None:
 
 
 def _name(token: "IdToken") -> str:
-    """Return a name for people to read, with a mark of issuer and subject, which say who it is."""
+    """Return a readable name, followed by a hash of issuer and subject, which make it unique."""
     claims = token.claims
     email = claims.get("email") if claims.get("email_verified") is True else None
     labels = (email, claims.get("preferred_username"), token.subject)
-    given = next(label for label in labels if isinstance(label, str) and label.strip())
-    plain = unicodedata.normalize("NFKC", given[:_LABEL_MAX])
-    kept = "".join(char for char in plain if char.isprintable() and char not in "/ ")
-    person = hashlib.sha256(f"{token.issuer}\x00{token.subject}".encode()).hexdigest()
-    return f"{IDENTITY}{kept[:_LABEL_MAX]}/{person[:_MARK_CHARS]}"
+    label = next(label for label in labels if isinstance(label, str) and label.strip())
+    plain = unicodedata.normalize("NFKC", label[:_LABEL_MAX])
+    printable = "".join(char for char in plain if char.isprintable() and char not in "/ ")
+    digest = hashlib.sha256(f"{token.issuer}\x00{token.subject}".encode()).hexdigest()
+    return f"{IDENTITY}{printable[:_LABEL_MAX]}/{digest[:_DIGEST_CHARS]}"
 
 
 def _provider(context: ConsoleContext) -> IdentityProvider:
     if context.identity_provider is None:
-        raise NotFoundError("there is no such page")
+        raise NotFoundError("no such page")
     return context.identity_provider
 
 
@@ -190,7 +190,7 @@ def _redirect_uri(request: Request, settings: Settings) -> str:
 
 
 def _flow_cookie(settings: Settings) -> SignInCookie:
-    """Return the sign-in cookie; lax, because the provider's redirect comes from another site."""
+    """Return the sign-in cookie; it is lax, for the provider redirects from another site."""
     is_secure = bool(settings.console_base)
     return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
 

@@ -1,16 +1,14 @@
-"""Where values of results lead: by the name of their field, or by the prefix of an id."""
+"""Links from values in results, by field name or by the prefix of an id."""
 
 from urllib.parse import quote
 
 from payintent.domain import ids
 
-#: By the name of a field.
 _BY_NAME = {
     "merchant_id": "/merchants/{}",
     "account_id": "/operations/account/show?account_id={}",
     "event_id": "/webhooks/events/{}",
 }
-#: By the prefix of an id.
 _BY_PREFIX = {
     ids.PAYMENT: "/payments/{}",
     ids.REFUND: "/refunds/{}",

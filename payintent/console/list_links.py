@@ -1,4 +1,4 @@
-"""Where the lists of the console are, with their filters in the address."""
+"""URLs of lists in the console, with their filters."""
 
 from urllib.parse import urlencode
 
@@ -13,5 +13,5 @@ _LISTS = {
 
 
 def list_url(name: str, **filters: str) -> str:
-    """Return the address of a list; `filters` are fields of its operation."""
+    """Return the URL of a list; `filters` are fields of its operation."""
     return _LISTS[name] + (f"?{urlencode(filters)}" if filters else "")

@@ -1,16 +1,12 @@
-"""The pages of merchants: the list, and one with its way into service and all its settings."""
+"""Pages of merchants: the list, and one merchant with its activation and its settings."""
 
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.console.access import signed_in
-from payintent.console.context import get_console_context
-from payintent.console.listing import ROWS, link_operation, other_page, read_list, read_query, typed
+from payintent.console.access import OperatorVisit
+from payintent.console.listing import ROWS, link_operation, other_page, read_query
 from payintent.console.page_action import PageAction, offer
-from payintent.console.rendering import render
-from payintent.console.sessions import OperatorSession
 from payintent.domain.activation import ActivationStatus, is_in_service
 from payintent.domain.errors import NotFoundError
 from payintent.domain.merchant import Merchant
@@ -35,108 +31,103 @@ from payintent.operations.restrictions import ListRestrictions
 from payintent.storage.database import current_time
 
 _DIGITS_MAX = 18
-_KEYS_SHOWN = 100
+_KEYS_MAX = 100
 
 
-async def get_merchants(request: Request) -> Response:
-    session = await signed_in(request)
-    wanted = read_query(request, ListMerchants, limit=ROWS)
-    found = await read_list(request, session, wanted)
-    following = found[-1].id if len(found) == ROWS else None
-    return render(
-        request,
+async def get_merchants(visit: OperatorVisit) -> Response:
+    merchants = await visit.read(read_query(visit, ListMerchants, limit=ROWS))
+    last_id = merchants[-1].id if len(merchants) == ROWS else None
+    return visit.render(
         "merchants.html",
-        typed=typed(request),
-        merchants=found,
+        typed=visit.query,
+        merchants=merchants,
         activations=[status.value for status in ActivationStatus],
-        create=link_operation(session, CreateMerchant),
-        following=following and other_page(request, after=following),
+        create=link_operation(visit, CreateMerchant),
+        following=last_id and other_page(visit, after=last_id),
     )
 
 
-async def get_merchant(request: Request) -> Response:
-    session = await signed_in(request)
-    merchant_id = _parse(request.path_params["merchant_id"])
-    merchant = await read_list(request, session, ShowMerchant(merchant_id=merchant_id))
-    shown = await _read_parts(request, session, merchant_id)
-    return render(
-        request,
+async def get_merchant(visit: OperatorVisit) -> Response:
+    merchant_id = _parse_id(visit.request.path_params["merchant_id"])
+    merchant = await visit.read(ShowMerchant(merchant_id=merchant_id))
+    settings = await _read_settings(visit, merchant_id)
+    return visit.render(
         "merchant.html",
         merchant=merchant,
-        actions=_actions(session, merchant),
-        add=_links(session, merchant_id),
-        now=await current_time(get_console_context(request).reading),
-        **shown,
+        actions=_actions(visit, merchant),
+        add=_links(visit, merchant_id),
+        now=await current_time(visit.context.reading),
+        **settings,
     )
 
 
-async def _read_parts(
-    request: Request, session: OperatorSession, merchant_id: int
-) -> dict[str, Any]:
-    steps = await read_list(request, session, ShowChecklist(merchant_id=merchant_id))
-    accounts = await read_list(request, session, ListAccounts())
-    rules = await read_list(request, session, ListFraudRules())
-    methods = await read_list(request, session, ListPaymentMethods(merchant_id=merchant_id))
-    keys = await read_list(
-        request, session, ListApiKeys(merchant_id=merchant_id, limit=_KEYS_SHOWN)
-    )
-    used = {method.account_id for method in methods}
+async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, Any]:
+    steps = await visit.read(ShowChecklist(merchant_id=merchant_id))
+    accounts = await visit.read(ListAccounts())
+    rules = await visit.read(ListFraudRules())
+    methods = await visit.read(ListPaymentMethods(merchant_id=merchant_id))
+    keys = await visit.read(ListApiKeys(merchant_id=merchant_id, limit=_KEYS_MAX))
+    method_accounts = {method.account_id for method in methods}
     return {
-        "steps": [(step, _step_link(session, step.action, merchant_id)) for step in steps],
-        "file": await read_list(request, session, ShowActivation(merchant_id=merchant_id)),
+        "steps": [(step, _step_link(visit, step.action, merchant_id)) for step in steps],
+        "file": await visit.read(ShowActivation(merchant_id=merchant_id)),
         "methods": methods,
         "accounts": [
             account
             for account in accounts
-            if account.merchant_id == merchant_id or account.id in used
+            if account.merchant_id == merchant_id or account.id in method_accounts
         ],
-        "limits": await read_list(request, session, ListRateLimits(merchant_id=merchant_id)),
+        "limits": await visit.read(ListRateLimits(merchant_id=merchant_id)),
         "rules": [rule for rule in rules if rule.merchant_id in (None, merchant_id)],
-        "restrictions": await read_list(request, session, ListRestrictions()),
+        "restrictions": await visit.read(ListRestrictions()),
         "keys": [
-            (key, link_operation(session, RevokeApiKey, public_id=key.public_id)) for key in keys
+            (key, link_operation(visit, RevokeApiKey, public_id=key.public_id)) for key in keys
         ],
-        "secrets": await read_list(request, session, ListCallbackSecrets(merchant_id=merchant_id)),
+        "secrets": await visit.read(ListCallbackSecrets(merchant_id=merchant_id)),
     }
 
 
-def _step_link(session: OperatorSession, action: str, merchant_id: int) -> str | None:
-    """Return where a step is done; to try a payment there is no form."""
+def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | None:
+    """Return the page on which a checklist step is done; a trial payment has no form."""
     kind = OPERATIONS[action]
     if not issubclass(kind, ChangeOperation):
         return f"/payments?merchant_id={merchant_id}"
-    return link_operation(session, kind, merchant_id=merchant_id)
+    return link_operation(visit, kind, merchant_id=merchant_id)
 
 
-def _actions(session: OperatorSession, merchant: Merchant) -> list[PageAction]:
-    ways: list[tuple[str, str | None]] = [
-        ("Change profile", link_operation(session, SetMerchantProfile, merchant_id=merchant.id)),
-        ("Set callback URL", link_operation(session, SetCallbackUrl, merchant_id=merchant.id)),
-        (
-            "Set refund threshold",
-            link_operation(session, SetRefundThreshold, merchant_id=merchant.id),
-        ),
+def _actions(visit: OperatorVisit, merchant: Merchant) -> list[PageAction]:
+    operations: list[tuple[str, type[ChangeOperation[Any]]]] = [
+        ("Change profile", SetMerchantProfile),
+        ("Set callback URL", SetCallbackUrl),
+        ("Set refund threshold", SetRefundThreshold),
     ]
     if is_in_service(merchant.activation):
-        ways.append(("Suspend", link_operation(session, SuspendMerchant, merchant_id=merchant.id)))
+        operations.append(("Suspend", SuspendMerchant))
     if merchant.activation is ActivationStatus.SUSPENDED:
-        ways.append(("Resume", link_operation(session, ResumeMerchant, merchant_id=merchant.id)))
-    return offer(ways)
+        operations.append(("Resume", ResumeMerchant))
+    return offer(
+        (label, link_operation(visit, operation, merchant_id=merchant.id))
+        for label, operation in operations
+    )
 
 
-def _links(session: OperatorSession, merchant_id: int) -> dict[str, str | None]:
-    """Return the forms that add to a merchant; None if the role does not include one."""
+def _links(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
+    """Return links to the forms that add settings; None if the role does not allow it."""
+    operations: dict[str, type[ChangeOperation[Any]]] = {
+        "method": AddPaymentMethod,
+        "account": AddAccount,
+        "limit": SetRateLimit,
+        "rule": AddFraudRule,
+        "key": IssueApiKey,
+        "secret": RotateCallbackSecret,
+    }
     return {
-        "method": link_operation(session, AddPaymentMethod, merchant_id=merchant_id),
-        "account": link_operation(session, AddAccount, merchant_id=merchant_id),
-        "limit": link_operation(session, SetRateLimit, merchant_id=merchant_id),
-        "rule": link_operation(session, AddFraudRule, merchant_id=merchant_id),
-        "key": link_operation(session, IssueApiKey, merchant_id=merchant_id),
-        "secret": link_operation(session, RotateCallbackSecret, merchant_id=merchant_id),
+        name: link_operation(visit, operation, merchant_id=merchant_id)
+        for name, operation in operations.items()
     }
 
 
-def _parse(text: str) -> int:
+def _parse_id(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS_MAX:
         raise NotFoundError("no such merchant")
     return int(text)

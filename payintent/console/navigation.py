@@ -1,4 +1,4 @@
-"""The pages that every page of the console leads to, and the least role of each."""
+"""The navigation of the console."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from payintent.domain.operator import Role
 
 @dataclass(frozen=True, slots=True)
 class NavigationEntry:
-    """A page of the navigation; operators below `least` are not shown it."""
+    """A link to a page; roles below `least` do not get it."""
 
     label: str
     path: str
@@ -28,10 +28,6 @@ NAVIGATION: tuple[NavigationEntry, ...] = (
     NavigationEntry("Audit", "/audit", Role.VIEWER),
     NavigationEntry("Operations", "/operations", Role.VIEWER),
 )
-
-
-def shown_to(role: Role | None) -> list[NavigationEntry]:
-    return [entry for entry in NAVIGATION if role is not None and role.includes(entry.least)]
 
 
 def is_current(entry: NavigationEntry, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Forms of operations: made of their fields, and read back into them."""
+"""Forms of operations: built from their fields, and read back into operations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from payintent.operations.base import ChangeOperation, OperationType
 from payintent.operations.conversion import convert_operation
 from payintent.operations.fields import OperationField, list_fields
 
-_PAIRS = 6  # names and values of a mapping that a form has
-_CLEARED = '""'  # typed as at a terminal: an empty text, or a list without items
+_PAIRS = 6  # rows of a mapping in a form
+_CLEARED = '""'  # as at a terminal: an empty text or an empty list
 _MINUTES_CHARS = len("2026-01-31T09:30")
 _EXPECTED = {
     "whole": "must be a whole number",
@@ -36,7 +36,7 @@ _CONTROLS: dict[Any, str] = {
 
 
 class WrongFieldError(RefusedError):
-    """A field of a form cannot be read; the message is to stand beside it."""
+    """The value of one form field is invalid; the message is shown beside the field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(ErrorCode.BAD_REQUEST, message)
@@ -49,40 +49,40 @@ class FormField:
     label: str
     help_text: str
     control: str
-    value: str  # as it was typed; of a secret it is empty
+    value: str  # empty for a secret
     choices: tuple[str, ...]
     is_required: bool
     is_secret: bool
-    pairs: tuple[tuple[int, str, str], ...]  # number, name and value of each row of a mapping
+    pairs: tuple[tuple[int, str, str], ...]  # row number, name and value of a mapping
     is_given: bool
     error: str | None
 
 
 def build_form(
-    operation: OperationType, typed: Mapping[str, str], wrong: Mapping[str, str] | None = None
+    operation: OperationType, form: Mapping[str, str], wrong: Mapping[str, str] | None = None
 ) -> list[FormField]:
-    """Make the fields of an operation's form, with what was typed, but for secrets."""
+    """Build the fields of an operation's form with their values; secrets are left out."""
     errors = wrong or {}
     return [
-        _build_field(field, typed, _is_secret(operation, field), errors.get(field.name))
+        _build_field(field, form, _is_secret(operation, field), errors.get(field.name))
         for field in list_fields(operation)
     ]
 
 
-def read_operation(operation: OperationType, typed: Mapping[str, str]) -> Any:
-    """Make the operation of what was typed into its form (`BAD_REQUEST` if it cannot be read).
+def read_operation(operation: OperationType, form: Mapping[str, str]) -> Any:
+    """Build an operation from its form; raise `BAD_REQUEST` if a value is invalid.
 
-    What was left empty is left out, which a field with `or_reason` replaces by the reason.
+    Empty fields are omitted; a field with `or_reason` then has the reason as its value.
     """
     values: dict[str, Any] = {}
     for field in list_fields(operation):
-        value = _read_field(field, typed)
+        value = _read_field(field, form)
         if value is None and field.parameter.get("or_reason"):
-            value = typed.get("why", "").strip() or None
+            value = form.get("why", "").strip() or None
         if value is not None:
             values[field.name] = value
         elif field.is_required:
-            raise WrongFieldError(field.name, "is needed")
+            raise WrongFieldError(field.name, "is required")
     try:
         return convert_operation(values, operation, strict=False)
     except RefusedError as refused:
@@ -93,66 +93,66 @@ def read_operation(operation: OperationType, typed: Mapping[str, str]) -> Any:
         raise WrongFieldError(field.name, message) from refused
 
 
-def has_required(operation: OperationType, typed: Mapping[str, str]) -> bool:
+def has_required(operation: OperationType, form: Mapping[str, str]) -> bool:
     return all(
-        _read_field(field, typed) is not None
+        _read_field(field, form) is not None
         for field in list_fields(operation)
         if field.is_required
     )
 
 
 def find_field(operation: OperationType, message: str) -> OperationField | None:
-    """Find the field that a refusal is about: it names it in backquotes, or begins with it."""
-    named = {field.name: field for field in list_fields(operation)}
+    """Find the field that an error message names: in backquotes, or as its first word."""
+    fields = {field.name: field for field in list_fields(operation)}
     quoted = message.split("`")[1::2]
     candidates = [*(part.partition("[")[0].partition(".")[0] for part in reversed(quoted))]
     candidates.append(message.partition(" ")[0])
-    return next((named[name] for name in candidates if name in named), None)
+    return next((fields[name] for name in candidates if name in fields), None)
 
 
 def find_wrong_field(operation: OperationType, refused: RefusedError) -> str | None:
-    """Return the name of the field that a refusal is to stand beside, if it is about one."""
     if isinstance(refused, WrongFieldError):
         return refused.field
     field = find_field(operation, refused.message)
     return None if field is None else field.name
 
 
-def typed_again(operation: OperationType, typed: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return names and values for hidden fields of a confirmation; never a secret."""
+def hidden_fields(operation: OperationType, form: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return names and values for the hidden fields of a confirmation; never a secret."""
     names = [field.name for field in list_fields(operation) if not _is_secret(operation, field)]
-    return [(name, typed[name]) for name in (*names, "why") if typed.get(name)]
+    return [(name, form[name]) for name in (*names, "why") if form.get(name)]
 
 
 def _build_field(
-    field: OperationField, typed: Mapping[str, str], is_secret: bool, error: str | None
+    field: OperationField, form: Mapping[str, str], is_secret: bool, error: str | None
 ) -> FormField:
     control = _control(field)
-    default = str(uuid4()) if _is_key(field) else _as_typed(field.default)
+    default = str(uuid4()) if _is_key(field) else _default_text(field.default)
     return FormField(
         name=field.name,
         label=field.name.replace("_", " ").capitalize(),
         help_text=_help(field, control),
         control="key" if _is_key(field) else control,
-        value="" if is_secret else typed.get(field.name, default),
+        value="" if is_secret else form.get(field.name, default),
         choices=_choices(field.type),
         is_required=field.is_required and not field.parameter.get("or_reason", False),
         is_secret=is_secret,
-        pairs=tuple(_pairs(field.name, typed, is_secret=is_secret)) if control == "pairs" else (),
-        is_given=bool(typed.get(field.name)),
+        pairs=tuple(_pairs(field.name, form, is_secret=is_secret)) if control == "pairs" else (),
+        is_given=bool(form.get(field.name)),
         error=error,
     )
 
 
 def _help(field: OperationField, control: str) -> str:
-    """Return the help of a field for a form: some of it is about how a command is typed."""
+    """Return the help of a field without the parts that concern the command line."""
     if control == "pairs":
-        return "A name and its value in each row. What is stored is never shown again."
+        return "One name and value per row. Stored values are never shown again."
     if control == "lines":
         return "The lines of a CSV file."
     text = field.help_text.replace("`", "").replace("; repeat it", "")
-    is_said = control != "list" or "commas" in text
-    return text if is_said else f"{text} With commas."
+    if control == "list" and "commas" not in text:
+        return f"{text} Separate items with commas."
+    return text
 
 
 def _control(field: OperationField) -> str:
@@ -172,7 +172,7 @@ def _choices(field_type: Any) -> tuple[str, ...]:
 
 
 def _is_key(field: OperationField) -> bool:
-    """Tell whether a field makes a repetition harmless: each form then has one of its own."""
+    """Return whether the field is an idempotency key: each form gets a new one."""
     return field.name == "key" and field.type is UUID
 
 
@@ -180,7 +180,7 @@ def _is_secret(operation: OperationType, field: OperationField) -> bool:
     return issubclass(operation, ChangeOperation) and field.name in operation.hidden
 
 
-def _as_typed(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if default is None:
         return ""
     if isinstance(default, bool):
@@ -190,12 +190,12 @@ def _as_typed(default: Any) -> str:
     return str(default.value if isinstance(default, Enum) else default)
 
 
-def _read_field(field: OperationField, typed: Mapping[str, str]) -> Any:
-    """Return what was typed, None if nothing was."""
+def _read_field(field: OperationField, form: Mapping[str, str]) -> Any:
+    """Return the value of a field; None if it is empty."""
     control = _control(field)
     if control == "pairs":
-        return {name: value for _, name, value in _pairs(field.name, typed) if name} or None
-    text = typed.get(field.name, "").strip()
+        return {name: value for _, name, value in _pairs(field.name, form) if name} or None
+    text = form.get(field.name, "").strip()
     if not text:
         return None
     if control in ("list", "lines"):
@@ -204,18 +204,18 @@ def _read_field(field: OperationField, typed: Mapping[str, str]) -> Any:
     if control == "text" and text == _CLEARED:
         return ""
     if control == "time" and len(text) == _MINUTES_CHARS:
-        return f"{text}:00"  # browsers leave seconds out where they are none
+        return f"{text}:00"  # browsers omit seconds that are zero
     return text
 
 
 def _pairs(
-    name: str, typed: Mapping[str, str], *, is_secret: bool = False
+    name: str, form: Mapping[str, str], *, is_secret: bool = False
 ) -> list[tuple[int, str, str]]:
     return [
         (
             number,
-            typed.get(f"{name}.name.{number}", "").strip(),
-            "" if is_secret else typed.get(f"{name}.value.{number}", ""),
+            form.get(f"{name}.name.{number}", "").strip(),
+            "" if is_secret else form.get(f"{name}.value.{number}", ""),
         )
         for number in range(_PAIRS)
     ]

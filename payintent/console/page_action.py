@@ -1,4 +1,4 @@
-"""What can be done from a page: links to the forms of operations."""
+"""Links from a page to the forms of operations."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +10,6 @@ class PageAction:
     href: str
 
 
-def offer(ways: Iterable[tuple[str, str | None]]) -> list[PageAction]:
-    """Return the actions that have a link; one that the role does not include has none."""
-    return [PageAction(label=label, href=href) for label, href in ways if href is not None]
+def offer(links: Iterable[tuple[str, str | None]]) -> list[PageAction]:
+    """Return the actions that the role allows: those with a link."""
+    return [PageAction(label=label, href=href) for label, href in links if href is not None]

@@ -1,4 +1,4 @@
-"""The page of one payment: its whole story, and what can be done from here."""
+"""The page of one payment: its history, and the operations on it."""
 
 import json
 from collections.abc import Mapping
@@ -7,15 +7,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.console.access import signed_in
-from payintent.console.context import get_console_context
-from payintent.console.listing import link_operation, other_page, read_list, read_query
+from payintent.console.access import OperatorVisit
+from payintent.console.listing import link_operation, other_page, read_query
 from payintent.console.page_action import PageAction, offer
-from payintent.console.rendering import render
-from payintent.console.sessions import OperatorSession
 from payintent.domain import ids
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.cases import ResolveCase
@@ -26,8 +22,8 @@ from payintent.operations.webhooks import ReplayEvent
 from payintent.storage import payment_history
 
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-#: Details that are shown in words already, or beside them.
-_SAID = frozenset({"body", "answer", "what"})
+#: Details that the page shows elsewhere.
+_SHOWN_ELSEWHERE = frozenset({"body", "answer", "what"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,62 +34,57 @@ class StoryEntry:
     more: Mapping[str, str]
 
 
-async def get_payment_story(request: Request) -> Response:
-    session = await signed_in(request)
-    payment_id: str = request.path_params["payment_id"]
-    wanted = read_query(request, ShowTimeline, payment_id=payment_id)
-    payment = await payment_summary(get_console_context(request).database, payment_id)
-    timeline: TimelinePage = await read_list(request, session, wanted)
-    return render(
-        request,
+async def get_payment_story(visit: OperatorVisit) -> Response:
+    payment_id: str = visit.request.path_params["payment_id"]
+    operation = read_query(visit, ShowTimeline, payment_id=payment_id)
+    payment = await payment_summary(visit.context.database, payment_id)
+    timeline: TimelinePage = await visit.read(operation)
+    return visit.render(
         "payment.html",
         payment=payment,
         metadata=pretty(bytes(payment["metadata"]).decode()),
-        actions=await _actions(request, session, payment),
+        actions=await _actions(visit, payment),
         entries=[_story_entry(entry) for entry in timeline.entries],
         timeline=timeline,
         kinds=list(KINDS),
-        of=wanted.of,
-        link=partial(other_page, request),
+        of=operation.of,
+        link=partial(other_page, visit),
     )
 
 
 def pretty(text: str) -> str:
-    """Lay JSON out in lines; anything else stays as it is."""
+    """Indent JSON; return other text unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
 
 
-async def _actions(
-    request: Request, session: OperatorSession, payment: Mapping[str, Any]
-) -> list[PageAction]:
+async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[PageAction]:
     payment_id, status = payment["id"], payment["status"]
-    offered: list[tuple[str, str | None]] = []
+    links: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:
-        href = link_operation(session, RefundPayment, payment_id=payment_id)
-        offered.append(("Refund", href))
+        links.append(("Refund", link_operation(visit, RefundPayment, payment_id=payment_id)))
     if status == PaymentStatus.PENDING:
-        offered.append(("Cancel", link_operation(session, CancelPayment, payment_id=payment_id)))
+        links.append(("Cancel", link_operation(visit, CancelPayment, payment_id=payment_id)))
     if status == PaymentStatus.PROCESSING:
-        offered.append(("End", link_operation(session, EndPayment, payment_id=payment_id)))
+        links.append(("End", link_operation(visit, EndPayment, payment_id=payment_id)))
     for case in payment["cases"]:
         if case["status"] == "OPEN":
-            href = link_operation(session, ResolveCase, case_id=case["id"])
-            offered.append((f"Resolve {case['kind']}", href))
-    for event_id in await _event_ids(request, payment_id):
-        href = link_operation(session, ReplayEvent, event_id=event_id)
-        offered.append(("Send its event again", href))
-    return offer(offered)
+            href = link_operation(visit, ResolveCase, case_id=case["id"])
+            links.append((f"Resolve {case['kind']}", href))
+    links.extend(
+        ("Resend event", link_operation(visit, ReplayEvent, event_id=event_id))
+        for event_id in await _event_ids(visit, payment_id)
+    )
+    return offer(links)
 
 
-async def _event_ids(request: Request, payment_id: str) -> list[UUID]:
+async def _event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     assert parsed is not None  # noqa: S101 - the payment was read by it
-    database = get_console_context(request).database
-    subjects = await payment_history.list_subject_ids(database, parsed)
-    return [subject_id for what, subject_id in subjects if what == "event"]
+    subjects = await payment_history.list_subject_ids(visit.context.database, parsed)
+    return [subject_id for kind, subject_id in subjects if kind == "event"]
 
 
 def _story_entry(entry: TimelineEntry) -> StoryEntry:
@@ -105,6 +96,6 @@ def _story_entry(entry: TimelineEntry) -> StoryEntry:
         more={
             name.replace("_", " "): value if isinstance(value, str) else json.dumps(value)
             for name, value in details.items()
-            if name not in _SAID
+            if name not in _SHOWN_ELSEWHERE
         },
     )

@@ -1,15 +1,10 @@
-"""The page that finds and lists payments."""
+"""The page that searches and lists payments."""
 
-from typing import Any
-
-from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.errors import http_status
-from payintent.console.access import signed_in
-from payintent.console.context import get_console_context
-from payintent.console.listing import ROWS, other_page, read_list, read_query, typed
-from payintent.console.rendering import render
+from payintent.console.access import OperatorVisit
+from payintent.console.listing import ROWS, other_page, read_query
 from payintent.console.today_figures import ENDS
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import RefusedError
@@ -17,50 +12,45 @@ from payintent.domain.payment import PaymentStatus
 from payintent.operations.search_payments import ListPayments, PaymentPage, SearchPayments
 
 _KINDS = ("card", "redirect", "qr", "onchain")
-#: What leads to a payment and to nothing else.
-_SURE = frozenset(
+#: Kinds of matches that identify exactly one payment.
+_EXACT = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
-_NOTHING = PaymentPage(payments=[], following=None)
 
 
-async def get_payments(request: Request) -> Response:
-    """`GET /payments`: what a text is about, or payments by filters, newest first.
+async def get_payments(visit: OperatorVisit) -> Response:
+    """`GET /payments`: payments by text or by filters, newest first.
 
-    A text that names one payment for sure leads to its story.
+    Redirects to the payment if the text identifies exactly one.
     """
-    session = await signed_in(request)
-    text = request.query_params.get("text", "").strip()
-    shown: dict[str, Any] = {"page": _NOTHING, "refused": None}
-    status = 200
+    query = visit.request.query_params
+    text = query.get("text", "").strip()
+    page, refused = PaymentPage(payments=[], following=None), None
     try:
         if text:
-            search = read_query(request, SearchPayments, limit=ROWS)
-            found = await read_list(request, session, search)
-            if len(found) == 1 and found[0].found_by in _SURE and search.before is None:
-                return RedirectResponse(
-                    f"/payments/{found[0].id}", 303, {"Cache-Control": "no-store"}
-                )
-            following = found[-1].id if len(found) == ROWS else None
-            shown["page"] = PaymentPage(payments=found, following=following)
+            search = read_query(visit, SearchPayments, limit=ROWS)
+            payments = await visit.read(search)
+            if len(payments) == 1 and payments[0].found_by in _EXACT and search.before is None:
+                url = f"/payments/{payments[0].id}"
+                return RedirectResponse(url, 303, {"Cache-Control": "no-store"})
+            last_id = payments[-1].id if len(payments) == ROWS else None
+            page = PaymentPage(payments=payments, following=last_id)
         else:
-            wanted = read_query(request, ListPayments, limit=ROWS)
-            context = get_console_context(request).operation_context
-            shown["page"] = await wanted.read_page(context)
-    except RefusedError as refused:
-        shown["refused"], status = refused.message, http_status(refused)
-    following = shown["page"].following
-    return render(
-        request,
+            operation = read_query(visit, ListPayments, limit=ROWS)
+            page = await operation.read_page(visit.context.operation_context)
+    except RefusedError as error:
+        refused = error
+    return visit.render(
         "payments.html",
-        status=status,
-        typed=typed(request),
+        status=200 if refused is None else http_status(refused),
+        page=page,
+        refused=None if refused is None else refused.message,
+        typed=visit.query,
         text=text,
         statuses=[status.value for status in PaymentStatus],
         currencies=sorted(CURRENCIES),
         kinds=_KINDS,
         ends=ENDS,
-        older=following and other_page(request, before=following),
-        newest=other_page(request, before=None) if request.query_params.get("before") else None,
-        **shown,
+        older=page.following and other_page(visit, before=page.following),
+        newest=other_page(visit, before=None) if query.get("before") else None,
     )

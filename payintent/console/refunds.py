@@ -1,23 +1,10 @@
-"""The pages of refunds: the queue, and one refund with who asked for it."""
+"""Pages of the refund queue, and of one refund."""
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.console.access import signed_in
-from payintent.console.context import get_console_context
-from payintent.console.listing import (
-    ROWS,
-    link_operation,
-    next_page,
-    other_page,
-    queue_order,
-    read_list,
-    read_query,
-    typed,
-)
+from payintent.console.access import OperatorVisit
+from payintent.console.listing import link_operation, next_page, other_page, read_queue
 from payintent.console.page_action import PageAction, offer
-from payintent.console.rendering import render
-from payintent.console.sessions import OperatorSession
 from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.refunds import (
     ApproveRefund,
@@ -30,49 +17,43 @@ from payintent.operations.refunds import (
 from payintent.storage.database import current_time
 
 
-async def get_refunds(request: Request) -> Response:
-    session = await signed_in(request)
-    waits = request.query_params.get("step") == RefundStep.APPROVAL
-    order = queue_order(request, waits=waits)
-    wanted = read_query(request, ListRefunds, limit=ROWS, **order)
-    found = await read_list(request, session, wanted)
-    return render(
-        request,
+async def get_refunds(visit: OperatorVisit) -> Response:
+    is_pending = visit.request.query_params.get("step") == RefundStep.APPROVAL
+    operation = read_queue(visit, ListRefunds, is_pending=is_pending)
+    refunds = await visit.read(operation)
+    return visit.render(
         "refunds.html",
-        typed=typed(request),
-        refunds=found,
-        now=await current_time(get_console_context(request).reading),
+        typed=visit.query,
+        refunds=refunds,
+        now=await current_time(visit.context.reading),
         statuses=[status.value for status in RefundStatus],
         steps=[step.value for step in RefundStep],
-        waiting=other_page(request, step="approval", status=None, before=None, order=None),
-        following=next_page(request, wanted.order, [row.id for row in found]),
+        waiting=other_page(visit, step="approval", status=None, before=None, order=None),
+        following=next_page(visit, operation.order, [refund.id for refund in refunds]),
     )
 
 
-async def get_refund_page(request: Request) -> Response:
-    session = await signed_in(request)
-    operation = ShowRefund(refund_id=request.path_params["refund_id"])
-    refund = await read_list(request, session, operation)
-    return render(
-        request,
+async def get_refund_page(visit: OperatorVisit) -> Response:
+    refund = await visit.read(ShowRefund(refund_id=visit.request.path_params["refund_id"]))
+    return visit.render(
         "refund.html",
         refund=refund,
-        now=await current_time(get_console_context(request).reading),
-        is_own=refund.requested_by == session.actor.who,
-        actions=_actions(session, refund),
+        now=await current_time(visit.context.reading),
+        is_own=refund.requested_by == visit.actor.who,
+        actions=_actions(visit, refund),
     )
 
 
-def _actions(session: OperatorSession, refund: RefundView) -> list[PageAction]:
-    """Return what can be done with a refund; who asked for it cannot approve it."""
-    approve = link_operation(session, ApproveRefund, refund_id=refund.id)
-    reject = link_operation(session, RejectRefund, refund_id=refund.id)
-    resend = link_operation(session, ResendRefund, refund_id=refund.id)
+def _actions(visit: OperatorVisit, refund: RefundView) -> list[PageAction]:
+    """Return the operations on a refund; the operator who requested it cannot approve it."""
+    approve = link_operation(visit, ApproveRefund, refund_id=refund.id)
+    reject = link_operation(visit, RejectRefund, refund_id=refund.id)
+    resend = link_operation(visit, ResendRefund, refund_id=refund.id)
     if refund.step == RefundStep.APPROVAL:
-        is_own = refund.requested_by == session.actor.who
+        is_own = refund.requested_by == visit.actor.who
         return offer([("Approve", None if is_own else approve), ("Reject", reject)])
     if refund.step == RefundStep.QUEUED and refund.sent_at is None:
-        return offer([("Reject", reject), ("Send again", resend)])
+        return offer([("Reject", reject), ("Resend", resend)])
     if refund.step == RefundStep.SENT:
-        return offer([("Send again", resend)])
+        return offer([("Resend", resend)])
     return []

@@ -1,4 +1,4 @@
-"""Rendering of the console's pages: template, navigation, headers."""
+"""Rendering of console pages: templates, navigation and headers."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.console.links import find_link
-from payintent.console.navigation import is_current, shown_to
+from payintent.console.navigation import NAVIGATION, is_current
 from payintent.console.results import is_amount, label, show_value, table_columns
 from payintent.console.sessions import OperatorSession
-from payintent.console.static_files import console_file_url, console_style, style_sources
+from payintent.console.static_files import CONSOLE_FILES, console_style, style_sources
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
 from payintent.operations.base import OperationType
@@ -20,14 +20,14 @@ from payintent.operations.fields import summarize
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
-#: Headers of every answer. `same-origin`: without a referrer browsers send forms from `null`.
-HEADERS_OF_ALL = {
+#: Headers of every response. Without a referrer, browsers would send forms with origin `null`.
+COMMON_HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-#: Headers of every page and every part of one.
-HEADERS = HEADERS_OF_ALL | {
+#: Headers of every page and page fragment.
+HEADERS = COMMON_HEADERS | {
     "Content-Security-Policy": content_security_policy(
         scripts=ScriptSources(), styles=style_sources()
     ),
@@ -52,22 +52,23 @@ _templates = make_environment("console/templates")
 def render(
     request: Request, template_name: str, /, *, status: int = 200, **fields: Any
 ) -> Response:
-    """Render a template as a page of whoever is signed in; `fields` are what it reads."""
+    """Render a template with `fields`, and with the navigation of the signed-in operator."""
     session: OperatorSession | None = request.scope.get("payintent.console_session")
     html = _templates.get_template(template_name).render(_common_fields(request, session) | fields)
     return html_response(request, html, HEADERS, status)
 
 
 def render_part(template_name: str, **fields: Any) -> str:
-    """Render a part of a page, which knows neither the request nor who is signed in."""
+    """Render a page fragment, which depends neither on the request nor on the operator."""
     return _templates.get_template(template_name).render(fields)
 
 
 def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
-    entries = shown_to(session.actor.role if session else None)
+    role = session.actor.role if session else None
+    entries = [entry for entry in NAVIGATION if role is not None and role.includes(entry.least)]
     return {
-        "asset": console_file_url,
+        "asset": CONSOLE_FILES.url,
         "navigation": [(entry, is_current(entry, path)) for entry in entries],
         "path": path,
         "session": session,
@@ -76,7 +77,7 @@ def _common_fields(request: Request, session: OperatorSession | None) -> dict[st
 
 
 def format_moment(moment: datetime) -> str:
-    """Write a time as people read it: `2026-01-31 09:30:00` in UTC."""
+    """Format a time as `2026-01-31 09:30:00`, in UTC."""
     return format_timestamp(moment)[:19].replace("T", " ")
 
 
@@ -89,7 +90,6 @@ def summary(kind: OperationType) -> str:
 
 
 def is_long(value: object) -> bool:
-    """Return whether a value holds words or more, which may take several lines."""
     return isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _LONG_CHARS)
 
 

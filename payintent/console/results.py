@@ -1,4 +1,4 @@
-"""Results of operations as pages show them: tables, lists of fields, and single values."""
+"""Results of operations as tables, field lists and single values."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 _STATUSES = frozenset({"status", "state", "step", "activation", "outcome", "level"})
 _AMOUNTS = re.compile(r"(?:.*_)?(?:amount|fee|tax|total|rate|minor|limit|count|attempts|ms)")
 _KINDS: dict[type, str] = {bool: "flag", dict: "record", int: "number", float: "number"}
-#: Fields that a result has this once.
+#: Fields that are shown only once.
 _SECRETS = frozenset({"api_key", "token", "callback_secret", "secret"})
 
 
@@ -31,7 +31,7 @@ def to_plain(result: object) -> Any:
 
 
 def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> list[str]:
-    """Return the columns of a table: those that are named, or all that any row has."""
+    """Return `columns`, or the fields of all rows if it is empty."""
     if columns:
         return list(columns)
     return list(dict.fromkeys(name for row in rows for name in row))
@@ -56,7 +56,7 @@ def _kind(value: Any, name: str) -> str:
 
 
 def is_amount(name: str) -> bool:
-    """Tell whether a column holds amounts or counts, which stand at the right."""
+    """Return whether a column contains amounts or counts, which are aligned right."""
     return _AMOUNTS.fullmatch(name) is not None
 
 

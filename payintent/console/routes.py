@@ -1,5 +1,8 @@
-"""Every route of the console on one screen."""
+"""The routes of the console."""
 
+from collections.abc import Awaitable, Callable
+
+from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.api.application import Handler
@@ -17,15 +20,21 @@ from payintent.console import (
     payments,
     refunds,
     sign_in,
-    static_files,
     today,
     webhooks,
 )
-from payintent.console.access import console_page
+from payintent.console.access import OperatorVisit, console_page, operator_page
+from payintent.console.static_files import CONSOLE_FILES
 
 
-def _page(path: str, handler: Handler, method: str = "GET") -> Route:
+def _open_page(path: str, handler: Handler, method: str = "GET") -> Route:
     return Route(path, console_page(handler), methods=[method])
+
+
+def _page(
+    path: str, handler: Callable[[OperatorVisit], Awaitable[Response]], method: str = "GET"
+) -> Route:
+    return Route(path, operator_page(handler), methods=[method])
 
 
 CONSOLE_ROUTES: list[Route] = [
@@ -34,10 +43,10 @@ CONSOLE_ROUTES: list[Route] = [
     _page("/today/events", today.get_today_events),
     _page("/gateways", gateways.get_gateways),
     _page("/chains", chains.get_chains),
-    _page("/sign-in", sign_in.get_sign_in),
-    _page("/sign-in", sign_in.post_sign_in, "POST"),
-    _page("/sign-in/oidc", identity_sign_in.get_oidc_sign_in),
-    _page("/sign-in/oidc/callback", identity_sign_in.get_oidc_callback),
+    _open_page("/sign-in", sign_in.get_sign_in),
+    _open_page("/sign-in", sign_in.post_sign_in, "POST"),
+    _open_page("/sign-in/oidc", identity_sign_in.get_oidc_sign_in),
+    _open_page("/sign-in/oidc/callback", identity_sign_in.get_oidc_callback),
     _page("/sign-out", sign_in.post_sign_out, "POST"),
     _page("/sessions", sign_in.get_sessions),
     _page("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
@@ -61,5 +70,5 @@ CONSOLE_ROUTES: list[Route] = [
     _page("/operations", operations.get_operations),
     _page("/operations/{subject}/{verb}", operations.get_operation),
     _page("/operations/{subject}/{verb}", operations.post_operation, "POST"),
-    Route("/static/{mark}/{name}", static_files.get_console_file, methods=["GET"]),
+    Route("/static/{mark}/{name}", CONSOLE_FILES.get, methods=["GET"]),
 ]

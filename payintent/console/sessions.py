@@ -1,4 +1,4 @@
-"""Sessions of the console: opened, kept in a cookie, rotated, ended."""
+"""Console sessions: created at sign-in, found by a cookie, rotated and revoked."""
 
 import hmac
 from dataclasses import dataclass, field
@@ -28,23 +28,23 @@ _COOKIE_CHARS_MAX = 100
 _BROWSER_MAX = 200
 _MAX_AGE_S = 12 * 3600
 _DELETED_AFTER_DAYS = 7
-_DELETED_MAX = 100  # at each sign-in
+_DELETED_MAX = 100  # per sign-in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSession:
-    """The signed-in operator of a request, and the token that its forms carry."""
+    """The session of a signed-in operator, with the token that its forms contain."""
 
     id: UUID
     actor: Actor
     csrf: str = field(repr=False)
     holder: SessionHolder
-    cookie: str | None = field(repr=False)  # to be set with the answer, where it was rotated
+    cookie: str | None = field(repr=False)  # the new cookie, if the secret was rotated
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedSession:
-    id: UUID
+class NewSessionCookie:
+    session_id: UUID
     cookie: str = field(repr=False)
 
 
@@ -53,10 +53,10 @@ def console_cookie(settings: Settings) -> SignInCookie:
 
 
 async def open_session(context: ConsoleContext, request: Request, token_text: str) -> str:
-    """Open a session with an operator's token and return the value of its cookie.
+    """Create a session for an operator's token and return the value of its cookie.
 
-    Raises `UNAUTHORIZED` if the token is none, and `RATE_LIMITED` where too many of the
-    request's address were none.
+    Raises `UNAUTHORIZED` if the token is invalid, and `RATE_LIMITED` if the client's address has
+    sent too many invalid tokens.
     """
     database, encryption = context.database, context.encryption
     async with context.attempts.attempt(request, api_key.OPERATOR):
@@ -67,101 +67,97 @@ async def open_session(context: ConsoleContext, request: Request, token_text: st
         operator = await check_operator_token(database, encryption, token)
     async with database.transaction() as tx:
         holder = SessionHolder(token_public_id=token.public_id)
-        opened = await add_session(context, tx, request, holder)
-    note_sign_in(context, request, opened, operator.name, "token")
-    return opened.cookie
+        new = await add_session(context, tx, request, holder)
+    log_sign_in(context, request, new, operator.name, "token")
+    return new.cookie
 
 
 async def add_session(
     context: ConsoleContext, tx: Tx, request: Request, holder: SessionHolder
-) -> OpenedSession:
-    """Add a session of an operator who is authenticated, and forget old ones."""
+) -> NewSessionCookie:
+    """Create a session for an authenticated operator, and delete some old sessions."""
     session_id, secret = tx.id_generator.new_id(), make_token()
+    browser = request.headers.get("user-agent", "")
     new = NewConsoleSession(
         id=session_id,
         holder=holder,
         digest=_digest(context.encryption, session_id, secret),
         address=context.viewers.caller_address(request),
-        browser=_printable(request.headers.get("user-agent", ""))[:_BROWSER_MAX],
+        browser="".join(char if char.isprintable() else "?" for char in browser)[:_BROWSER_MAX],
     )
     await console_sessions.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
     await console_sessions.add(tx, new)
-    return OpenedSession(id=session_id, cookie=f"{session_id}.{secret}")
+    return NewSessionCookie(session_id, f"{session_id}.{secret}")
 
 
-def note_sign_in(
-    context: ConsoleContext, request: Request, opened: OpenedSession, who: str, by: str
+def log_sign_in(
+    context: ConsoleContext, request: Request, new: NewSessionCookie, who: str, by: str
 ) -> None:
     address = context.viewers.caller_address(request)
-    _log.info("console_signed_in", who=who, by=by, session=str(opened.id), address=address)
+    _log.info("console_signed_in", who=who, by=by, session=str(new.session_id), address=address)
 
 
 async def find_session(context: ConsoleContext, request: Request) -> OperatorSession | None:
-    """Find the session of a request's cookie; None if there is none that counts.
+    """Find the valid session of a request's cookie.
 
-    A secret that was replaced more than a minute ago ends its session: two hold it. A wrong
-    secret counts as a failed authentication of its address.
+    If a secret was replaced more than a minute ago, its use ends the session: two browsers have it.
+    A wrong secret counts as a failed authentication of the client's address.
     """
     cookie = _parse_cookie(console_cookie(context.settings).read(request) or "")
     if cookie is None:
         return None
     session_id, secret = cookie
-    found = await console_sessions.find(context.database, session_id)
-    if found is None:
+    record = await console_sessions.find(context.database, session_id)
+    if record is None:
         return None
+    digest = _digest(context.encryption, session_id, secret)
+    is_current = hmac.compare_digest(digest, record.digest)
     async with context.attempts.attempt(request, api_key.OPERATOR):
-        given = _digest(context.encryption, session_id, secret)
-        is_present = hmac.compare_digest(given, found.digest)
-        if not is_present and not _matches(given, found.digest_before):
-            await _refuse(context, found, given)
-    if not found.is_use_noted:
-        await console_sessions.note_use(context.database, found.id, found.holder)
-    rotated = await _rotate(context, found) if is_present and found.is_rotation_due else None
+        if not is_current:
+            await _check_previous(context, record, digest)
+    if not record.is_use_noted:
+        await console_sessions.note_use(context.database, record.id, record.holder)
     return OperatorSession(
-        id=found.id,
-        actor=Actor(found.name, role=found.role, over_http=True),
-        csrf=_csrf_token(context.encryption, found.id),
-        holder=found.holder,
-        cookie=rotated,
+        id=record.id,
+        actor=Actor(record.name, role=record.role, over_http=True),
+        csrf=context.encryption.digest(f"console form:{record.id}").hex(),
+        holder=record.holder,
+        cookie=await _rotate(context, record) if is_current and record.is_rotation_due else None,
     )
 
 
 async def end_session(context: ConsoleContext, session: OperatorSession, session_id: UUID) -> bool:
-    """End a session of the signed-in operator; False where it is no open one of theirs."""
-    ended = await console_sessions.revoke(context.database, session_id, session.holder)
-    if ended:
+    """End a session of the signed-in operator; return False if the operator has no such session."""
+    is_revoked = await console_sessions.revoke(context.database, session_id, session.holder)
+    if is_revoked:
         _log.info("console_session_ended", who=session.actor.who, session=str(session_id))
-    return ended
+    return is_revoked
 
 
-async def _refuse(context: ConsoleContext, found: ConsoleSessionRecord, given: bytes) -> None:
-    """Refuse a secret that is none, or that was replaced a while ago, which ends the session."""
-    if _matches(given, found.was_digest_before):
-        await console_sessions.revoke(context.database, found.id, found.holder)
-        _log.warning("console_session_reused", who=found.name, session=str(found.id))
+async def _check_previous(
+    context: ConsoleContext, record: ConsoleSessionRecord, digest: bytes
+) -> None:
+    """Accept the previous secret for a minute; its later use revokes the session."""
+    previous = record.previous_digest
+    if previous is None or not hmac.compare_digest(digest, previous):
+        raise UnauthorizedError(api_key.OPERATOR, "wrong_secret")
+    if not record.is_previous_valid:
+        await console_sessions.revoke(context.database, record.id, record.holder)
+        _log.warning("console_session_reused", who=record.name, session=str(record.id))
         raise UnauthorizedError(api_key.OPERATOR, "replaced")
-    raise UnauthorizedError(api_key.OPERATOR, "wrong_secret")
 
 
-async def _rotate(context: ConsoleContext, found: ConsoleSessionRecord) -> str | None:
-    """Give the session another secret; None if another request did so just now."""
+async def _rotate(context: ConsoleContext, record: ConsoleSessionRecord) -> str | None:
+    """Replace the session's secret; return None if a concurrent request has replaced it."""
     secret = make_token()
-    digest = _digest(context.encryption, found.id, secret)
-    if await console_sessions.rotate(context.database, found.id, found.digest, digest):
-        return f"{found.id}.{secret}"
+    digest = _digest(context.encryption, record.id, secret)
+    if await console_sessions.rotate(context.database, record.id, record.digest, digest):
+        return f"{record.id}.{secret}"
     return None
-
-
-def _matches(given: bytes, stored: bytes | None) -> bool:
-    return stored is not None and hmac.compare_digest(given, stored)
 
 
 def _digest(encryption: Encryption, session_id: UUID, secret: str) -> bytes:
     return encryption.digest(f"console session:{session_id}:{secret}")
-
-
-def _csrf_token(encryption: Encryption, session_id: UUID) -> str:
-    return encryption.digest(f"console form:{session_id}").hex()
 
 
 def _parse_cookie(value: str) -> tuple[UUID, str] | None:
@@ -172,7 +168,3 @@ def _parse_cookie(value: str) -> tuple[UUID, str] | None:
         return UUID(session_id), secret
     except ValueError:
         return None
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,4 +1,4 @@
-"""Sign in with an operator's token, sign out, and the sessions that are open."""
+"""Signing in with an operator token, signing out, and the list of open sessions."""
 
 from contextlib import suppress
 from urllib.parse import urlencode, urlsplit
@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.errors import http_status
-from payintent.console.access import SIGN_IN, check_host, read_form, read_own_form, signed_in
-from payintent.console.context import get_console_context
+from payintent.console.access import SIGN_IN, OperatorVisit, check_host, read_own_form
+from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import render
 from payintent.console.sessions import console_cookie, end_session, find_session, open_session
 from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
@@ -19,25 +19,26 @@ from payintent.storage import console_sessions
 _NEXT_MAX = 2_000
 _LISTED_MAX = 50
 _OIDC = "/sign-in/oidc?"
-_EXPLAINED = {
-    "oidc_no_role": "The provider knows you, and gives you no role here. Ask whoever manages it.",
+_OIDC_MESSAGES = {
+    "oidc_no_role": "Your account has no role here. Ask your administrator for access.",
     "oidc_blocked": "An operator has blocked you.",
-    "oidc_declined": "The provider has signed nobody in.",
+    "oidc_declined": "The identity provider declined the sign-in.",
 }
-_NOT_COMPLETED = "The sign-in could not be completed. Please begin again."
+_NOT_COMPLETED = "The sign-in could not be completed. Please start again."
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
 async def get_sign_in(request: Request) -> Response:
-    """`GET /sign-in`: the form; `next` is the page to go to afterwards.
+    """`GET /sign-in`: the form; `next` is the page to open afterwards.
 
-    A link on another site brings no cookie, so the page opens itself once more from here.
+    A link on another site sends no cookie. The page then redirects to `next` itself, so that the
+    browser sends the cookie.
     """
     check_host(request, get_console_context(request).settings)
     onward = onward_path(request.query_params.get("next", ""))
     if request.headers.get("sec-fetch-site") == "cross-site" and onward != "/":
         return render(request, "onward.html", onward=onward)
-    return _form(request, onward)
+    return _form_page(request, onward)
 
 
 async def post_sign_in(request: Request) -> Response:
@@ -48,21 +49,23 @@ async def post_sign_in(request: Request) -> Response:
         cookie = await open_session(context, request, form.get("token", "").strip())
     except RefusedError as refused:
         return refused_page(request, refused, onward)
-    await _end_session_before(request)
+    await _end_former_session(context, request)
     response = RedirectResponse(onward, 303, _NO_STORE)
     console_cookie(context.settings).set(response, cookie)
     return response
 
 
 def refused_page(request: Request, refused: RefusedError, onward: str) -> Response:
-    """Show the form again, with why nobody was signed in."""
-    response = _form(request, onward, _explained(refused), http_status(refused))
+    """Render the form again with the reason for the failure."""
+    response = _form_page(request, onward, _message(refused), http_status(refused))
     if refused.retry_after_s is not None:
         response.headers["Retry-After"] = str(refused.retry_after_s)
     return response
 
 
-def _form(request: Request, onward: str, refused: str | None = None, status: int = 200) -> Response:
+def _form_page(
+    request: Request, onward: str, refused: str | None = None, status: int = 200
+) -> Response:
     provider = get_console_context(request).identity_provider
     oidc = None
     if provider is not None:
@@ -73,58 +76,51 @@ def _form(request: Request, onward: str, refused: str | None = None, status: int
     return render(request, "sign_in.html", status=status, onward=onward, refused=refused, oidc=oidc)
 
 
-async def _end_session_before(request: Request) -> None:
-    """End the session that this browser had until now, which no cookie would name any more."""
-    context = get_console_context(request)
+async def _end_former_session(context: ConsoleContext, request: Request) -> None:
+    """End the session whose cookie the browser is about to replace."""
     with suppress(RefusedError):
-        if (before := await find_session(context, request)) is not None:
-            await end_session(context, before, before.id)
+        if (session := await find_session(context, request)) is not None:
+            await end_session(context, session, session.id)
 
 
-async def post_sign_out(request: Request) -> Response:
-    context = get_console_context(request)
-    session = await signed_in(request)
-    await read_form(request, session)
-    await end_session(context, session, session.id)
+async def post_sign_out(visit: OperatorVisit) -> Response:
+    await end_session(visit.context, visit.session, visit.session.id)
     response = RedirectResponse(SIGN_IN, 303, _NO_STORE)
-    console_cookie(context.settings).clear(response)
+    console_cookie(visit.context.settings).clear(response)
     return response
 
 
-async def get_sessions(request: Request) -> Response:
-    context = get_console_context(request)
-    session = await signed_in(request)
-    listed = await console_sessions.list_open(context.database, session.holder, _LISTED_MAX)
-    return render(request, "sessions.html", sessions=listed)
+async def get_sessions(visit: OperatorVisit) -> Response:
+    database, holder = visit.context.database, visit.session.holder
+    return visit.render(
+        "sessions.html", sessions=await console_sessions.list_open(database, holder, _LISTED_MAX)
+    )
 
 
-async def post_end_session(request: Request) -> Response:
-    context = get_console_context(request)
-    session = await signed_in(request)
-    await read_form(request, session)
+async def post_end_session(visit: OperatorVisit) -> Response:
     try:
-        session_id = UUID(request.path_params["session_id"])
+        session_id = UUID(visit.request.path_params["session_id"])
     except ValueError:
         raise NotFoundError("no such session") from None
-    if not await end_session(context, session, session_id):
-        raise NotFoundError("no such session of yours is open")
+    if not await end_session(visit.context, visit.session, session_id):
+        raise NotFoundError("you have no such open session")
     return RedirectResponse("/sessions", 303, _NO_STORE)
 
 
-def onward_path(given: str) -> str:
-    """Return the path of our own that a form or link asks for; anything else is `/`."""
-    is_path = given.startswith("/") and not given.startswith(("//", "/\\"))
-    if not is_path or len(given) > _NEXT_MAX or not given.isprintable() or "\\" in given:
+def onward_path(text: str) -> str:
+    """Return `text` if it is a path of our own site, else `/`."""
+    is_path = text.startswith("/") and not text.startswith(("//", "/\\"))
+    if not is_path or len(text) > _NEXT_MAX or not text.isprintable() or "\\" in text:
         return "/"
-    parts = urlsplit(given)
-    return "/" if parts.scheme or parts.netloc or parts.path == SIGN_IN else given
+    parts = urlsplit(text)
+    return "/" if parts.scheme or parts.netloc or parts.path == SIGN_IN else text
 
 
-def _explained(refused: RefusedError) -> str:
+def _message(refused: RefusedError) -> str:
     if isinstance(refused, UnauthorizedError):
         if refused.reason.startswith("oidc_"):
-            return _EXPLAINED.get(refused.reason, _NOT_COMPLETED)
-        return "This is no valid token of an operator."
+            return _OIDC_MESSAGES.get(refused.reason, _NOT_COMPLETED)
+        return "This operator token is not valid."
     if refused.code is ErrorCode.RATE_LIMITED:
-        return "Too many failed attempts from this address: wait a little, then try again."
+        return "Too many failed attempts from this address. Wait a moment, then try again."
     return refused.message

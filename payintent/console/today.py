@@ -1,17 +1,16 @@
-"""The first page: what came in, what ended how, and what waits; live where scripts run."""
+"""The first page: payments, results and pending work, updated live if scripts run."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from functools import lru_cache
 
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from payintent.api.event_stream import HEADERS as STREAM_HEADERS
 from payintent.api.event_stream import HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
-from payintent.console.access import signed_in
-from payintent.console.context import ConsoleContext, get_console_context
-from payintent.console.rendering import HEADERS, render, render_part
+from payintent.console.access import OperatorVisit
+from payintent.console.context import ConsoleContext
+from payintent.console.rendering import HEADERS, render_part
 from payintent.console.today_figures import figure_fields
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.log import get_logger
@@ -19,49 +18,46 @@ from payintent.payments.overview_cache import Figures, Period
 from payintent.web.compression import html_response
 
 _log = get_logger("events")
-_LOOK_EVERY_S = 1.0
+_POLL_S = 1.0
 _RELOAD_S = 30
 
 
-async def get_today(request: Request) -> Response:
+async def get_today(visit: OperatorVisit) -> Response:
     """`GET /`: the figures of a period, `?period=24h`, `7d` or `30d`.
 
-    `?reload=30` has the browser load the page again by itself, for those without scripts.
+    With `?reload=30` the browser reloads the page automatically, if scripts do not run.
     """
-    await signed_in(request)
-    figures = await get_console_context(request).overview.get()
-    period = _period(request)
-    response = render(
-        request,
+    figures = await visit.context.overview.get()
+    period = _period(visit)
+    reloads = visit.request.query_params.get("reload") == str(_RELOAD_S)
+    response = visit.render(
         "today.html",
         period=period,
         periods=tuple(Period),
-        reloads=request.query_params.get("reload") == str(_RELOAD_S),
+        reloads=reloads,
         **figure_fields(figures, period),
     )
-    if request.query_params.get("reload") == str(_RELOAD_S):
+    if reloads:
         response.headers["Refresh"] = str(_RELOAD_S)
     return response
 
 
-async def get_today_figures(request: Request) -> Response:
-    """`GET /today/figures`: the figures alone, for browsers whose stream is cut off."""
-    await signed_in(request)
-    figures = await get_console_context(request).overview.get()
-    return html_response(request, figures_html(figures, _period(request)), HEADERS)
+async def get_today_figures(visit: OperatorVisit) -> Response:
+    """`GET /today/figures`: only the figures, for browsers that cannot hold a stream open."""
+    figures = await visit.context.overview.get()
+    return html_response(visit.request, figures_html(figures, _period(visit)), HEADERS)
 
 
-async def get_today_events(request: Request) -> Response:
-    """`GET /today/events`: the figures, now and whenever they change; ends after five minutes.
+async def get_today_events(visit: OperatorVisit) -> Response:
+    """`GET /today/events`: the figures, initially and after each change.
 
-    The browser then connects again, and is asked for its session again.
+    The stream ends after five minutes. The browser reconnects, which checks the session again.
     """
-    await signed_in(request)
-    events = _events(get_console_context(request), _period(request))
+    events = _stream_figures(visit.context, _period(visit))
     return StreamingResponse(events, 200, {**HEADERS, **STREAM_HEADERS})
 
 
-async def _events(context: ConsoleContext, period: Period) -> AsyncGenerator[bytes]:
+async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGenerator[bytes]:
     yield RETRY
     loop = asyncio.get_running_loop()
     over_at, quiet_since, last = loop.time() + STREAM_S, loop.time(), ""
@@ -77,17 +73,17 @@ async def _events(context: ConsoleContext, period: Period) -> AsyncGenerator[byt
         elif loop.time() - quiet_since >= HEARTBEAT_S:
             yield KEEP_ALIVE
             quiet_since = loop.time()
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_S)
 
 
 @lru_cache(maxsize=len(Period))
 def figures_html(figures: Figures, period: Period) -> str:
-    """Render the figures, once for all who look at the same period."""
+    """Render the figures, once for all operators who watch the same period."""
     return render_part("today_figures.html", **figure_fields(figures, period))
 
 
-def _period(request: Request) -> Period:
+def _period(visit: OperatorVisit) -> Period:
     try:
-        return Period(request.query_params.get("period", ""))
+        return Period(visit.request.query_params.get("period", ""))
     except ValueError:
         return Period.DAY

@@ -1,6 +1,6 @@
-"""What the templates of Today read: figures in words, each with the list behind it."""
+"""The fields of the templates of the first page: formatted figures with links to lists."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,10 +13,10 @@ from payintent.domain.money import format_amount
 from payintent.payments.overview_cache import HOURS_PER_POINT, Amount, Figures, Period
 from payintent.storage.overview import COUNTED_MAX, ChainFigure
 
-#: The ends of payments in the order of the chart.
+#: Final statuses of payments, in the order of the chart.
 ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
 _NONE_SELECTED = "none selected"
-_LISTED_MAX = 12  # methods, and countries
+_ROWS_MAX = 12  # of methods, and of countries
 _MINUTE = timedelta(minutes=1)
 _OLD = timedelta(minutes=5)
 _PROCESSING_OLD = timedelta(hours=1)
@@ -48,7 +48,7 @@ class ConversionRow:
     name: str
     paid: int
     ended: int
-    filters: Mapping[str, str] | None  # of the list behind it; None: no list has these alone
+    filters: Mapping[str, str] | None  # of the linked list; None: no filter selects these payments
 
     @property
     def share(self) -> str:
@@ -80,7 +80,7 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "hours_of_points": HOURS_PER_POINT[period],
         "by_method": _conversion(figures, period, "method"),
         "by_country": _conversion(figures, period, "country"),
-        "total": _total(counts),
+        "total": _conversion_row("all", [{end: counts[end] for end in ENDS}], {}),
         "waiting": figures.waiting,
         "up_to": up_to,
         "outages": figures.outages,
@@ -92,17 +92,17 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
 
 
 def age(since: datetime, now: datetime) -> str:
-    """Say how long ago something was; seconds are left out, for they would change all the time."""
+    """Format an age without seconds, which would change with every update."""
     return "< 1 min" if now - since < _MINUTE else format_age(since, now)
 
 
 def minute_text(moment: datetime) -> str:
-    """Write a time as the filters of lists have it: to the minute, in UTC."""
+    """Format a time for a list filter: to the minute, in UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
 
 
 def up_to(count: int) -> str:
-    """Write a count of what waits; it was counted up to a limit."""
+    """Format a count that stops at `COUNTED_MAX`."""
     return f"{COUNTED_MAX:,}+" if count >= COUNTED_MAX else f"{count:,}"
 
 
@@ -122,11 +122,11 @@ def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
 
 
 def _tiles(figures: Figures) -> list[Tile]:
-    return [*_people_tiles(figures), *_webhook_tiles(figures), *_outside_tiles(figures)]
+    return [*_work_tiles(figures), *_webhook_tiles(figures), *_external_tiles(figures)]
 
 
-def _people_tiles(figures: Figures) -> list[Tile]:
-    """Return what waits for a person, and for how long the oldest payment runs."""
+def _work_tiles(figures: Figures) -> list[Tile]:
+    """Return the tiles of work for operators, and the age of the oldest open payment."""
     waiting, now = figures.waiting, figures.read_at
     oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
     is_old = oldest is not None and now - oldest > _PROCESSING_OLD
@@ -143,8 +143,8 @@ def _people_tiles(figures: Figures) -> list[Tile]:
         Tile(
             key="approvals",
             figure=up_to(approvals),
-            label="approval that waits" if approvals == 1 else "approvals that wait",
-            note=f"{up_to(waiting.refund_approvals)} of refunds" if approvals else "",
+            label="pending approval" if approvals == 1 else "pending approvals",
+            note=f"{up_to(waiting.refund_approvals)} for refunds" if approvals else "",
             href=list_url("approvals", status="WAITING"),
             tone="warn" if approvals else "",
         ),
@@ -178,17 +178,17 @@ def _webhook_tiles(figures: Figures) -> list[Tile]:
             key="late",
             figure=up_to(waiting.deliveries_late),
             label="late webhook" if waiting.deliveries_late == 1 else "late webhooks",
-            note=f"of {up_to(waiting.deliveries_waiting)} that wait",
+            note=f"of {up_to(waiting.deliveries_waiting)} pending",
             href=list_url("webhooks", state="pending", tried="true"),
             tone="warn" if waiting.deliveries_late else "",
         ),
     ]
 
 
-def _outside_tiles(figures: Figures) -> list[Tile]:
-    """Return how gateways and chains do."""
-    unwell = [chain for chain in figures.chains if chain.halted is not None or not chain.watched]
-    halted = sum(chain.halted is not None for chain in unwell)
+def _external_tiles(figures: Figures) -> list[Tile]:
+    """Return the state of gateways and chains."""
+    unwatched = [chain for chain in figures.chains if chain.halted is not None or not chain.watched]
+    halted = sum(chain.halted is not None for chain in unwatched)
     return [
         Tile(
             key="outages",
@@ -200,11 +200,11 @@ def _outside_tiles(figures: Figures) -> list[Tile]:
         ),
         Tile(
             key="chains",
-            figure=f"{len(figures.chains) - len(unwell)} of {len(figures.chains)}",
+            figure=f"{len(figures.chains) - len(unwatched)} of {len(figures.chains)}",
             label="chains watched",
             note=f"{halted} halted" if halted else "",
             href="/chains",
-            tone="bad" if unwell else "",
+            tone="bad" if unwatched else "",
         ),
     ]
 
@@ -232,7 +232,7 @@ def _money(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
 
 
 def _amount(amount: Decimal, currency: str) -> str:
-    """Write an amount as people read it, with commas; a token's zeros at the end are left out."""
+    """Format an amount with thousands separators; a token has no trailing zeros."""
     is_token = currency in TENDER and TENDER[currency].crypto
     text = format_amount(amount, minor_decimals(currency), trim=is_token)
     whole, dot, fraction = text.partition(".")
@@ -240,28 +240,28 @@ def _amount(amount: Decimal, currency: str) -> str:
 
 
 def _count(sums: dict[tuple[str, str], Amount], kind: str) -> int:
-    return sum(figure.count for (counted, _), figure in sums.items() if counted == kind)
+    return sum(figure.count for (sum_kind, _), figure in sums.items() if sum_kind == kind)
 
 
 def _conversion(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
-    """Return the methods or countries with the most payments; the last row is all others."""
+    """Return the methods or countries with the most payments; the last row sums up the rest."""
     counts: dict[str, dict[str, int]] = {}
     for figure in figures.conversion:
         if figure.subject == subject:
-            counted = counts.setdefault(figure.value or _NONE_SELECTED, {})
-            counted[figure.kind] = figures.count_of(figure, period)
+            by_kind = counts.setdefault(figure.value or _NONE_SELECTED, {})
+            by_kind[figure.kind] = figures.count_of(figure, period)
     rows = sorted(
         (
-            _conversion_row(name, [counted], _filters(subject, name))
-            for name, counted in counts.items()
+            _conversion_row(name, [by_kind], _filters(subject, name))
+            for name, by_kind in counts.items()
         ),
         key=lambda row: (-row.ended, row.name),
     )
     rows = [row for row in rows if row.ended]
-    if len(rows) <= _LISTED_MAX:
+    if len(rows) <= _ROWS_MAX:
         return rows
-    others = [counts[row.name] for row in rows[_LISTED_MAX:]]
-    return [*rows[:_LISTED_MAX], _conversion_row("all others", others, None)]
+    rest = [counts[row.name] for row in rows[_ROWS_MAX:]]
+    return [*rows[:_ROWS_MAX], _conversion_row("all others", rest, None)]
 
 
 def _filters(subject: str, name: str) -> Mapping[str, str]:
@@ -277,16 +277,11 @@ def _filters(subject: str, name: str) -> Mapping[str, str]:
 
 
 def _conversion_row(
-    name: str, counted: Iterable[dict[str, int]], filters: Mapping[str, str] | None
+    name: str, counts: Sequence[dict[str, int]], filters: Mapping[str, str] | None
 ) -> ConversionRow:
-    several = list(counted)
     return ConversionRow(
         name=name,
-        paid=sum(counts.get("PAID", 0) for counts in several),
-        ended=sum(sum(counts.values()) for counts in several),
+        paid=sum(by_kind.get("PAID", 0) for by_kind in counts),
+        ended=sum(sum(by_kind.values()) for by_kind in counts),
         filters=filters,
     )
-
-
-def _total(counts: Mapping[str, int]) -> ConversionRow:
-    return _conversion_row("all", [{end: counts[end] for end in ENDS}], {})

@@ -1,4 +1,4 @@
-"""Sessions of the operator's console: each is one operator's, 12 hours, stored as digests."""
+"""Console sessions (table `console_session`): valid for 12 hours, with digests of their secrets."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +11,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHolder:
-    """Whose a session is: the operator of a token, or an identity of OpenID Connect."""
+    """The owner of a session: an operator token or an OpenID Connect identity."""
 
     token_public_id: str | None = None
     identity_id: UUID | None = None
@@ -19,8 +19,6 @@ class SessionHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewConsoleSession:
-    """A session that is being opened."""
-
     id: UUID
     holder: SessionHolder
     digest: bytes = field(repr=False)
@@ -30,23 +28,21 @@ class NewConsoleSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSessionRecord:
-    """A session that counts, with its operator; the digests are those that a cookie may have."""
+    """A valid session with its operator."""
 
     id: UUID
     holder: SessionHolder
     name: str
     role: Role
     digest: bytes = field(repr=False)
-    digest_before: bytes | None = field(repr=False)  # None: what came before counts no more
-    was_digest_before: bytes | None = field(repr=False)  # whether it counts or not
+    previous_digest: bytes | None = field(repr=False)
+    is_previous_valid: bool  # for a minute after the rotation
     is_rotation_due: bool
     is_use_noted: bool  # within the last minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedConsoleSession:
-    """A session as its operator reads it."""
-
     id: UUID
     address: str | None
     browser: str
@@ -56,7 +52,7 @@ class ListedConsoleSession:
 
 
 async def add(tx: Tx, new: NewConsoleSession) -> None:
-    """Open a session, which ends when its token or identity does, at the latest."""
+    """Store a session; it expires with its token or identity at the latest."""
     await tx.fetch(
         """
         INSERT INTO console_session
@@ -79,14 +75,13 @@ async def add(tx: Tx, new: NewConsoleSession) -> None:
 
 
 async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | None:
-    """Find a session that counts: it and its token or identity are valid."""
+    """Find a session if it is valid, and its token or identity too."""
     row = await database.row(
         """
         SELECT s.id, s.token_public_id, s.identity_id, coalesce(t.name, i.name) AS name,
             coalesce(t.role, i.role) AS role, s.digest,
-            CASE WHEN s.rotated_at > clock() - interval '1 minute' THEN s.digest_before END
-                AS digest_before,
-            s.digest_before AS was_digest_before,
+            s.digest_before AS previous_digest,
+            s.rotated_at > clock() - interval '1 minute' AS is_previous_valid,
             s.rotated_at < clock() - interval '15 minutes' AS is_rotation_due,
             s.last_used_at > clock() - interval '1 minute' AS is_use_noted
         FROM console_session s
@@ -113,7 +108,7 @@ async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | N
 
 
 async def note_use(database: Executor, session_id: UUID, holder: SessionHolder) -> None:
-    """Record that a session, and with it its token if it is of one, is used now."""
+    """Record the use of a session, and of its token if it has one."""
     await database.fetch(
         """
         WITH used AS (
@@ -131,7 +126,7 @@ async def note_use(database: Executor, session_id: UUID, holder: SessionHolder) 
 
 
 async def rotate(database: Executor, session_id: UUID, before: bytes, digest: bytes) -> bool:
-    """Replace the digest of a session's secret; False where another request did so just now."""
+    """Replace the digest of a secret; return False if a concurrent request has replaced it."""
     row = await database.row(
         """
         UPDATE console_session
@@ -149,7 +144,7 @@ async def rotate(database: Executor, session_id: UUID, before: bytes, digest: by
 
 
 async def revoke(database: Executor, session_id: UUID, holder: SessionHolder) -> bool:
-    """End a session of its holder; False where there is no such one that is open."""
+    """Revoke a session of a holder; return False if the holder has no such open session."""
     row = await database.row(
         """
         UPDATE console_session
@@ -170,7 +165,7 @@ async def revoke(database: Executor, session_id: UUID, holder: SessionHolder) ->
 async def list_open(
     database: Executor, holder: SessionHolder, limit: int
 ) -> list[ListedConsoleSession]:
-    """List the open sessions of a token or an identity, newest first."""
+    """List the open sessions of a token or identity, newest first."""
     rows = await database.fetch(
         """
         SELECT id, address, browser, created_at, last_used_at, expires_at
@@ -189,7 +184,7 @@ async def list_open(
 
 
 async def delete_old(tx: Tx, days: int, limit: int) -> None:
-    """Delete sessions that ended so many days ago."""
+    """Delete up to `limit` sessions that expired more than `days` days ago."""
     await tx.fetch(
         """
         DELETE FROM console_session

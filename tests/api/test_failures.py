@@ -50,10 +50,10 @@ _WORDS: dict[str, tuple[str, ...]] = {
         *("slow down", "no such checkout", "internal error"),
     ),
     "console": (
-        *("the database is away for the moment", "the database is away for the moment"),
-        *("another request is working on this", "the form holds text that cannot be stored"),
+        *("the database is temporarily unavailable", "the database is temporarily unavailable"),
+        *("another request is working on this", "the form contains text that cannot be stored"),
         *("the form is too large", "the operator of the service has to act"),
-        *("slow down", "no such checkout", "its log says how"),
+        *("slow down", "no such checkout", "the log has the details"),
     ),
     "portal": (
         *("Try again in a few seconds.", "Try again in a few seconds."),

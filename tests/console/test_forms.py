@@ -23,7 +23,7 @@ async def test_a_form_without_the_token_of_its_session_is_refused(
     visitor = await signed_in(operator)
     answer = await visitor.post("/sign-out", csrf=token)
     assert answer.status == 403
-    assert "the form is of another session" in words(answer)
+    assert "the form belongs to another session" in words(answer)
     assert (await visitor.get("/sessions")).status == 200
 
 

@@ -104,9 +104,9 @@ async def test_an_outage_says_since_when_and_what_was_wrong(operator: Api, world
     )
     page = words(await visitor.get("/gateways"))
     assert "1 channel does not answer" in page
-    assert "at rest since" in page
+    assert "circuit open since" in page
     assert "1 time in a row" in page
     assert "no answer <in> 15 s" in page
     await world.move_clock(60)
-    assert "to be tried again since" in words(await visitor.get("/gateways"))
+    assert "retry pending since" in words(await visitor.get("/gateways"))
     assert "fake refunds 1 min" in words(await visitor.get("/"))

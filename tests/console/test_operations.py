@@ -183,7 +183,7 @@ async def test_a_refusal_stands_beside_its_field_and_what_was_typed_is_kept(
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ({"country": "TH"}, "rate: is needed"),
+        ({"country": "TH"}, "rate: is required"),
         ({"country": "TH", "rate": "a lot"}, "rate: must be a number such as 0.07"),
         ({"country": "Thailand", "rate": "0.07"}, "country 'Thailand' is not known"),
         ({"country": "TH", "rate": "7"}, "rate must be from 0 to 1"),

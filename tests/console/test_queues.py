@@ -70,7 +70,7 @@ async def test_pages_of_a_queue_follow_each_other_from_the_oldest_on(
 ) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, 3 * ROWS + 1)
     visitor = await signed_in(operator, role=Role.VIEWER)
-    for first, label in (("/cases", "Newer ones"), ("/cases?order=newest", "Older ones")):
+    for first, label in (("/cases", "Newer"), ("/cases?order=newest", "Older")):
         path, shown = first, list[str]()
         while path:
             page = (await visitor.get(path)).body.decode()

@@ -64,7 +64,7 @@ async def test_what_is_no_operators_token_opens_nothing(
     visitor = Visitor(operator)
     answer = await visitor.sign_in(given)
     assert answer.status == 401
-    assert "This is no valid token of an operator." in words(answer)
+    assert "This operator token is not valid." in words(answer)
     assert (not given) or given not in answer.body.decode()
     assert not await _is_in(visitor)
     assert not await world.rows("SELECT id FROM console_session")

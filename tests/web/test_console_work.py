@@ -202,7 +202,7 @@ async def test_an_operator_finds_decides_and_sends_again(
 
         await alan.open("/webhooks/events?state=dead")
         await alan.page.click("tbody >> text=payment.cancelled")
-        await alan.page.click("text=Send it again")
+        await alan.page.click("text=Resend event")
         await alan.send()
         async with working(subjects.world.service), asyncio.timeout(PATIENCE_S):
             while not any(one.webhook_id == str(subjects.event) for one in receiver.deliveries):
@@ -269,7 +269,7 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
     offers = {
         f"/refunds/{subjects.refund}": ("Approve", "Reject"),
         f"/cases/{subjects.case}": ("Dismiss", "Refund"),
-        f"/webhooks/events/{subjects.event}": ("Send it again",),
+        f"/webhooks/events/{subjects.event}": ("Resend event",),
         "/merchants": ("Register a merchant",),
         "/gateways": ("Take out of service",),
         "/chains": ("Resume",),
