@@ -1,12 +1,11 @@
-"""What else is a merchant's own: refunds, cases, events, keys, the catalog and the last calls."""
+"""Pages of a merchant's refunds, cases, events, API keys, catalog and API calls."""
 
-from urllib.parse import urlencode
 from uuid import UUID
 
 from starlette.responses import Response
 
 from payintent.api.cases import case_fields, read_case_filter
-from payintent.api.pagination import read_id_cursor, write_id_cursor
+from payintent.api.pagination import read_id_cursor
 from payintent.domain import ids
 from payintent.domain.api_key import merchant_prefix
 from payintent.domain.case import CaseKind
@@ -18,9 +17,8 @@ from payintent.domain.merchant import Market
 from payintent.operations.merchant_actions import member_actor, replay_own_event, revoke_own_key
 from payintent.operations.validation import require_merchant
 from payintent.payments.serialization import refund_fields
-from payintent.portal.rendering import render_portal_page
 from payintent.portal.story import requester
-from payintent.portal.visits import Visit, fields_of, member_page, redirect
+from payintent.portal.visits import PAGE_ROWS, Visit, member_page, next_query, redirect
 from payintent.storage import (
     api_calls,
     api_keys,
@@ -32,7 +30,6 @@ from payintent.storage import (
 from payintent.storage.cases import STATUSES
 from payintent.storage.delivery_list import DeliveryFilter, list_deliveries
 
-_LISTED = 25
 _CALLS = 100
 _KEYS_MAX = 1_000
 
@@ -41,68 +38,55 @@ _KEYS_MAX = 1_000
 async def get_portal_refunds(visit: Visit) -> Response:
     """`GET /merchant/refunds?cursor=`: refunds of the merchant's payments, newest first."""
     before = read_id_cursor(visit.request.query_params.get("cursor"))
-    found = await merchant_refunds.page(
-        visit.context.database, visit.merchant_id, before, _LISTED + 1
+    refunds = await merchant_refunds.page(
+        visit.context.database, visit.merchant_id, before, PAGE_ROWS + 1
     )
     rows = [
         refund_fields(refund) | {"by": requester(refund.requested_by), "at": refund.created_at}
-        for refund in found[:_LISTED]
+        for refund in refunds[:PAGE_ROWS]
     ]
-    more = write_id_cursor(found[_LISTED - 1].id) if len(found) > _LISTED else None
-    fields = fields_of(
-        visit,
-        "Refunds",
-        rows=rows,
-        more=more and urlencode({"cursor": more}),
-    )
-    return render_portal_page(visit.request, "refunds.html", fields)
+    more = next_query([refund.id for refund in refunds], {})
+    return visit.render("refunds.html", "Refunds", rows=rows, more=more)
 
 
 @member_page()
 async def get_portal_cases(visit: Visit) -> Response:
-    """`GET /merchant/cases?status=&kind=&cursor=`: cases, as `GET /cases` gives them."""
-    query = {name: value for name, value in visit.request.query_params.items() if value}
-    wanted = read_case_filter(query, visit.merchant_id)
-    found = await merchant_cases.page(visit.context.database, wanted, _LISTED + 1)
-    more = None
-    if len(found) > _LISTED:
-        more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].id)})
-    fields = fields_of(
-        visit,
+    """`GET /merchant/cases?status=&kind=&cursor=`: cases, as `GET /cases` returns them."""
+    query = _query(visit)
+    case_filter = read_case_filter(query, visit.merchant_id)
+    cases = await merchant_cases.page(visit.context.database, case_filter, PAGE_ROWS + 1)
+    return visit.render(
+        "cases.html",
         "Cases",
-        rows=[case_fields(case) for case in found[:_LISTED]],
-        more=more,
+        rows=[case_fields(case) for case in cases[:PAGE_ROWS]],
+        more=next_query([case.id for case in cases], query),
         filters={name: query.get(name, "") for name in ("status", "kind")},
         statuses=STATUSES,
         kinds=list(CaseKind),
     )
-    return render_portal_page(visit.request, "cases.html", fields)
 
 
 @member_page()
 async def get_portal_events(visit: Visit) -> Response:
-    """`GET /merchant/events?state=&cursor=`: events with the state of their deliveries."""
-    query = {name: value for name, value in visit.request.query_params.items() if value}
+    """`GET /merchant/events?state=&cursor=`: events with the states of their deliveries."""
+    query = _query(visit)
     state = query.get("state")
     if state is not None and state not in outbox.STATES:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "There is no such state.")
-    wanted = DeliveryFilter(
+        raise RefusedError(ErrorCode.BAD_REQUEST, "This state does not exist.")
+    delivery_filter = DeliveryFilter(
         merchant_id=visit.merchant_id, state=state, before=read_id_cursor(query.get("cursor"))
     )
-    found = await list_deliveries(visit.context.database, wanted, _LISTED + 1)
-    more = None
-    if len(found) > _LISTED:
-        more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].event_id)})
-    rows = [(event, ids.format_id(ids.PAYMENT, event.payment_id)) for event in found[:_LISTED]]
-    fields = fields_of(
-        visit,
+    events = await list_deliveries(visit.context.database, delivery_filter, PAGE_ROWS + 1)
+    return visit.render(
+        "events.html",
         "Events",
-        rows=rows,
-        more=more,
+        rows=[
+            (event, ids.format_id(ids.PAYMENT, event.payment_id)) for event in events[:PAGE_ROWS]
+        ],
+        more=next_query([event.event_id for event in events], query),
         state=state or "",
         states=outbox.STATES,
     )
-    return render_portal_page(visit.request, "events.html", fields)
 
 
 @member_page()
@@ -112,9 +96,9 @@ async def get_event(visit: Visit) -> Response:
     event = await merchant_events.get(database, visit.merchant_id, event_id)
     delivery = await merchant_events.get_delivery(database, visit.merchant_id, event_id)
     if event is None or delivery is None:
-        raise _no_event()
-    fields = fields_of(
-        visit,
+        raise _unknown_event()
+    return visit.render(
+        "event.html",
         "Event",
         event=event,
         delivery=delivery,
@@ -122,12 +106,11 @@ async def get_event(visit: Visit) -> Response:
         attempts=await outbox.list_attempts(database, event.id),
         replayed="replayed" in visit.request.query_params,
     )
-    return render_portal_page(visit.request, "event.html", fields)
 
 
 @member_page(MemberRight.REPLAY)
 async def post_replay(visit: Visit) -> Response:
-    """`POST /merchant/events/{event_id}/replay`: sends it again, as the operator's replay does."""
+    """`POST /merchant/events/{event_id}/replay`: deliver an event again."""
     event_id = _event_id(visit)
     actor = member_actor(visit.merchant_id, visit.session.email)
     await replay_own_event(visit.context.operation_context, visit.merchant_id, actor, event_id)
@@ -139,8 +122,9 @@ async def get_keys(visit: Visit) -> Response:
     database = visit.context.database
     keys = await api_keys.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
-    fields = fields_of(visit, "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode))
-    return render_portal_page(visit.request, "keys.html", fields)
+    return visit.render(
+        "keys.html", "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode)
+    )
 
 
 @member_page(MemberRight.REVOKE_KEYS)
@@ -153,51 +137,46 @@ async def post_revoke_key(visit: Visit) -> Response:
 
 @member_page()
 async def get_catalog_preview(visit: Visit) -> Response:
-    """`GET /merchant/catalog?country=`: what a buyer in a country can pay with, and how."""
-    wanted = visit.request.query_params.get("country") or None
-    if wanted is not None and wanted not in COUNTRIES:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "There is no such country.")
-    context = visit.context
-    setup = await context.merchants.get(visit.merchant_id)
-    restrictions = await context.policies.restrictions()
-    reached = tuple(market for _, market in setup.payable.methods)
-    shown = list_payable(setup.merchant.market, reached, restrictions, None)
-    country = wanted or next((code for code, _ in shown), "")
-    there = dict(list_payable(setup.merchant.market, reached, restrictions, country))
+    """`GET /merchant/catalog?country=`: the payment methods for buyers in a country."""
+    requested = visit.request.query_params.get("country") or None
+    if requested is not None and requested not in COUNTRIES:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "This country does not exist.")
+    setup = await visit.context.merchants.get(visit.merchant_id)
+    restrictions = await visit.context.policies.restrictions()
+    markets = tuple(market for _, market in setup.payable.methods)
+    countries = list_payable(setup.merchant.market, markets, restrictions, None)
+    country = requested or next((code for code, _ in countries), "")
+    currencies = dict(list_payable(setup.merchant.market, markets, restrictions, country))
     has_crypto = restrictions.allow_crypto(country, country)
-    fields = fields_of(
-        visit,
+    return visit.render(
+        "catalog.html",
         "Catalog",
         country=country,
-        countries=[(code, COUNTRY_NAMES[code]) for code, _ in shown],
-        currencies=there.get(country, []),
+        countries=[(code, COUNTRY_NAMES[code]) for code, _ in countries],
+        currencies=currencies.get(country, []),
         methods=[
             method
             for method, market in setup.payable.methods
-            if _reaches(market, country) and (method.token is None or has_crypto)
+            if _includes(market, country) and (method.token is None or has_crypto)
         ],
         has_crypto=has_crypto,
     )
-    return render_portal_page(visit.request, "catalog.html", fields)
 
 
 @member_page(MemberRight.SEE_CALLS)
 async def get_calls(visit: Visit) -> Response:
-    """`GET /merchant/calls?failed=`: the last hundred API calls, or those that were refused."""
-    failed = bool(visit.request.query_params.get("failed"))
-    context = visit.context
+    """`GET /merchant/calls?failed=`: the last hundred API calls, or failed calls only."""
+    context, failed = visit.context, bool(visit.request.query_params.get("failed"))
     calls = await api_calls.list_last(context.database, visit.merchant_id, _CALLS, failed=failed)
-    fields = fields_of(
-        visit,
-        "API calls",
-        calls=calls,
-        failed=failed,
-        days=context.settings.api_calls_days,
-    )
-    return render_portal_page(visit.request, "calls.html", fields)
+    days = context.settings.api_calls_days
+    return visit.render("calls.html", "API calls", calls=calls, failed=failed, days=days)
 
 
-def _reaches(market: Market, country: str) -> bool:
+def _query(visit: Visit) -> dict[str, str]:
+    return {name: value for name, value in visit.request.query_params.items() if value}
+
+
+def _includes(market: Market, country: str) -> bool:
     return market.countries is None or country in market.countries
 
 
@@ -205,8 +184,8 @@ def _event_id(visit: Visit) -> UUID:
     try:
         return UUID(visit.request.path_params["event_id"])
     except ValueError:
-        raise _no_event() from None
+        raise _unknown_event() from None
 
 
-def _no_event() -> RefusedError:
+def _unknown_event() -> RefusedError:
     return RefusedError(ErrorCode.NOT_FOUND, "no such event")

@@ -1,4 +1,4 @@
-"""The verifier of passkeys, whose library is imported where the first person uses one."""
+"""The passkey verifier, whose library is imported when the first passkey is used."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class PasskeyError(Exception):
-    """A passkey's answer is not what it must be; the message is for the log alone."""
+    """A response about a passkey is invalid; the message is for the log only."""
 
 
 def open_verifier(settings: Settings) -> "PasskeyVerifier":

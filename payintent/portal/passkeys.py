@@ -1,4 +1,4 @@
-"""Passkeys (WebAuthn), checked by the library `fido2`: registered, and used to sign in."""
+"""Registration and sign-in with passkeys (WebAuthn), verified with the library `fido2`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -32,11 +32,11 @@ from payintent.storage.member_sessions import MemberSession
 from payintent.storage.members import Passkey, PasskeyUse
 
 T = TypeVar("T")
-#: ES256, EdDSA and RS256 by their numbers in COSE: what platforms and keys make today.
+#: The COSE identifiers of ES256, EdDSA and RS256, which today's platforms and keys use.
 _ALGORITHMS = (-7, -8, -257)
-_ALG = 3  # the member of a COSE key that names its algorithm
+_ALG = 3  # the label of the algorithm in a COSE key
 _NAME = "Merchant portal"
-#: Tells when a challenge was made; None where it is not ours, or has lapsed.
+#: Returns when a challenge was made; None if it is not ours or has expired.
 ReadChallenge = Callable[[bytes], datetime | None]
 
 
@@ -53,12 +53,12 @@ class Assertion:
 
 
 class PasskeyVerifier:
-    """Checks passkeys of one origin; browsers bind them to its host."""
+    """Verifies passkeys of one origin; browsers bind them to its host."""
 
     def __init__(self, portal_address: str) -> None:
         self._origin = web_origin(portal_address)
         host = urlsplit(portal_address).hostname or ""
-        # The library's own types are partly unknown.
+        # The library is only partly typed.
         self._server: Any = Fido2Server(
             PublicKeyCredentialRpEntity(name=_NAME, id=host),
             verify_origin=lambda origin: origin == self._origin,
@@ -70,7 +70,7 @@ class PasskeyVerifier:
         ]
 
     def registration_options(
-        self, session: MemberSession, present: list[Passkey], challenge: bytes
+        self, session: MemberSession, passkeys: list[Passkey], challenge: bytes
     ) -> dict[str, Any]:
         options, _ = self._server.register_begin(
             PublicKeyCredentialUserEntity(
@@ -78,7 +78,7 @@ class PasskeyVerifier:
                 name=session.email,
                 display_name=f"{session.email} · {session.merchant_name}",
             ),
-            [_descriptor(passkey) for passkey in present],
+            [_descriptor(passkey) for passkey in passkeys],
             resident_key_requirement=ResidentKeyRequirement.REQUIRED,
             user_verification=UserVerificationRequirement.REQUIRED,
             challenge=challenge,
@@ -86,45 +86,45 @@ class PasskeyVerifier:
         return dict(options.public_key)
 
     def sign_in_options(self, challenge: bytes) -> dict[str, Any]:
-        """Return what a browser needs to use a passkey; it names no person and no passkey."""
+        """Return the browser's options for a sign-in; they name no person and no passkey."""
         options, _ = self._server.authenticate_begin(
             user_verification=UserVerificationRequirement.REQUIRED, challenge=challenge
         )
         return dict(options.public_key)
 
     def check_registration(self, text: str, read: ReadChallenge) -> NewPasskey:
-        """Check what a browser answers about a new passkey (`PasskeyError`)."""
-        fields = _read_fields(text)
-        answer = _parsed(lambda: RegistrationResponse.from_dict(fields))
-        made = _made_at(read, answer.response.client_data)
-        data: AuthenticatorData = _parsed(
+        """Verify a browser's response about a new passkey (`PasskeyError`)."""
+        fields = _parse_fields(text)
+        answer = _parse(lambda: RegistrationResponse.from_dict(fields))
+        made_at = _check_client(read, answer.response.client_data)
+        data: AuthenticatorData = _parse(
             lambda: self._server.register_complete(_state(answer), fields)
         )
         credential = data.credential_data
         key = cast("dict[int, Any]", credential.public_key) if credential else {}
         if credential is None or key.get(_ALG) not in _ALGORITHMS:
-            raise PasskeyError("another algorithm")
+            raise PasskeyError("unsupported algorithm")
         use = PasskeyUse(
-            credential_id=credential.credential_id, sign_count=data.counter, challenged_at=made
+            credential_id=credential.credential_id, sign_count=data.counter, challenged_at=made_at
         )
         return NewPasskey(use, cbor.encode(key))
 
     def read_assertion(self, text: str) -> Assertion:
-        """Read which passkey a browser names (`PasskeyError`); nothing is checked yet."""
-        fields = _read_fields(text)
-        answer = _parsed(lambda: AuthenticationResponse.from_dict(fields))
+        """Parse a sign-in (`PasskeyError`) to find its passkey; nothing is verified yet."""
+        fields = _parse_fields(text)
+        answer = _parse(lambda: AuthenticationResponse.from_dict(fields))
         return Assertion(answer.raw_id, fields)
 
     def check_assertion(
         self, assertion: Assertion, passkey: Passkey, read: ReadChallenge
     ) -> PasskeyUse:
-        """Check a sign-in by a stored passkey (`PasskeyError`)."""
-        answer = _parsed(lambda: AuthenticationResponse.from_dict(assertion.fields))
-        made = _made_at(read, answer.response.client_data)
+        """Verify a sign-in with a stored passkey (`PasskeyError`)."""
+        answer = _parse(lambda: AuthenticationResponse.from_dict(assertion.fields))
+        made_at = _check_client(read, answer.response.client_data)
         handle = answer.response.user_handle
         if handle is not None and handle != passkey.member_id.bytes:
-            raise PasskeyError("another member")
-        _parsed(
+            raise PasskeyError("a passkey of another member")
+        _parse(
             lambda: self._server.authenticate_complete(
                 _state(answer), [_credential(passkey)], assertion.fields
             )
@@ -132,7 +132,7 @@ class PasskeyVerifier:
         return PasskeyUse(
             credential_id=passkey.credential_id,
             sign_count=answer.response.authenticator_data.counter,
-            challenged_at=made,
+            challenged_at=made_at,
         )
 
 
@@ -155,24 +155,24 @@ def _descriptor(passkey: Passkey) -> PublicKeyCredentialDescriptor:
     )
 
 
-def _made_at(read: ReadChallenge, client: CollectedClientData) -> datetime:
+def _check_client(read: ReadChallenge, client: CollectedClientData) -> datetime:
     if client.cross_origin:
         raise PasskeyError("a frame of another site")
-    made = read(client.challenge)
-    if made is None:
-        raise PasskeyError("another challenge, or an old one")
-    return made
+    made_at = read(client.challenge)
+    if made_at is None:
+        raise PasskeyError("unknown or expired challenge")
+    return made_at
 
 
-def _read_fields(text: str) -> Mapping[str, Any]:
-    fields = _parsed(lambda: json.loads(text))
+def _parse_fields(text: str) -> Mapping[str, Any]:
+    fields = _parse(lambda: json.loads(text))
     if not isinstance(fields, dict):
-        raise PasskeyError("no object")
+        raise PasskeyError("not a JSON object")
     return cast("dict[str, Any]", fields)
 
 
-def _parsed(read: Callable[[], T]) -> T:
+def _parse(read: Callable[[], T]) -> T:
     try:
         return read()
-    except Exception as error:  # what the library raises for hostile bytes is not documented
+    except Exception as error:  # the library's errors for malicious input are not documented
         raise PasskeyError(str(error)[:100]) from error

@@ -1,4 +1,4 @@
-"""A merchant's payments: found, listed, told with all that happened, and refunded."""
+"""Pages of a merchant's payments: search, list, history and refunds."""
 
 import re
 from dataclasses import dataclass, replace
@@ -24,26 +24,24 @@ from payintent.operations.search_payments import ListedPayment, SearchPayments
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.payments.lookup import list_merchant_payments, list_payment_refunds
 from payintent.payments.serialization import payment_fields, refund_fields
-from payintent.portal.rendering import render_portal_page
 from payintent.portal.story import read_story, requester
-from payintent.portal.visits import Visit, fields_of, member_page, redirect
+from payintent.portal.visits import PAGE_ROWS, Visit, member_page, redirect
 from payintent.storage import merchant_cases
 from payintent.storage.merchant_cases import CaseFilter
 from payintent.storage.payments import PaymentSnapshot
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_LISTED = 25
 _REFUNDS_MAX = 100
 _CASES_MAX = 100
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
-#: Filters of the list as they are in its address, beside the text that is searched.
+#: Query parameters that filter the list.
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
-#: Asks for their form: fields of dates and lists take a phone longer than all else of the page.
-_ASKED = "filters"
-#: Of a form that was changed and sent again, as after a step back.
-_USED = (
-    "This form has asked for another refund already; it is listed here. "
-    "Send the form again to ask for this one too."
+#: Shows the filter form, whose date fields and lists are slow on a phone.
+_SHOW_FILTERS = "filters"
+#: For a form that was changed and sent again, for example after going back in the browser.
+_KEY_REUSED = (
+    "You have already requested another refund with this form; it is listed here. "
+    "Send the form again to request this refund too."
 )
 
 
@@ -67,20 +65,18 @@ async def get_portal_payments(visit: Visit) -> Response:
         rows, more = await (_search(visit, text) if text else _list(visit))
     except RefusedError as refused:
         rows, more, problem = [], None, refused
-    fields = fields_of(
-        visit,
+    return visit.render(
+        "payments.html",
         "Payments",
+        status=http_status(problem) if problem else 200,
         rows=rows,
         more=more,
         text=text,
-        filtering=any(name in query for name in (_ASKED, *_FILTERS)),
-        filters={name: _shown(name, query.get(name, "")) for name in _FILTERS},
+        filtering=any(name in query for name in (_SHOW_FILTERS, *_FILTERS)),
+        filters={name: _filter_value(name, query.get(name, "")) for name in _FILTERS},
         statuses=list(PaymentStatus),
         currencies=list(CURRENCIES),
         problem_text=problem and problem.message,
-    )
-    return render_portal_page(
-        visit.request, "payments.html", fields, http_status(problem) if problem else 200
     )
 
 
@@ -117,38 +113,41 @@ async def post_refund_form(visit: Visit) -> Response:
 
 
 async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
-    context, query = visit.context, visit.request.query_params
-    given = {name: query[name] for name in (*_FILTERS, "cursor") if query.get(name)}
-    wanted = replace(read_payment_filter(_with_times(given), visit.merchant_id), limit=_LISTED)
-    snapshots, following = await list_merchant_payments(context.database, context.reading, wanted)
-    rows = [_row(snapshot) for snapshot in snapshots]
+    context, params = visit.context, visit.request.query_params
+    query = {name: params[name] for name in (*_FILTERS, "cursor") if params.get(name)}
+    payment_filter = replace(
+        read_payment_filter(_with_times(query), visit.merchant_id), limit=PAGE_ROWS
+    )
+    snapshots, following = await list_merchant_payments(
+        context.database, context.reading, payment_filter
+    )
+    rows = [_snapshot_row(snapshot) for snapshot in snapshots]
     if following is None:
         return rows, None
-    return rows, urlencode(given | {"cursor": write_time_cursor(*following)})
+    return rows, urlencode(query | {"cursor": write_time_cursor(*following)})
 
 
-def _shown(name: str, text: str) -> str:
+def _filter_value(name: str, text: str) -> str:
     if name.startswith("created_") and not _DAY.fullmatch(text):
         return ""
     return text
 
 
-def _with_times(given: dict[str, str]) -> dict[str, str]:
-    """Write days as times in UTC; the last day is meant whole."""
+def _with_times(query: dict[str, str]) -> dict[str, str]:
+    """Convert days to times in UTC; the last day is included."""
     times = {
-        name: f"{_read_day(given[name], days)}T00:00:00Z"
+        name: f"{_read_day(query[name], days)}T00:00:00Z"
         for name, days in (("created_from", 0), ("created_to", 1))
-        if name in given
+        if name in query
     }
-    return given | times
+    return query | times
 
 
-def _read_day(text: str, later: int) -> date:
-    """Read a day and return it, or one that is so many days later."""
+def _read_day(text: str, days_later: int) -> date:
     try:
-        return date.fromisoformat(text) + timedelta(days=later)
+        return date.fromisoformat(text) + timedelta(days=days_later)
     except (ValueError, OverflowError):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "A day is written as 2026-11-23.") from None
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Enter the day as 2026-11-23.") from None
 
 
 async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
@@ -157,16 +156,16 @@ async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
     if before is not None:
         await _find_own(visit, before)
     search = SearchPayments(
-        text=text, merchant_id=visit.merchant_id, before=before, limit=_LISTED + 1
+        text=text, merchant_id=visit.merchant_id, before=before, limit=PAGE_ROWS + 1
     )
-    found = await search.read(context.operation_context)
-    rows = [_found_row(payment) for payment in found[:_LISTED]]
-    if len(found) <= _LISTED:
+    payments = await search.read(context.operation_context)
+    rows = [_payment_row(payment) for payment in payments[:PAGE_ROWS]]
+    if len(payments) <= PAGE_ROWS:
         return rows, None
     return rows, urlencode({"q": text, "before": rows[-1].id})
 
 
-def _row(snapshot: PaymentSnapshot) -> _Row:
+def _snapshot_row(snapshot: PaymentSnapshot) -> _Row:
     payment = snapshot.payment
     return _Row(
         id=ids.format_id(ids.PAYMENT, payment.id),
@@ -179,7 +178,7 @@ def _row(snapshot: PaymentSnapshot) -> _Row:
     )
 
 
-def _found_row(payment: ListedPayment) -> _Row:
+def _payment_row(payment: ListedPayment) -> _Row:
     return _Row(
         id=payment.id,
         created_at=payment.created_at,
@@ -196,7 +195,7 @@ async def _own_payment(visit: Visit) -> PaymentSnapshot:
 
 
 async def _find_own(visit: Visit, text: str) -> PaymentSnapshot:
-    """Read a payment by its id; another merchant's is as unknown as one that there is not."""
+    """Return a payment; raise `NOT_FOUND` also for a payment of another merchant."""
     payment_id = ids.parse_id(ids.PAYMENT, text)
     try:
         return await visit.context.payment_lookup.get_merchant_payment(
@@ -217,12 +216,12 @@ async def _payment_page(
     cases = await merchant_cases.page(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
     )
-    shown = payment_fields(payment, snapshot.session)
-    was_used = refused is not None and refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
-    fields = fields_of(
-        visit,
+    is_key_reused = refused is not None and refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    return visit.render(
+        "payment.html",
         "Payment",
-        payment=shown,
+        status=http_status(refused) if refused else 200,
+        payment=payment_fields(payment, snapshot.session),
         order_id=_order_id(payment.metadata),
         metadata=payment.metadata,
         story=await read_story(database, payment),
@@ -232,12 +231,9 @@ async def _payment_page(
         cases=[case_fields(case) for case in cases],
         can_refund=payment.status in _REFUNDABLE and visit.may(MemberRight.REFUND),
         is_on_chain=snapshot.session is not None and snapshot.session.quote.chain is not None,
-        key=(not was_used and visit.form.get("key")) or str(uuid4()),
+        key=(not is_key_reused and visit.form.get("key")) or str(uuid4()),
         typed=visit.form,
-        problem_text=_USED if was_used else refused and refused.message,
-    )
-    return render_portal_page(
-        visit.request, "payment.html", fields, http_status(refused) if refused else 200
+        problem_text=_KEY_REUSED if is_key_reused else refused and refused.message,
     )
 
 
@@ -248,7 +244,7 @@ def _order_id(metadata: str) -> str | None:
 
 
 def _read_key(text: str) -> UUID:
-    """Read the key of a form: sent twice it asks for one refund."""
+    """Parse the idempotency key of a form: sent twice, it requests one refund."""
     try:
         return UUID(text)
     except ValueError:

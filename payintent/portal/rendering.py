@@ -1,4 +1,4 @@
-"""Rendering of the portal's pages: templates, files, headers."""
+"""Rendering of portal pages: templates, static files and headers."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -13,16 +13,16 @@ from payintent.web.inline_part import inline_part
 from payintent.web.static_files import StaticFiles
 from payintent.web.templates import make_environment
 
-#: Headers of every page; the middleware adds that it must not be cached.
+#: Headers of every page; the middleware adds `Cache-Control: no-store`.
 HEADERS = {
-    "Referrer-Policy": "no-referrer",  # a link that signs in is an address
+    "Referrer-Policy": "no-referrer",  # the URL of a sign-in link is a secret
     "Vary": "Accept-Encoding, Cookie",
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
-_STYLE = inline_part(FILES.text("portal.css"))
+PORTAL_FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
+_STYLE = inline_part(PORTAL_FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 
 
@@ -38,7 +38,7 @@ _POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.source
 def render_portal_page(
     request: Request, template: str, fields: dict[str, Any], status: int = 200
 ) -> Response:
-    common: dict[str, Any] = {"scripts": [], "asset": FILES.url, "style": _STYLE}
+    common: dict[str, Any] = {"scripts": [], "asset": PORTAL_FILES.url, "style": _STYLE}
     html = _templates.get_template(template).render({**common, **fields})
     headers = {**HEADERS, "Content-Security-Policy": _POLICY}
     return html_response(request, html, headers, status)
@@ -47,7 +47,3 @@ def render_portal_page(
 def render_sorry(request: Request, message: str, status: int) -> Response:
     fields = {"title": "That did not work", "message": message}
     return render_portal_page(request, "sorry.html", fields, status)
-
-
-async def get_portal_file(request: Request) -> Response:
-    return await FILES.get(request)

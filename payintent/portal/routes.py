@@ -1,13 +1,14 @@
-"""Every route of the merchant portal on one screen."""
+"""The routes of the merchant portal."""
 
 from starlette.routing import Route
 
-from payintent.portal import access, lists, payments, rendering, sign_in, statements
+from payintent.portal import access, lists, payments, sign_in, statements
+from payintent.portal.rendering import PORTAL_FILES
 
-#: On the public port. All but those of signing in need a session.
+#: On the public port. All routes except those for signing in require a session.
 PORTAL_ROUTES: list[Route] = [
     Route("/merchant", sign_in.get_portal, methods=["GET"]),
-    Route("/merchant/static/{mark}/{name}", rendering.get_portal_file, methods=["GET"]),
+    Route("/merchant/static/{mark}/{name}", PORTAL_FILES.get, methods=["GET"]),
     Route("/merchant/sign-in", sign_in.get_portal_sign_in, methods=["GET"]),
     Route("/merchant/sign-in", sign_in.post_portal_sign_in, methods=["POST"]),
     Route("/merchant/sign-in/options", sign_in.get_portal_sign_in_options, methods=["GET"]),

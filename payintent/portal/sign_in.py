@@ -1,4 +1,4 @@
-"""Signing in and out: by a passkey, or by a link that the operator has issued."""
+"""Signing in with a passkey or with a link from the operator, and signing out."""
 
 from uuid import UUID
 
@@ -33,8 +33,8 @@ from payintent.web.cookies import make_token
 from payintent.web.forms import make_form_token
 
 _log = get_logger("portal")
-_FAILED = "Signing in did not work. Try again, or ask for a new link."
-_LINK_FAILED = "This link does not work. It works once, for 72 hours: ask for a new one."
+_FAILED = "The sign-in failed. Try again, or request a new link."
+_LINK_FAILED = "This link is not valid. Links work once, within 72 hours. Request a new link."
 
 
 @portal_page
@@ -55,7 +55,7 @@ async def get_portal_sign_in(request: Request) -> Response:
 
 @portal_page
 async def get_portal_sign_in_options(request: Request) -> Response:
-    """`GET /merchant/sign-in/options`: a challenge, for the browser that has opened the page."""
+    """`GET /merchant/sign-in/options`: a challenge for the browser that opened the page."""
     context = get_portal_context(request)
     visitor = visitor_cookie(context.settings).read(request)
     if visitor is None:
@@ -78,12 +78,12 @@ async def post_portal_sign_in(request: Request) -> Response:
             token = await _sign_in_by_passkey(context, visitor, credential)
     except UnauthorizedError:
         return _sign_in_page(request, context, following, _FAILED)
-    return _signed_in(context, token, following)
+    return _enter_portal(context, token, following)
 
 
 @portal_page
 async def get_link(request: Request) -> Response:
-    """`GET /merchant/link/{token}`: asks before it uses the link up, as mail scanners open it."""
+    """`GET /merchant/link/{token}`: a button that uses the link, because mail scanners open it."""
     return _link_page(request, get_portal_context(request))
 
 
@@ -98,12 +98,12 @@ async def post_link(request: Request) -> Response:
             token, following = await _sign_in_by_link(context, link)
     except UnauthorizedError:
         return _link_page(request, context, _LINK_FAILED)
-    return _signed_in(context, token, following)
+    return _enter_portal(context, token, following)
 
 
 @member_page()
 async def post_portal_sign_out(visit: Visit) -> Response:
-    """`POST /merchant/sign-out`: ends the session, or all of the member's."""
+    """`POST /merchant/sign-out`: end the session, or all sessions of the member."""
     database = visit.context.database
     if visit.form.get("everywhere"):
         await member_sessions.end_all(database, visit.session.member_id)
@@ -115,7 +115,7 @@ async def post_portal_sign_out(visit: Visit) -> Response:
 
 
 async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: str) -> str:
-    """Check a passkey and return a new session's cookie (`UnauthorizedError`)."""
+    """Verify a passkey and return the cookie of a new session (`UnauthorizedError`)."""
     verifier = open_verifier(context.settings)
     try:
         assertion = verifier.read_assertion(credential)
@@ -138,7 +138,7 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
 async def _open_by_passkey(context: PortalContext, use: PasskeyUse) -> str:
     async with context.database.transaction() as tx:
         member_id = await members.use_passkey(tx, use)
-        if member_id is None:  # this challenge was used before, or the passkey was copied
+        if member_id is None:  # the challenge was used before, or the passkey was copied
             raise UnauthorizedError(MEMBER, "used")
         token = await _open_session(context, tx, member_id)
     _log.info("member_signed_in", member=str(member_id), by="passkey")
@@ -146,7 +146,7 @@ async def _open_by_passkey(context: PortalContext, use: PasskeyUse) -> str:
 
 
 async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]:
-    """Use a link up; returns a new session's cookie and where to go (`UnauthorizedError`)."""
+    """Use a link; return the cookie of a new session and the next page (`UnauthorizedError`)."""
     async with context.database.transaction() as tx:
         digest = link_digest(context.operation_context, link)
         member_id = await members.use_link(tx, digest)
@@ -165,7 +165,7 @@ async def _open_session(context: PortalContext, tx: Tx, member_id: UUID) -> str:
     return token
 
 
-def _signed_in(context: PortalContext, token: str, following: str) -> Response:
+def _enter_portal(context: PortalContext, token: str, following: str) -> Response:
     response = redirect(following)
     session_cookie(context.settings).set(response, token)
     visitor_cookie(context.settings).clear(response)
@@ -175,7 +175,7 @@ def _signed_in(context: PortalContext, token: str, following: str) -> Response:
 def _sign_in_page(
     request: Request, context: PortalContext, following: str, problem: str | None = None
 ) -> Response:
-    return _page_of_visitor(
+    return _visitor_page(
         request,
         context,
         "sign_in.html",
@@ -194,10 +194,10 @@ def _link_page(request: Request, context: PortalContext, problem: str | None = N
         "problem_text": problem,
         "address": request.url.path,
     }
-    return _page_of_visitor(request, context, "link.html", fields)
+    return _visitor_page(request, context, "link.html", fields)
 
 
-def _page_of_visitor(
+def _visitor_page(
     request: Request, context: PortalContext, template: str, fields: dict[str, object]
 ) -> Response:
     cookie = visitor_cookie(context.settings)

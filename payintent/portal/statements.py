@@ -1,4 +1,4 @@
-"""What a merchant is owed, and its statements with their lines."""
+"""Pages of a merchant's balance, and of its statements with their lines."""
 
 from urllib.parse import urlencode
 
@@ -7,7 +7,6 @@ from starlette.responses import Response, StreamingResponse
 from payintent.api.pagination import (
     read_id_cursor,
     read_offset_cursor,
-    write_id_cursor,
     write_offset_cursor,
 )
 from payintent.api.statements import balance_fields, read_statement_currency
@@ -21,42 +20,37 @@ from payintent.operations.statements import (
     require_statement,
     statement_view,
 )
-from payintent.portal.rendering import HEADERS, render_portal_page
-from payintent.portal.visits import Visit, fields_of, member_page
+from payintent.portal.rendering import HEADERS
+from payintent.portal.visits import PAGE_ROWS, Visit, member_page, next_query
 from payintent.storage import statements
 from payintent.storage.statements import Statement, StatementFilter
 
-_LISTED = 25
 _LINES = 100
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statements(visit: Visit) -> Response:
-    """`GET /merchant/statements?currency=&cursor=`: what is owed now; statements, newest first."""
+    """`GET /merchant/statements?currency=&cursor=`: the balance, and statements, newest first."""
     database, query = visit.context.database, visit.request.query_params
     currency = read_statement_currency(query.get("currency") or None)
-    wanted = StatementFilter(
+    statement_filter = StatementFilter(
         merchant_id=visit.merchant_id,
         currency=currency,
         before=read_id_cursor(query.get("cursor")),
     )
-    found = await statements.list_statements(database, wanted, _LISTED + 1)
-    more = None
-    if len(found) > _LISTED:
-        kept = {"currency": currency} if currency else {}
-        more = urlencode(kept | {"cursor": write_id_cursor(found[_LISTED - 1].id)})
+    records = await statements.list_statements(database, statement_filter, PAGE_ROWS + 1)
     balances = await statements.list_balances(database, visit.merchant_id)
-    fields = fields_of(
-        visit,
+    filters = {"currency": currency} if currency else {}
+    return visit.render(
+        "statements.html",
         "Statements",
-        rows=[statement_view(statement) for statement in found[:_LISTED]],
-        more=more,
+        rows=[statement_view(statement) for statement in records[:PAGE_ROWS]],
+        more=next_query([statement.id for statement in records], filters),
         balances=[balance_fields(balance) for balance in balances],
         movements=[str(movement) for movement in Movement],
         currency=currency or "",
-        currencies=sorted({balance.currency for balance in balances or found}),
+        currencies=sorted({balance.currency for balance in balances or records}),
     )
-    return render_portal_page(visit.request, "statements.html", fields)
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
@@ -70,8 +64,8 @@ async def get_portal_statement(visit: Visit) -> Response:
         more = urlencode({"cursor": write_offset_cursor(skipped + _LINES)})
     view = statement_view(statement)
     views = [line_view(statement, line) for line in lines[:_LINES]]
-    fields = fields_of(
-        visit,
+    return visit.render(
+        "statement.html",
         f"Statement of {view.day}",
         statement=view,
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
@@ -79,7 +73,6 @@ async def get_portal_statement(visit: Visit) -> Response:
         more=more,
         has_pdf=not await statements.list_lines(database, statement, PDF_LINES_MAX, 1),
     )
-    return render_portal_page(visit.request, "statement.html", fields)
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
@@ -87,7 +80,7 @@ async def get_statement_csv(visit: Visit) -> Response:
     database, statement = visit.context.database, await _own_statement(visit)
     return StreamingResponse(
         export_lines(database, statement, "csv"),
-        headers=HEADERS | _to_keep(statement, "csv"),
+        headers=HEADERS | _as_attachment(statement, "csv"),
         media_type="text/csv",
     )
 
@@ -97,13 +90,13 @@ async def get_statement_pdf(visit: Visit) -> Response:
     database, statement = visit.context.database, await _own_statement(visit)
     return Response(
         await draw_pdf(database, statement),
-        headers=HEADERS | _to_keep(statement, "pdf"),
+        headers=HEADERS | _as_attachment(statement, "pdf"),
         media_type="application/pdf",
     )
 
 
-def _to_keep(statement: Statement, ending: str) -> dict[str, str]:
-    name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{ending}"
+def _as_attachment(statement: Statement, extension: str) -> dict[str, str]:
+    name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{extension}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 

@@ -1,8 +1,8 @@
-"""What happened to a payment, as its merchant may read it.
+"""The history of a payment as its merchant may see it.
 
-Nothing that is the operator's: no answers and references of gateways, no rules and decisions of
-fraud screening, no accounts, no operators and no notes of theirs. Each kind of entry that is shown
-is named here, with the details that it may use; all others are left out.
+It contains nothing internal: no gateway responses and references, no fraud rules and decisions, no
+accounts, no operators and none of their notes. Only the kinds of entries in `_FORMATS` are shown,
+with the details that their format uses.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,16 +26,16 @@ class MerchantStoryEntry:
     at: datetime
     title: str
     text: str
-    event_id: UUID | None  # of an event or an attempt, to link to
+    event_id: UUID | None  # to link to, for an event or an attempt
 
 
 async def read_story(database: Executor, payment: Payment) -> list[MerchantStoryEntry]:
     history = await payment_history.list_entries(database, payment.id)
-    return [_tell(entry) for entry in history if entry.what in _WORDS]
+    return [_story_entry(entry) for entry in history if entry.what in _FORMATS]
 
 
 def requester(requested_by: str) -> str:
-    """Name who requested a refund: a key or a member of the merchant; of others no names."""
+    """Describe who requested a refund; only keys and members of the merchant are named."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
         return "automatically"
@@ -46,13 +46,13 @@ def requester(requested_by: str) -> str:
     return f"by {parts[2]}" if "@" in parts[2] else f"with the API key {parts[2]}"
 
 
-def _tell(entry: HistoryEntry) -> MerchantStoryEntry:
-    title, words = _WORDS[entry.what]
+def _story_entry(entry: HistoryEntry) -> MerchantStoryEntry:
+    title, format_details = _FORMATS[entry.what]
     details = {name: value for name, value in entry.details.items() if value is not None}
     return MerchantStoryEntry(
         at=entry.at,
         title=title,
-        text=words(details),
+        text=format_details(details),
         event_id=entry.id if entry.what in {"event", "attempt"} else None,
     )
 
@@ -61,7 +61,7 @@ def _join(*parts: str | None) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _own_amount(details: Details) -> str:
+def _payment_amount(details: Details) -> str:
     return f"{details['amount']} {details['currency']}"
 
 
@@ -91,9 +91,9 @@ def _transaction(details: Details) -> str:
 
 
 def _refund(details: Details) -> str:
-    own = _own_amount(details) if "amount" in details else "money of a case"
+    amount = _payment_amount(details) if "amount" in details else "money from a case"
     to = f"to {details['destination']}" if "destination" in details else None
-    return _join(own, to, requester(details["requested_by"]), details.get("reason"))
+    return _join(amount, to, requester(details["requested_by"]), details.get("reason"))
 
 
 def _attempt(details: Details) -> str:
@@ -109,19 +109,19 @@ def _nothing(_: Details) -> str:
     return ""
 
 
-_WORDS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
+_FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "created": (
         "Created",
-        lambda details: f"{_own_amount(details)} for the buyer {details['payer_uid']}",
+        lambda details: f"{_payment_amount(details)} for the buyer {details['payer_uid']}",
     ),
-    "selected": ("Way to pay chosen", _selected),
-    "returned": ("The buyer came back from the gateway", _nothing),
-    "posted": ("Transaction posted", _transaction),
+    "selected": ("Payment method selected", _selected),
+    "returned": ("Buyer returned from the gateway", _nothing),
+    "posted": ("Transaction submitted", _transaction),
     "seen": ("Transaction seen, not final yet", _transaction),
-    "gone": ("Its block was replaced", _transaction),
+    "gone": ("Block replaced", _transaction),
     "final": ("Transaction final", _transaction),
-    "captured": ("Money came", lambda details: _amount(details) or ""),
-    "paid": ("Paid", _own_amount),
+    "captured": ("Money received", lambda details: _amount(details) or ""),
+    "paid": ("Paid", _payment_amount),
     "failed": ("Failed", lambda details: details["failure_reason"]),
     "expired": ("Expired", _nothing),
     "cancelled": ("Cancelled", _nothing),
@@ -140,7 +140,7 @@ _WORDS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
         lambda details: _join(_amount(details), details["reason"] or None),
     ),
     "dispute-now": (
-        "Dispute",
+        "Dispute updated",
         lambda details: f"{details['state']}, funds {details['funds']}",
     ),
 }

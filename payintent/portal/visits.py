@@ -1,16 +1,18 @@
-"""Visits of members: the session of a request, its rights, its form, and refusals as pages."""
+"""Visits of signed-in members: their session, rights and forms, and failures as pages."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.application import Handler
 from payintent.api.errors import Failure, answer_failures
+from payintent.api.pagination import write_id_cursor
 from payintent.api.request_body import BodyTooLargeError
 from payintent.config import Settings
 from payintent.domain.errors import (
@@ -24,7 +26,7 @@ from payintent.domain.member import SESSION_HOURS, MemberRight, has_right
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, EncryptionKeyError
 from payintent.portal.context import PortalContext, get_portal_context
-from payintent.portal.rendering import HEADERS, render_sorry
+from payintent.portal.rendering import HEADERS, render_portal_page, render_sorry
 from payintent.storage import member_sessions
 from payintent.storage.member_sessions import MemberSession
 from payintent.web.cookies import SignInCookie, make_token
@@ -36,13 +38,15 @@ from payintent.web.forms import (
 )
 
 SIGN_IN = "/merchant/sign-in"
+#: Rows per page of a list.
+PAGE_ROWS = 25
 _FAILURES: Mapping[type[Exception], str] = {
     BodyTooLargeError: "This form is too long.",
     InvalidTextError: "This text cannot be stored.",
-    StorageUnavailableError: "This does not work just now. Try again in a few seconds.",
+    StorageUnavailableError: "This is temporarily unavailable. Try again in a few seconds.",
     LockTimeoutError: "Another request is working on this. Try again.",
-    EncryptionKeyError: "This cannot be shown: ask those who operate the service.",
-    Exception: "The service has failed here. Try again, or ask those who operate it.",
+    EncryptionKeyError: "This cannot be displayed. Contact your payment service provider.",
+    Exception: "Something went wrong. Try again, or contact your payment service provider.",
 }
 _VISITOR_S = 3_600
 _NEXT_MAX = 500
@@ -50,12 +54,12 @@ _NEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request of a member who is signed in; every query is bound to `merchant_id`."""
+    """A request of a signed-in member; every query is limited to `merchant_id`."""
 
     request: Request
     context: PortalContext
     session: MemberSession
-    form: Mapping[str, str]
+    form: Mapping[str, str]  # empty unless the request is a POST
 
     @property
     def merchant_id(self) -> int:
@@ -68,6 +72,10 @@ class Visit:
     def may(self, right: str) -> bool:
         return has_right(self.session.role, MemberRight(right))
 
+    def render(self, template: str, title: str, /, *, status: int = 200, **fields: Any) -> Response:
+        common: dict[str, Any] = {"title": title, "visit": self, "session": self.session}
+        return render_portal_page(self.request, template, common | fields, status)
+
 
 MemberHandler = Callable[[Visit], Awaitable[Response]]
 
@@ -77,6 +85,7 @@ def session_cookie(settings: Settings) -> SignInCookie:
 
 
 def visitor_cookie(settings: Settings) -> SignInCookie:
+    """Return the cookie that binds forms and challenges to a browser that is not signed in."""
     return SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
 
 
@@ -89,32 +98,37 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     return render_sorry(request, message, failure.status)
 
 
-#: Answers failures with pages; for addresses that need no session.
+#: Renders failures as pages; for routes that need no session.
 portal_page = answer_failures(_failure_page)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
-    """Need a session, and a right if one is named; a form must be the member's own."""
+    """Require a session, and a right if one is given; a form must come from the same session."""
 
-    def decorated(handler: MemberHandler) -> Handler:
+    def decorate(handler: MemberHandler) -> Handler:
         @portal_page
         @wraps(handler)
-        async def answered(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             context = get_portal_context(request)
             token = session_cookie(context.settings).read(request)
             session = await find_member_session(context, token)
             if session is None or token is None:
-                return _to_sign_in(request)
+                return _redirect_to_sign_in(request)
             if right is not None and not has_right(session.role, right):
-                raise RefusedError(ErrorCode.FORBIDDEN, f"This is not for the role {session.role}.")
-            response = await handler(await _visit(request, context, session))
+                raise RefusedError(
+                    ErrorCode.FORBIDDEN, f"The role {session.role} does not allow this."
+                )
+            form: Mapping[str, str] = {}
+            if request.method == "POST":
+                form = await read_portal_form(request, context, str(session.id))
+            response = await handler(Visit(request, context, session, form))
             if session.is_due and request.method == "GET":
                 await _rotate(context, session, token, response)
             return response
 
-        return answered
+        return respond
 
-    return decorated
+    return decorate
 
 
 async def find_member_session(context: PortalContext, token: str | None) -> MemberSession | None:
@@ -124,36 +138,36 @@ async def find_member_session(context: PortalContext, token: str | None) -> Memb
     return await member_sessions.find(context.database, digest)
 
 
-def redirect(address: str) -> Response:
-    return RedirectResponse(address, 303, HEADERS)
+def redirect(url: str) -> Response:
+    return RedirectResponse(url, 303, HEADERS)
 
 
 async def read_portal_form(
     request: Request, context: PortalContext, holder: str
 ) -> Mapping[str, str]:
-    """Read a form that a page of ours was given to its holder, and that was sent from there."""
+    """Read a form of `holder` that one of our own pages sent (`FORBIDDEN` otherwise)."""
     form = await read_form_fields(request)
     check_sender(request, web_origin(context.settings.portal_address))
     check_form_token(form, context.encryption, holder)
     return form
 
 
-def read_next(raw: str | None) -> str:
-    """Return where to go after signing in: a page of the portal, whatever is asked for."""
-    is_ours = raw is not None and raw.startswith("/merchant/") and len(raw) <= _NEXT_MAX
-    if raw is None or not is_ours or "\\" in raw or not raw.isascii() or not raw.isprintable():
+def read_next(text: str | None) -> str:
+    """Return the portal page to open after signing in; the payments if `text` is no such page."""
+    is_ours = text is not None and text.startswith("/merchant/") and len(text) <= _NEXT_MAX
+    if text is None or not is_ours or "\\" in text or not text.isascii() or not text.isprintable():
         return "/merchant/payments"
-    return raw
+    return text
 
 
-async def _visit(request: Request, context: PortalContext, session: MemberSession) -> Visit:
-    form: Mapping[str, str] = {}
-    if request.method == "POST":
-        form = await read_portal_form(request, context, str(session.id))
-    return Visit(request, context, session, form)
+def next_query(ids: Sequence[UUID], query: Mapping[str, str]) -> str | None:
+    """Return the query of the next page; None unless there are more than `PAGE_ROWS` rows."""
+    if len(ids) <= PAGE_ROWS:
+        return None
+    return urlencode({**query, "cursor": write_id_cursor(ids[PAGE_ROWS - 1])})
 
 
-def _to_sign_in(request: Request) -> Response:
+def _redirect_to_sign_in(request: Request) -> Response:
     if request.method != "GET":
         return redirect(SIGN_IN)
     query = f"?{request.url.query}" if request.url.query else ""
@@ -163,16 +177,12 @@ def _to_sign_in(request: Request) -> Response:
 async def _rotate(
     context: PortalContext, session: MemberSession, token: str, response: Response
 ) -> None:
-    """Give the browser another value of its cookie; the old one works for a minute more."""
-    new = make_token()
-    digests = [session_digest(context.encryption, value) for value in (token, new)]
+    """Replace the session cookie; the previous value stays valid for a minute."""
+    new_token = make_token()
+    digests = [session_digest(context.encryption, value) for value in (token, new_token)]
     if await member_sessions.rotate(context.database, session.id, *digests):
-        session_cookie(context.settings).set(response, new)
+        session_cookie(context.settings).set(response, new_token)
 
 
 def _is_secure(settings: Settings) -> bool:
     return settings.portal_address.startswith("https:")
-
-
-def fields_of(visit: Visit, title: str, **fields: Any) -> dict[str, Any]:
-    return {"title": title, "visit": visit, "session": visit.session, **fields}

@@ -58,8 +58,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "portal": (
         *("Try again in a few seconds.", "Try again in a few seconds."),
         *("Another request is working on this.", "This text cannot be stored."),
-        *("This form is too long.", "ask those who operate the service."),
-        *("slow down", "no such checkout", "The service has failed here."),
+        *("This form is too long.", "Contact your payment service provider."),
+        *("slow down", "no such checkout", "Something went wrong."),
     ),
     "checkout": ("",) * 9,
 }

@@ -132,5 +132,5 @@ async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("payintent.portal.lists.read_id_cursor", fail)
     page = await person.get("/merchant/refunds")
     assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
-    assert b"The service has failed here" in page.body
+    assert b"Something went wrong" in page.body
     assert b"planted" not in page.body

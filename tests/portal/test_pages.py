@@ -148,7 +148,7 @@ async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person)
         ReplayEvent(event_id=ids.parse_id(ids.PAYMENT, "") or await _uuid(api, created)), actor
     )
     story = await _story(finance, created)
-    for wanted in ("Created", "Way to pay chosen", "Money came", "Paid", "payment.completed"):
+    for wanted in ("Created", "Payment method selected", "Money received", "Paid", "payment.completed"):
         assert wanted in story
     assert "DOUBLE_PAYMENT" in story
     assert "1.00 THB, by the operator, so it is" in story
@@ -239,7 +239,7 @@ async def test_a_form_that_has_asked_for_another_refund_says_so_and_can_be_sent_
     assert (await finance.post(path, amount="90.00", key=used)).status == 303
     conflict = await finance.post(path, amount="80.00", key=used)
     assert conflict.status == 409
-    assert "This form has asked for another refund already" in words(conflict)
+    assert "You have already requested another refund with this form" in words(conflict)
     [new] = re.findall(r'name="key" value="([^"]+)"', conflict.body.decode())
     assert (await finance.post(path, amount="80.00", key=new)).status == 303
     rows = await api.world.rows("SELECT amount FROM refund ORDER BY id")
