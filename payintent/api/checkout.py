@@ -1,4 +1,4 @@
-"""The buyer's routes, with the checkout id as capability: view, quotes, selection, cancel."""
+"""The buyer's API routes, for which the checkout id is a capability."""
 
 from datetime import datetime
 from typing import Any
@@ -30,30 +30,30 @@ async def get_checkout(request: Request) -> Response:
     fields = await checkout_view(context, await read_checkout(request))
     viewer = context.viewers.viewer_country(request)
     if viewer in COUNTRIES:
-        fields["suggested_country"] = viewer  # a suggestion, which decides nothing
+        fields["suggested_country"] = viewer  # a hint only
     return json_response(fields)
 
 
 async def get_quotes(request: Request) -> Response:
-    """`GET /checkout/{checkout_id}/quotes`: the payment methods with their prices."""
+    """`GET /checkout/{checkout_id}/quotes`: payment methods with their prices."""
     context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     country = request.query_params.get("country")
     currency = request.query_params.get("currency")
-    priced = await price_checkout(context, snapshot, request, country, currency)
+    quotes = await price_checkout(context, snapshot, request, country, currency)
     return json_response(
         {
             "checkout_id": snapshot.payment.checkout_id,
             "currency": currency or snapshot.payment.currency,
-            "country": priced.place.country,
-            "country_source": priced.place.source,
-            "quotes": [quote_fields(quote) for quote in priced.offers],
+            "country": quotes.place.country,
+            "country_source": quotes.place.source,
+            "quotes": [quote_fields(quote) for quote in quotes.offers],
         }
     )
 
 
 async def post_quotes(request: Request) -> Response:
-    """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
+    """`POST /checkout/{checkout_id}/quotes`: select a quote and open its session."""
     context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     body = await read_json(request, schemas.SELECT, context.settings.body_bytes_max)
@@ -78,14 +78,14 @@ async def post_quotes(request: Request) -> Response:
 
 
 async def post_cancel(request: Request) -> Response:
-    """`POST /checkout/{checkout_id}/cancel`: PENDING only, and the merchant gets no event."""
+    """`POST /checkout/{checkout_id}/cancel`: PENDING only; the merchant gets no event."""
     context = get_checkout_context(request)
     await cancel_checkout(context, await read_checkout(request))
     return json_response({"status": "cancelled"})
 
 
 async def patch_checkout(request: Request) -> Response:
-    """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
+    """`PATCH /checkout/{checkout_id}`: store the buyer's e-mail."""
     context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     body = await read_json(request, schemas.EMAIL, context.settings.body_bytes_max)
@@ -116,7 +116,7 @@ async def price_checkout(
     country: str | None,
     currency: str | None,
 ) -> QuoteList:
-    """Price a checkout that was read, for the viewer's country or the requested one."""
+    """Price the methods of a checkout for the requested country or the viewer's."""
     query = QuoteQuery(
         restrictions=await context.policies.restrictions(),
         country=country,
@@ -135,7 +135,7 @@ async def price_checkout(
 async def select_for_buyer(
     context: CheckoutContext, snapshot: PaymentSnapshot, request: Request, selection: QuoteSelection
 ) -> SelectedSession:
-    """Select a quote for a checkout that was read; the buyer is screened by present facts."""
+    """Screen the buyer again with the current facts, then select a quote."""
     if selection.payer_email is not None:
         await screen_buyer(context, snapshot, request, selection.payer_email)
     await context.fraud_screening.screen_selection(
@@ -145,9 +145,9 @@ async def select_for_buyer(
 
 
 async def read_checkout(request: Request) -> PaymentSnapshot:
-    """Read the checkout of a request, within rate limits and after fraud screening.
+    """Read the checkout of a request, limit its address and screen the buyer.
 
-    Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
+    Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND` and `FraudDeniedError`.
     """
     context = get_checkout_context(request)
     context.addresses.take(context.viewers.viewer_address(request))
@@ -165,7 +165,7 @@ async def reread_checkout(request: Request) -> PaymentSnapshot:
 async def screen_buyer(
     context: CheckoutContext, snapshot: PaymentSnapshot, request: Request, email: str | None = None
 ) -> None:
-    """Screen the buyer of a checkout; `FraudDeniedError` where a rule matches."""
+    """Screen the buyer of a checkout; raise `FraudDeniedError` if a rule matches."""
     viewer, address = (
         context.viewers.viewer_country(request),
         context.viewers.viewer_address(request),
@@ -174,7 +174,7 @@ async def screen_buyer(
 
 
 async def cancel_checkout(context: CheckoutContext, snapshot: PaymentSnapshot) -> None:
-    """Cancel for the buyer; refused like every write to an ended checkout."""
+    """Cancel for the buyer; refused, like every write, if the checkout has ended."""
     await require_open_checkout(context.database, snapshot)
     async with context.database.transaction() as tx:
         await cancel_by_buyer(tx, snapshot.payment.id)

@@ -1,4 +1,4 @@
-"""A checkout's stream of server-sent events: its state, now and at each change."""
+"""The event stream of a checkout: its current state, and each change."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -32,14 +32,14 @@ from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("events")
 _VERSION_DIGITS_MAX = 9
-CHECKOUT_STREAMS_MAX = 5  # that are open of one checkout, in one process
+CHECKOUT_STREAMS_MAX = 5  # per checkout and process
 
 
 async def get_events(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/events`: ends with the payment, or after five minutes.
 
-    `Last-Event-ID` is the version that the client has: it is not sent again, and where it is the
-    last one, 204 tells the browser not to reconnect.
+    `Last-Event-ID` is the version that the client has; it is not sent again. If it is the final
+    version, the response is a 204, which stops the browser from reconnecting.
     """
     context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
@@ -49,45 +49,45 @@ async def get_events(request: Request) -> Response:
     if request.method == "HEAD":
         return Response(headers=HEADERS)
     context.change_feed.require_capacity(snapshot.payment.id)
-    return _Stream(context, snapshot, last_version)
+    return _CheckoutStream(context, snapshot, last_version)
 
 
 def _last_id(request: Request) -> int | None:
-    given = request.headers.get("last-event-id", "")
-    fits = given.isascii() and given.isdecimal() and len(given) <= _VERSION_DIGITS_MAX
-    return int(given) if fits else None
+    text = request.headers.get("last-event-id", "")
+    is_version = text.isascii() and text.isdecimal() and len(text) <= _VERSION_DIGITS_MAX
+    return int(text) if is_version else None
 
 
-class _Stream(StreamingResponse):
-    """The streamed response; the payment is watched for as long as the response is sent."""
+class _CheckoutStream(StreamingResponse):
+    """The streamed response; it subscribes to the payment while it is being sent."""
 
     def __init__(
         self, context: CheckoutContext, snapshot: PaymentSnapshot, last_version: int | None
     ) -> None:
         self._context = context
         self._snapshot = snapshot
-        self._watch = ChangeSubscriber()
-        super().__init__(_events(context, snapshot, self._watch, last_version), 200, HEADERS)
+        self._subscriber = ChangeSubscriber()
+        super().__init__(_events(context, snapshot, self._subscriber, last_version), 200, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Not in the generator: a generator that was never started never runs its cleanup.
-        with self._context.change_feed.subscribe(self._snapshot.payment.id, self._watch):
+        # Not in the generator: a generator that never started does not run its cleanup.
+        with self._context.change_feed.subscribe(self._snapshot.payment.id, self._subscriber):
             await super().__call__(scope, receive, send)
 
 
 async def _events(
     context: CheckoutContext,
     snapshot: PaymentSnapshot,
-    watch: ChangeSubscriber,
+    subscriber: ChangeSubscriber,
     version: int | None,
 ) -> AsyncGenerator[bytes]:
-    """Yield events until the payment has ended, this process stops, or the stream is old."""
+    """Yield events until the payment ends, the process stops, or the stream is too old."""
     yield RETRY
     loop, database = asyncio.get_running_loop(), context.database
-    over_at = loop.time() + STREAM_S
+    ends_at = loop.time() + STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
-        watch.changed.clear()
+        subscriber.changed.clear()
         try:
             now = await payments.get(database, snapshot.payment.id) or snapshot
             onchain = await _onchain(context, now)
@@ -102,18 +102,18 @@ async def _events(
             yield encode_event("onchain", onchain, now.payment.version)
         if now.payment.status in TERMINAL or context.change_feed.closing:
             return
-        while not await _changes(watch):
-            if loop.time() >= over_at:
+        while not await _wait_for_change(subscriber):
+            if loop.time() >= ends_at:
                 return
             yield KEEP_ALIVE
 
 
-async def _changes(watch: ChangeSubscriber) -> bool:
-    """Wait for a change; False where it is time for a keep-alive."""
+async def _wait_for_change(subscriber: ChangeSubscriber) -> bool:
+    """Wait for a change; return False if a keep-alive is due first."""
     with suppress(TimeoutError):
         async with asyncio.timeout(HEARTBEAT_S):
-            await watch.changed.wait()
-    return watch.changed.is_set()
+            await subscriber.changed.wait()
+    return subscriber.changed.is_set()
 
 
 def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
 
 
 async def _onchain(context: CheckoutContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
-    """Return the transfers of the present session on its chain; None where there are none."""
+    """Return the transfers of the current on-chain session; None if there are none."""
     session = snapshot.session
     if session is None or session.quote.provider != PROVIDER:
         return None

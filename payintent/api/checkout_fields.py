@@ -1,4 +1,4 @@
-"""The fields of a checkout, a quote and a next action in the API."""
+"""The JSON of a checkout, a quote and a next action."""
 
 import json
 from datetime import datetime
@@ -26,7 +26,7 @@ _INTEGER_CHARS_MAX = 18
 def checkout_fields(
     payment: Payment, session: Session | None, merchant: Merchant, now: datetime, urls: ServiceUrls
 ) -> dict[str, Any]:
-    """Return the buyer's view: of the metadata only product and order id, never the payer's id."""
+    """Return the buyer's view: without the payer's id, and with product and order id only."""
     live = payment.status in OPEN and not payment.is_past_expiry(now)
     fields: dict[str, Any] = {
         "checkout_id": payment.checkout_id,
@@ -36,7 +36,7 @@ def checkout_fields(
         "amount": payment.amount_text,
         "currency": payment.currency,
         "decimals": CURRENCIES[payment.currency].display_decimals,
-        "merchant": _known(
+        "merchant": _without_none(
             name=merchant.name,
             logo_url=merchant.logo_url,
             support_url=web_url(merchant.support_url),
@@ -50,13 +50,13 @@ def checkout_fields(
             "cancel": live and payment.status is PaymentStatus.PENDING,
         },
         "next_action": next_action_fields(payment, session, urls),
-        **_shown_metadata(payment.metadata),
+        **_public_metadata(payment.metadata),
     }
     if payment.status in OPEN:
         fields["expires_at"] = format_timestamp(payment.expires_at)
     if session is not None:
         fields["selected"] = quote_fields(session.quote)
-    return fields | _known(
+    return fields | _without_none(
         payer_email=_masked_email(payment.payer_email),
         failure_reason=payment.failure_reason,
         receipt_id=payment.receipt_id and ids.format_id(ids.RECEIPT, payment.receipt_id),
@@ -72,7 +72,7 @@ def quote_fields(quote: Quote) -> dict[str, Any]:
         "label": quote.label,
         "provider": quote.provider_name,
         "currency": price.currency,
-        **_known(chain=quote.chain, token=quote.token),
+        **_without_none(chain=quote.chain, token=quote.token),
         "amount": price.amount,
         "fee_mode": price.fee_mode,
         "fee_rate": price.fee_rate,
@@ -91,14 +91,14 @@ def next_action_fields(
         return {"type": "none", "none": {}, **fallback}
     if session.status is SessionStatus.OPEN and session.next_action is not None:
         action: dict[str, Any] = msgspec.json.decode(session.next_action)
-        return _with_present_urls(action, session, urls) | fallback
+        return _with_current_urls(action, session, urls) | fallback
     return {"type": "wait", "wait": {"poll_after_ms": _POLL_MS}, **fallback}
 
 
-def _with_present_urls(
+def _with_current_urls(
     action: dict[str, Any], session: Session, urls: ServiceUrls
 ) -> dict[str, Any]:
-    """Replace addresses of ours: the settings may have changed since the session was opened."""
+    """Replace our own URLs: the settings may have changed since the session was opened."""
     if onchain := action.get("onchain_session"):
         url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
         return action | {"onchain_session": onchain | {"url": url}}
@@ -108,19 +108,19 @@ def _with_present_urls(
     return action
 
 
-def _shown_metadata(metadata: str) -> dict[str, Any]:
-    """Pick the metadata that a buyer may read, as text and cut to size; all else is left out."""
+def _public_metadata(metadata: str) -> dict[str, Any]:
+    """Return the metadata that a buyer may read, with long texts cut off."""
     parsed: dict[str, Any] = json.loads(metadata, parse_int=_integer, parse_float=str)
-    shown: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     product: object = parsed.get("product")
     if isinstance(product, dict):
-        shown["product"] = _product(product)  # pyright: ignore[reportUnknownArgumentType]
+        fields["product"] = _product(product)  # pyright: ignore[reportUnknownArgumentType]
     order_id = parsed.get("order_id")
     if isinstance(order_id, int) and not isinstance(order_id, bool):
-        order_id = order_id_of(metadata)  # as it was written
+        order_id = order_id_of(metadata)  # with its original digits
     if isinstance(order_id, str):
-        shown["order_id"] = order_id[:_ORDER_ID_MAX]
-    return shown
+        fields["order_id"] = order_id[:_ORDER_ID_MAX]
+    return fields
 
 
 def _integer(digits: str) -> int | str:
@@ -128,15 +128,15 @@ def _integer(digits: str) -> int | str:
 
 
 def _product(product: dict[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        name: product[name][:longest]
-        for name, longest in _TEXT_MAX.items()
+    fields: dict[str, Any] = {
+        name: product[name][:length]
+        for name, length in _TEXT_MAX.items()
         if isinstance(product.get(name), str)
     }
     quantity = product.get("quantity")
     if isinstance(quantity, int) and not isinstance(quantity, bool):
-        shown["quantity"] = quantity
-    return shown
+        fields["quantity"] = quantity
+    return fields
 
 
 def _masked_email(email: str | None) -> str | None:
@@ -146,5 +146,5 @@ def _masked_email(email: str | None) -> str | None:
     return f"{name[:1]}***@{host}"
 
 
-def _known(**fields: object) -> dict[str, Any]:
+def _without_none(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}

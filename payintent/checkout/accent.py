@@ -1,9 +1,9 @@
-"""A merchant's colour on the checkout: shades of it that can be read in both themes."""
+"""Accessible shades of a merchant's colour for both themes of the checkout."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-#: Contrasts that WCAG 2.2 asks for: of texts (1.4.3), and of what can be pressed (1.4.11).
+#: The minimum contrasts of WCAG 2.2: of text (1.4.3) and of controls (1.4.11).
 TEXT_CONTRAST = 4.5
 CONTROL_CONTRAST = 3.0
 _STEPS = 64
@@ -15,7 +15,7 @@ _Rgb = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Shades:
-    """A colour as one theme shows it: a button, the text on it, and links; each as `#rrggbb`."""
+    """The colours of a button, its text, and links in one theme, as `#rrggbb`."""
 
     button: str
     text: str
@@ -28,40 +28,40 @@ class Theme:
     raised: str
 
 
-#: As in checkout.css.
+#: The backgrounds in checkout.css.
 BRIGHT = Theme(paper="#ffffff", raised="#f6f8fa")
 DARK = Theme(paper="#16191d", raised="#1e2329")
 
 
 @lru_cache(maxsize=1_000)
 def accent_shades(colour: str, theme: Theme) -> Shades:
-    """Return the nearest shades of a colour that can be read and seen in a theme.
+    """Return the nearest shades of a colour with sufficient contrast in a theme.
 
-    A bright theme darkens what is too pale, a dark one lightens what is too dim; the hue stays.
+    Shades are darkened for the bright theme and lightened for the dark theme; the hue stays.
     """
     paper, raised = _rgb(theme.paper), _rgb(theme.raised)
     end = _BLACK if _luminance(paper) > _luminance(_rgb("#808080")) else _WHITE
-    grounds = (paper, raised)
-    button = _nearest(_rgb(colour), end, grounds, CONTROL_CONTRAST)
-    link = _nearest(_rgb(colour), end, grounds, TEXT_CONTRAST)
+    backgrounds = (paper, raised)
+    button = _nearest(_rgb(colour), end, backgrounds, CONTROL_CONTRAST)
+    link = _nearest(_rgb(colour), end, backgrounds, TEXT_CONTRAST)
     text = _WHITE if _contrast(button, _WHITE) >= TEXT_CONTRAST else _BLACK
     return Shades(_hex(button), _hex(text), _hex(link))
 
 
-def contrast(colour: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """Return the contrast of two colours, from 1 to 21 (WCAG 2.2)."""
-    return _contrast(_rgb(colour), _rgb(other))
+    return _contrast(_rgb(first), _rgb(second))
 
 
-def _nearest(colour: _Rgb, end: _Rgb, grounds: tuple[_Rgb, ...], wanted: float) -> _Rgb:
+def _nearest(colour: _Rgb, end: _Rgb, backgrounds: tuple[_Rgb, ...], minimum: float) -> _Rgb:
     for step in range(_STEPS + 1):
-        shade = _mixed(colour, end, step)
-        if all(_contrast(shade, ground) >= wanted for ground in grounds):
+        shade = _mix(colour, end, step)
+        if all(_contrast(shade, background) >= minimum for background in backgrounds):
             return shade
     return end
 
 
-def _mixed(colour: _Rgb, end: _Rgb, step: int) -> _Rgb:
+def _mix(colour: _Rgb, end: _Rgb, step: int) -> _Rgb:
     red, green, blue = (
         (part * (_STEPS - step) + goal * step) // _STEPS
         for part, goal in zip(colour, end, strict=True)
@@ -69,8 +69,8 @@ def _mixed(colour: _Rgb, end: _Rgb, step: int) -> _Rgb:
     return red, green, blue
 
 
-def _contrast(colour: _Rgb, other: _Rgb) -> float:
-    low, high = sorted((_luminance(colour), _luminance(other)))
+def _contrast(first: _Rgb, second: _Rgb) -> float:
+    low, high = sorted((_luminance(first), _luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 

@@ -1,4 +1,4 @@
-"""What a page says of the amount: the total first, and what it is made of."""
+"""The amount on a page: the total, and the lines that add up to it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from payintent.checkout.languages import Language
 from payintent.checkout.signs import draw_token
 from payintent.domain.payment import PaymentStatus
 
-_CHOSEN = frozenset(
+_WITH_METHOD = frozenset(
     {
         PaymentStatus.PROCESSING,
         PaymentStatus.PAID,
@@ -22,7 +22,7 @@ _CHOSEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A total with its lines; each line is a text's key and an amount in words."""
+    """A total with its lines; each line is the key of a text and a formatted amount."""
 
     amount: str
     currency: str
@@ -31,21 +31,21 @@ class Bill:
 
 
 def make_bill(view: Mapping[str, Any], texts: Language) -> Bill:
-    if "selected" not in view or view["status"] not in _CHOSEN:
+    if "selected" not in view or view["status"] not in _WITH_METHOD:
         return Bill(view["amount"], view["currency"], [])
-    chosen: Mapping[str, Any] = view["selected"]
-    currency: str = chosen["currency"]
-    parts = price_parts(chosen, texts)
-    lines = [("amount", texts.money(chosen["amount"], currency)), *parts] if parts else []
-    lines = [*compared_price(chosen, view, texts), *lines]
-    sign = draw_token(chosen["token"]) if "token" in chosen else None
-    return Bill(chosen["total_amount"], currency, lines, sign)
+    quote: Mapping[str, Any] = view["selected"]
+    currency: str = quote["currency"]
+    parts = price_parts(quote, texts)
+    lines = [("amount", texts.money(quote["amount"], currency)), *parts] if parts else []
+    lines = [*compared_price(quote, view, texts), *lines]
+    sign = draw_token(quote["token"]) if "token" in quote else None
+    return Bill(quote["total_amount"], currency, lines, sign)
 
 
 def compared_price(
     quote: Mapping[str, Any], view: Mapping[str, Any], texts: Language
 ) -> list[tuple[str, str]]:
-    """Return the price as the shop asks it, beside a quote in another currency: in a token."""
+    """Return the shop's price, if the quote has a different currency, such as a token."""
     if quote["currency"] == view["currency"]:
         return []
     return [("price", texts.money(view["amount"], view["currency"]))]

@@ -1,4 +1,4 @@
-"""The hosted page's card step: the gateway's own fields in a frame, and their origins."""
+"""The card step of the hosted page: the gateway's card fields in a frame."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from payintent.api.content_security_policy import ScriptSources
 from payintent.domain.web_origin import web_origin
 
-#: What Stripe documents for Stripe.js: https://docs.stripe.com/security/guide
+#: As documented for Stripe.js: https://docs.stripe.com/security/guide
 _STRIPE = ScriptSources(
     scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
     frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
@@ -19,14 +19,14 @@ _DOCUMENTED = {"https://js.stripe.com": _STRIPE}
 class CardStep:
     script_url: str
     publishable_key: str
-    client_secret: str = field(repr=False)  # its holder may pay, and read the result
+    client_secret: str = field(repr=False)  # allows to pay and to read the result
 
     @property
     def sources(self) -> ScriptSources:
-        place = web_origin(self.script_url)
-        if place is None:
+        origin = web_origin(self.script_url)
+        if origin is None:
             return ScriptSources()
-        return _DOCUMENTED.get(place) or ScriptSources((place,), (place,), (place,))
+        return _DOCUMENTED.get(origin) or ScriptSources((origin,), (origin,), (origin,))
 
 
 def card_step(action: dict[str, Any]) -> CardStep | None:

@@ -1,4 +1,4 @@
-"""Codes to scan, and the way of a page into a wallet's own browser."""
+"""QR codes, and links that open the page in a wallet's browser."""
 
 from io import BytesIO
 from uuid import UUID
@@ -24,20 +24,20 @@ from payintent.storage.payments import PaymentSnapshot
 async def get_qr(request: Request) -> Response:
     context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
-    return _drawn(page_address(context, snapshot, request))
+    return _qr_response(full_page_url(context, snapshot, request))
 
 
 @answers_with_pages
 async def get_wallet_qr(request: Request) -> Response:
-    """`GET /c/{checkout_id}/wallet.svg`: the payment as a request that wallets read (EIP-681)."""
+    """`GET /c/{checkout_id}/wallet.svg`: a payment request for wallets (EIP-681)."""
     context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     action = next_action_fields(snapshot.payment, snapshot.session, context.urls)
     step = await wallet_step(context, action)
     links: dict[str, str] = step.session["links"] if step and step.session["payable"] else {}
     if "eip681" not in links:
-        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "there is no such request to a wallet")
-    return _drawn(links["eip681"])
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no payment request for a wallet")
+    return _qr_response(links["eip681"])
 
 
 @answers_with_pages
@@ -46,11 +46,11 @@ async def get_open(request: Request) -> Response:
     context.addresses.take(context.viewers.viewer_address(request))
     now = await current_time(context.database)
     session_id = context.wallet_handoff.read(request.path_params["code"], now)
-    found = await _find_by_session(context, session_id) if session_id else None
-    if found is None:
-        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "this link has ended")
-    address = read_page_url(request, found.payment.checkout_id)
-    return RedirectResponse(address.current, 303, HEADERS)
+    snapshot = await _find_by_session(context, session_id) if session_id else None
+    if snapshot is None:
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "this link has expired")
+    url = read_page_url(request, snapshot.payment.checkout_id)
+    return RedirectResponse(url.current, 303, HEADERS)
 
 
 async def _find_by_session(context: CheckoutContext, session_id: UUID) -> PaymentSnapshot | None:
@@ -59,15 +59,15 @@ async def _find_by_session(context: CheckoutContext, session_id: UUID) -> Paymen
     return await payments.get(database, session.payment_id) if session else None
 
 
-def page_address(context: CheckoutContext, snapshot: PaymentSnapshot, request: Request) -> str:
+def full_page_url(context: CheckoutContext, snapshot: PaymentSnapshot, request: Request) -> str:
     base = context.settings.checkout_base
     base = base or f"{request.url.scheme}://{request.url.netloc}/c"
     return f"{base}/{snapshot.payment.checkout_id}"
 
 
-def _drawn(text: str) -> Response:
-    drawn = BytesIO()
+def _qr_response(text: str) -> Response:
+    svg = BytesIO()
     code = segno.make(text, error="m")
-    code.save(drawn, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False)
+    code.save(svg, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False)
     headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'"}
-    return Response(drawn.getvalue(), 200, headers, "image/svg+xml")
+    return Response(svg.getvalue(), 200, headers, "image/svg+xml")

@@ -1,4 +1,4 @@
-"""The languages of the hosted checkout: texts, numbers, and names of countries and currencies."""
+"""Languages of the hosted checkout: texts, number formats, country and currency names."""
 
 import json
 import re
@@ -19,8 +19,8 @@ OWN_NAMES = {
     "ar": "العربية",
 }
 _RIGHT_TO_LEFT = frozenset({"ar"})
-_OLD_CODES = {"in": "id"}  # an old code of Indonesian, which Java still sends
-#: Subtags that mean simplified characters, which our Chinese texts do not have.
+_OLD_CODES = {"in": "id"}  # the former code of Indonesian, which Java still sends
+#: Subtags for simplified characters; our Chinese texts are traditional.
 _SIMPLIFIED = frozenset({"hans", "cn", "my", "sg"})
 _HEADER_CHARS_MAX = 500
 _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
@@ -32,7 +32,7 @@ class Language:
     words: Mapping[str, str]
     decimal: str
     group: str
-    countries: Mapping[str, str]  # in the order in which the language lists them
+    countries: Mapping[str, str]  # sorted as the language sorts them
     currencies: Mapping[str, str]
 
     @property
@@ -40,29 +40,29 @@ class Language:
         return "rtl" if self.locale in _RIGHT_TO_LEFT else "ltr"
 
     def t(self, key: str, **values: object) -> str:
-        """Return a text with its values filled in; raises `KeyError` for an unknown key."""
+        """Return a text with its values; raise `KeyError` if the key is unknown."""
         return self.words[key].format(**values)
 
     def pick(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return texts without their values, for scripts that fill these in."""
+        """Return texts for scripts, which insert the values themselves."""
         return {key: self.words[key] for key in keys}
 
     def number(self, text: str) -> str:
         whole, _, fraction = text.partition(".")
-        shown = f"{int(whole):,}".replace(",", self.group)
-        return f"{shown}{self.decimal}{fraction}" if fraction else shown
+        digits = f"{int(whole):,}".replace(",", self.group)
+        return f"{digits}{self.decimal}{fraction}" if fraction else digits
 
     def money(self, text: str, currency: str) -> str:
-        """Format an amount with its code: a symbol alone would not tell which dollar it is."""
+        """Format an amount with the currency code; a symbol such as $ would be ambiguous."""
         return f"{self.number(text)}\u00a0{currency}"
 
 
 @cache
 def load_language(locale: str) -> Language:
-    cldr: dict[str, Any] = _read("cldr", locale)
+    cldr: dict[str, Any] = _read_json("cldr", locale)
     return Language(
         locale=locale,
-        words=_read("texts", locale),
+        words=_read_json("texts", locale),
         decimal=cldr["decimal"],
         group=cldr["group"],
         countries=cldr["countries"],
@@ -71,9 +71,9 @@ def load_language(locale: str) -> Language:
 
 
 def negotiate_language(requested: str | None, accepted: str, fallback: str) -> str:
-    """Choose a language: the requested one, else the browser's, else the merchant's, else English.
+    """Choose the requested language, the browser's, the merchant's or English, in this order.
 
-    `accepted` is an `Accept-Language`, of which no more than 500 characters are read.
+    `accepted` is an `Accept-Language` header; only its first 500 characters are read.
     """
     for tag in (requested or "", *_preferred(accepted), fallback):
         if (locale := _match_language(tag)) is not None:
@@ -82,7 +82,7 @@ def negotiate_language(requested: str | None, accepted: str, fallback: str) -> s
 
 
 def _match_language(tag: str) -> str | None:
-    """Return the language that a tag means, such as `th-TH` or `zh_TW`; None where we lack it."""
+    """Return our language for a tag such as `th-TH` or `zh_TW`; None if we do not have it."""
     language, *subtags = tag.strip().lower().replace("_", "-").split("-")
     if language == "zh":
         return "zh-Hant" if "hant" in subtags or _SIMPLIFIED.isdisjoint(subtags) else None
@@ -91,28 +91,26 @@ def _match_language(tag: str) -> str | None:
 
 
 def _preferred(header: str) -> list[str]:
-    """Parse an `Accept-Language` (RFC 9110 section 12.5.4), the preferred ones first.
+    """Parse an `Accept-Language` header (RFC 9110 section 12.5.4), by descending preference.
 
-    A buyer who accepts any language (`*`) no less than the remaining ones gets the merchant's.
+    Tags after `*` are ignored: the buyer prefers any language to them, so the merchant's is used.
     """
-    if len(header) > _HEADER_CHARS_MAX:  # the last tag may be cut through
+    if len(header) > _HEADER_CHARS_MAX:  # the last tag may be incomplete
         header = header[:_HEADER_CHARS_MAX].rpartition(",")[0]
     ranges = [part.partition(";") for part in header.split(",")]
     weighted = [(_weight(parameter.strip()), tag.strip()) for tag, _, parameter in ranges]
-    liked = sorted(
-        weighted, key=lambda weighted_tag: -weighted_tag[0]
-    )  # stable: of equal ones the first
-    return list(takewhile(lambda tag: tag != "*", (tag for weight, tag in liked if weight > 0)))
+    weighted.sort(key=lambda weighted_tag: -weighted_tag[0])  # stable for equal weights
+    return list(takewhile(lambda tag: tag != "*", (tag for weight, tag in weighted if weight > 0)))
 
 
 def _weight(parameter: str) -> float:
-    """Parse `q=0.8`; a missing value is 1, an invalid one 0."""
+    """Parse `q=0.8`; a missing weight is 1, an invalid weight 0."""
     if not parameter:
         return 1
-    found = _WEIGHT.fullmatch(parameter)
-    return float(found[1]) if found else 0
+    match = _WEIGHT.fullmatch(parameter)
+    return float(match[1]) if match else 0
 
 
-def _read(kind: str, locale: str) -> dict[str, Any]:
+def _read_json(kind: str, locale: str) -> dict[str, Any]:
     file = resources.files("payintent") / "checkout" / "locales" / kind / f"{locale}.json"
     return json.loads(file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The hosted checkout page: complete without JavaScript, forms and links only."""
+"""The hosted checkout page, which works without JavaScript, with forms and links only."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from payintent.api.content_security_policy import ScriptSources, content_securit
 from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.card_step import card_step
-from payintent.checkout.codes import page_address
+from payintent.checkout.codes import full_page_url
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
@@ -29,7 +29,7 @@ from payintent.checkout.page_fields import (
     returns_to_shop,
 )
 from payintent.checkout.pictures import picture_path
-from payintent.checkout.refusal_pages import OUR_SCRIPTS, answers_with_pages, asking
+from payintent.checkout.refusal_pages import OUR_SCRIPTS, answers_with_pages, with_api
 from payintent.checkout.rendering import (
     HEADERS,
     common_fields,
@@ -40,7 +40,7 @@ from payintent.checkout.rendering import (
 )
 from payintent.checkout.signs import draw_chain
 from payintent.checkout.static_files import offer_script, page_style
-from payintent.checkout.wallet_step import WalletStep, api_address, wallet_step
+from payintent.checkout.wallet_step import WalletStep, api_url, wallet_step
 from payintent.checkout.ways import group_ways, sign_of
 from payintent.domain.activation import is_in_service
 from payintent.domain.countries import COUNTRIES
@@ -61,9 +61,9 @@ from payintent.storage.payments import PaymentSnapshot
 from payintent.web.forms import read_form_fields
 
 _ID_DIGITS_MAX = 18
-_SELECTED = "selected"  # the parameter of the page that answers a selection
+_SELECTED = "selected"  # the query parameter after a selection
 _STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
-#: What the wallet's step runs; a page that offers tokens fetches these ahead.
+#: Scripts of the wallet step; a page that offers tokens prefetches them.
 _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
@@ -76,16 +76,16 @@ async def get_page(request: Request) -> Response:
 
 @answers_with_pages
 async def post_select(request: Request) -> Response:
-    """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
+    """`POST /c/{checkout_id}/select`: freeze the quote and redirect to the gateway."""
     context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     form = await read_form_fields(request)
     try:
-        selection = await _chosen(context, form, request)
+        selection = await _read_selection(context, form, request)
         selected = await checkout.select_for_buyer(context, snapshot, request, selection)
     except RefusedError as refused:
         return await _page(request, context, await checkout.reread_checkout(request), refused, form)
-    return await _onward(request, context, selected)
+    return await _redirect_onward(request, context, selected)
 
 
 @answers_with_pages
@@ -96,50 +96,50 @@ async def post_cancel_form(request: Request) -> Response:
         await checkout.cancel_checkout(context, snapshot)
     except RefusedError as refused:
         return await _page(request, context, await checkout.reread_checkout(request), refused)
-    return _to_page(request, snapshot)
+    return _redirect_to_page(request, snapshot)
 
 
 @answers_with_pages
 async def get_return(request: Request) -> Response:
-    """`GET` and `POST /c/{checkout_id}/return`: the gateway sends the buyer back here.
+    """`GET` and `POST /c/{checkout_id}/return`: the gateway redirects the buyer back.
 
-    No parameter is trusted: an inquiry is sent to the gateway at once.
+    Parameters are not trusted: the gateway is queried immediately.
     """
     context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     if snapshot.session is not None:
         merchant_id = snapshot.payment.merchant_id
         await inquire_on_return(context.database, context.accounts, merchant_id, snapshot.session)
-    return _to_page(request, snapshot)
+    return _redirect_to_page(request, snapshot)
 
 
 @answers_with_pages
 async def get_receipt(request: Request) -> Response:
-    """`GET /c/{checkout_id}/receipt`: what was paid, to print; before that, the page itself."""
+    """`GET /c/{checkout_id}/receipt`: a printable receipt; the page if it is not paid yet."""
     context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     payment = snapshot.payment
     if payment.status not in _PAID or payment.paid_at is None:
-        return _to_page(request, snapshot)
-    page = await _open(request, context, snapshot)
-    shown = refunded_text(payment, page.texts) if payment.refunded_amount else None
+        return _redirect_to_page(request, snapshot)
+    page = await _open_page(request, context, snapshot)
+    refunded = refunded_text(payment, page.texts) if payment.refunded_amount else None
     fields = page.fields | {
         "title": f"{page.texts.t('receipt')} · {page.merchant.name}",
         "paid_at": format_timestamp(payment.paid_at),
-        "refunded": shown,
+        "refunded": refunded,
         "scripts": ["checkout.js"],
     }
     policy = content_security_policy(
         frame_ancestors=page.merchant.origins,
-        scripts=asking(context),
+        scripts=with_api(context),
         styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(request, "receipt.html", fields, policy)
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """One page being built: its merchant, its language, and the fields of all its templates."""
+class _Page:
+    """A page with its merchant, language, and the fields that all its templates need."""
 
     merchant: Merchant
     texts: Language
@@ -155,7 +155,9 @@ class _OfferedQuotes:
     gateways: set[str | None]
 
 
-async def _open(request: Request, context: CheckoutContext, snapshot: PaymentSnapshot) -> _Opened:
+async def _open_page(
+    request: Request, context: CheckoutContext, snapshot: PaymentSnapshot
+) -> _Page:
     merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
     address = read_page_url(request, snapshot.payment.checkout_id)
     language = page_language(request, merchant.locale)
@@ -168,7 +170,7 @@ async def _open(request: Request, context: CheckoutContext, snapshot: PaymentSna
         "current": address.current,
         "link": address.link,
         "embed": embedding_frame(address, merchant),
-        "api": api_address(settings)[0],
+        "api": api_url(settings)[0],
         "style": page_style(merchant.accent_colour),
         "offer": offer_script(language.locale),
         "picture": picture_path(context, view.get("product", {}).get("image"), merchant.id),
@@ -178,7 +180,7 @@ async def _open(request: Request, context: CheckoutContext, snapshot: PaymentSna
         "result": None,
         "out_of_service": not is_in_service(merchant.activation),
     }
-    return _Opened(merchant, language, address, view, fields)
+    return _Page(merchant, language, address, view, fields)
 
 
 async def _page(
@@ -186,21 +188,21 @@ async def _page(
     context: CheckoutContext,
     snapshot: PaymentSnapshot,
     refused: RefusedError | None = None,
-    typed: dict[str, str] | None = None,
+    form: dict[str, str] | None = None,
 ) -> Response:
-    """Build the page; `refused` and `typed` belong to a form that was sent just now."""
-    page = await _open(request, context, snapshot)
+    """Render the page; `refused` and `form` are those of a form that failed."""
+    page = await _open_page(request, context, snapshot)
     view, language, embed = page.view, page.texts, page.fields["embed"]
-    country = _requested_country(request, typed)
+    country = _requested_country(request, form)
     try:
         offered = await _load_quotes(request, context, snapshot, country, can=view["can"]["select"])
-    except RefusedError as error:  # it has ended just now
+    except RefusedError as error:  # the payment has just ended
         refused, offered = refused or error, _OfferedQuotes([], "", set())
     wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] != "wallet" and not view["can"]["select"]:
-        step = {"kind": "over"}  # a payment that is made elsewhere now comes too late
+        step = {"kind": "over"}  # money sent now would arrive too late
     if step["kind"] == "redirect":
         step = await _gateway_step(request, context, snapshot, step, offered)
     fields = page.fields | {
@@ -213,18 +215,18 @@ async def _page(
         "chosen_country": country,
         "problem": problem_text(refused, view, page.merchant, language),
         "bad_email": is_about_email(refused),
-        "anywhere": page_address(context, snapshot, request),
+        "anywhere": full_page_url(context, snapshot, request),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
         "taken_back": returns_to_shop(snapshot),
-        **_form_fields(offered, typed, language),
+        **_form_fields(offered, form, language),
         "ahead": _WALLET_SCRIPTS if step["kind"] != "wallet" and _offers_tokens(offered) else (),
-        **_chosen_fields(view, wallet),
+        **_selected_fields(view, wallet),
         **_end_fields(snapshot, page),
     }
     policy = content_security_policy(
         frame_ancestors=page.merchant.origins,
         form_targets=offered.gateways,
-        scripts=asking(context, card.sources if card else _our_scripts(step, language)),
+        scripts=with_api(context, card.sources if card else _our_scripts(step, language)),
         styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(
@@ -232,8 +234,8 @@ async def _page(
     )
 
 
-def _requested_country(request: Request, typed: dict[str, str] | None) -> str | None:
-    requested = (typed or {}).get("country") or request.query_params.get("country")
+def _requested_country(request: Request, form: dict[str, str] | None) -> str | None:
+    requested = (form or {}).get("country") or request.query_params.get("country")
     return requested if requested in COUNTRIES else None
 
 
@@ -244,10 +246,10 @@ async def _gateway_step(
     step: dict[str, Any],
     offered: _OfferedQuotes,
 ) -> dict[str, Any]:
-    """Return the step to the gateway's page.
+    """Return the step that redirects to the gateway.
 
-    A gateway takes its form once, from the buyer who has just selected it: another open page of the
-    same checkout may be fetched sooner. A buyer who comes back to the page selects the method
+    A gateway accepts its form only once, so only the page that follows a selection gets it, and not
+    another open page of the same checkout. A buyer who returns to the page selects the method
     again, if it is still offered.
     """
     session = snapshot.session
@@ -264,7 +266,7 @@ async def _gateway_step(
 
 
 def _our_scripts(step: dict[str, Any], language: Language) -> ScriptSources:
-    """Allow our own files; in the wallet's step the script in the page as well."""
+    """Allow our own files, and the inline script in the wallet step."""
     if step["kind"] != "wallet":
         return OUR_SCRIPTS
     return ScriptSources(inline=(offer_script(language.locale).source,))
@@ -275,35 +277,32 @@ def _offers_tokens(offered: _OfferedQuotes) -> bool:
 
 
 def _form_fields(
-    offered: _OfferedQuotes, typed: dict[str, str] | None, language: Language
+    offered: _OfferedQuotes, form: dict[str, str] | None, language: Language
 ) -> dict[str, Any]:
-    """Return the fields of the form with the payment methods, which also keeps what was typed."""
+    """Return the fields of the payment methods form, with the values of a form that failed."""
     return {
         "groups": group_ways(offered.quotes, language),
         "parts_of": price_parts,
         "compared": compared_price,
-        "checked": preselected_method(offered.quotes, typed),
-        "typed": typed or {},
+        "checked": preselected_method(offered.quotes, form),
+        "typed": form or {},
         "country": offered.country,
         "country_options": country_options,
         "language_options": language_options,
     }
 
 
-def _chosen_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[str, Any]:
-    """Return the fields of the way to pay that is under way; none of another way once it is seen.
-
-    The service refuses another choice then.
-    """
-    chosen = view.get("selected")
+def _selected_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[str, Any]:
+    """Return the fields of the selected method; it cannot be changed once money is detected."""
+    quote = view.get("selected")
     return {
         "can_change": not (wallet and wallet.is_seen),
-        "present_sign": sign_of(chosen) if chosen else "",
+        "present_sign": sign_of(quote) if quote else "",
         "chain_sign": draw_chain(wallet.session["chain"]["slug"]) if wallet else "",
     }
 
 
-def _end_fields(snapshot: PaymentSnapshot, page: _Opened) -> dict[str, Any]:
+def _end_fields(snapshot: PaymentSnapshot, page: _Page) -> dict[str, Any]:
     if snapshot.payment.status in OPEN:
         return {}
     result = page_result(snapshot.payment, page.merchant, page.texts)
@@ -328,13 +327,13 @@ async def _load_quotes(
     )
 
 
-async def _chosen(
+async def _read_selection(
     context: CheckoutContext, form: dict[str, str], request: Request
 ) -> QuoteSelection:
     method, _, rest = form.get("method", "").partition("|")
     currency, _, total = rest.partition("|")
     if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:
-        raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "please choose a way to pay")
+        raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "choose a payment method")
     schemas.check_email(form.get("payer_email"))
     requested = request.query_params.get("lang")
     return QuoteSelection(
@@ -349,19 +348,19 @@ async def _chosen(
     )
 
 
-def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
+def _redirect_to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
     return RedirectResponse(
         read_page_url(request, snapshot.payment.checkout_id).current, 303, HEADERS
     )
 
 
-async def _onward(
+async def _redirect_onward(
     request: Request, context: CheckoutContext, selected: SelectedSession
 ) -> Response:
-    """Send the buyer to the gateway's page, or to ours, which leads there by a press.
+    """Redirect to the gateway's page, or to our page with a link to it.
 
-    Browsers follow the answer to a form only to origins that our page named (form-action): a
-    gateway's page that is elsewhere than its adapter says is reached by a link.
+    After a form, browsers follow redirects only to the origins in `form-action`. If the gateway's
+    page has a different origin than its adapter declares, the buyer needs the link.
     """
     payment, session = selected.payment, selected.session
     action = next_action_fields(payment, session, context.urls)
@@ -369,7 +368,7 @@ async def _onward(
         url: str = action["redirect"]["url"]
         if web_origin(url) == await context.accounts.page_origin(session.quote.account_id):
             return Response(None, 303, {**HEADERS, "Location": encode_unsendable(url)})
-    page = read_page_url(request, payment.checkout_id).current
+    page_url = read_page_url(request, payment.checkout_id).current
     if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
-        page += f"{'&' if '?' in page else '?'}{_SELECTED}=1"
-    return RedirectResponse(page, 303, HEADERS)
+        page_url += f"{'&' if '?' in page_url else '?'}{_SELECTED}=1"
+    return RedirectResponse(page_url, 303, HEADERS)

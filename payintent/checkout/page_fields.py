@@ -1,4 +1,4 @@
-"""The fields of a page of the hosted checkout, from the payment and its session."""
+"""The fields of hosted pages that depend on the payment and its session."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from payintent.domain.payment import FailureReason, Payment, PaymentStatus
 from payintent.domain.web_origin import web_origin, web_url
 from payintent.storage.payments import PaymentSnapshot
 
-#: Query parameters that stay in the address from one page to the next.
-_SAID = ("lang", "country")
-_KEPT = (*_SAID, "embed_origin", "nonce")
-_KEPT_CHARS_MAX = 300
-#: Only a payment that was paid within this time leads back to the shop by itself.
-_TAKEN_BACK_WITHIN = timedelta(minutes=5)
+#: Query parameters that every link to another page carries.
+_PREFERENCES = ("lang", "country")
+_PARAMETERS = (*_PREFERENCES, "embed_origin", "nonce")
+_PARAMETER_CHARS_MAX = 300
+#: The page redirects to the shop only if the payment was paid within this time.
+_RETURNS_WITHIN = timedelta(minutes=5)
 
 _FAILED = {
     FailureReason.DECLINED: "failed_declined",
@@ -48,7 +48,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFrame:
-    """The merchant's frame around the page: its origin, and the nonce of its messages."""
+    """The merchant's frame around the page: its origin and the nonce of its messages."""
 
     origin: str
     nonce: str
@@ -56,10 +56,10 @@ class EmbeddingFrame:
 
 @dataclass(frozen=True, slots=True)
 class PageUrl:
-    """The address of this page, with the parameters it keeps: language, country, frame."""
+    """The URL of a page with its parameters: language, country and frame."""
 
     checkout_id: str
-    kept: Mapping[str, str]
+    parameters: Mapping[str, str]
 
     @property
     def path(self) -> str:
@@ -67,28 +67,35 @@ class PageUrl:
 
     @property
     def current(self) -> str:
-        return _with(self.path, self.kept)
+        return _with(self.path, self.parameters)
 
     @property
     def top(self) -> str:
-        return _with(self.path, {name: self.kept[name] for name in _SAID if name in self.kept})
+        return _with(
+            self.path,
+            {name: self.parameters[name] for name in _PREFERENCES if name in self.parameters},
+        )
 
     def link(self, name: str) -> str:
-        return _with(f"{self.path}/{name}", self.kept)
+        return _with(f"{self.path}/{name}", self.parameters)
 
 
 def read_page_url(request: Request, checkout_id: str) -> PageUrl:
     query = request.query_params
-    kept = {name: query[name] for name in _KEPT if 0 < len(query.get(name, "")) <= _KEPT_CHARS_MAX}
-    return PageUrl(checkout_id, kept)
+    parameters = {
+        name: query[name]
+        for name in _PARAMETERS
+        if 0 < len(query.get(name, "")) <= _PARAMETER_CHARS_MAX
+    }
+    return PageUrl(checkout_id, parameters)
 
 
 def embedding_frame(address: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
-    """Return the frame the page is in; None for an origin the merchant has not registered."""
-    origin = web_origin(address.kept.get("embed_origin", ""))
+    """Return the frame around the page; None if the merchant has not registered its origin."""
+    origin = web_origin(address.parameters.get("embed_origin", ""))
     if origin is None or origin not in merchant.origins:
         return None
-    return EmbeddingFrame(origin, address.kept.get("nonce", ""))
+    return EmbeddingFrame(origin, address.parameters.get("nonce", ""))
 
 
 def _with(path: str, query: Mapping[str, str]) -> str:
@@ -98,7 +105,7 @@ def _with(path: str, query: Mapping[str, str]) -> str:
 @dataclass(frozen=True, slots=True)
 class PageResult:
     mood: str
-    title: str  # a text's key
+    title: str  # the key of a text
     text: str
 
 
@@ -134,10 +141,10 @@ def refunded_text(payment: Payment, texts: Language) -> str:
 def problem_text(
     refused: RefusedError | None, view: Mapping[str, Any], merchant: Merchant, texts: Language
 ) -> str | None:
-    """Return the text of a refusal for the buyer; none of what the page says already.
+    """Return the text of an error; None if the page already explains it.
 
-    What is over says so itself, and no new try would help. That the merchant is out of service, the
-    page says in place of its methods.
+    A payment that has ended shows its result, and a merchant that is out of service shows a note
+    instead of the methods.
     """
     if refused is None or not view["can"]["select"]:
         return None
@@ -155,14 +162,12 @@ def is_about_email(refused: RefusedError | None) -> bool:
     return refused is not None and refused.message.startswith("payer_email")
 
 
-def preselected_method(
-    offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | None
-) -> str:
-    """Return the preselected method: the buyer's last choice, at first the first one."""
-    choices = [f"{quote['payment_method_id']}|{quote['currency']}" for quote in offered]
-    if typed is None:
+def preselected_method(quotes: Sequence[Mapping[str, Any]], form: Mapping[str, str] | None) -> str:
+    """Return the buyer's last choice; before a choice, the first method."""
+    choices = [f"{quote['payment_method_id']}|{quote['currency']}" for quote in quotes]
+    if form is None:
         return choices[0] if choices else ""
-    method = typed.get("method", "")
+    method = form.get("method", "")
     return next((choice for choice in choices if method.startswith(f"{choice}|")), "")
 
 
@@ -172,9 +177,9 @@ def next_step(
     card: CardStep | None,
     embed: EmbeddingFrame | None,
 ) -> dict[str, Any]:
-    """Return the buyer's next step, as the templates distinguish them.
+    """Return the buyer's next step for the templates.
 
-    Wallets do not work in frames: there the step leads to the page outside of the frame.
+    Wallets do not work in frames: the step then opens the page outside the frame.
     """
     if wallet and embed:
         return {"kind": "out"}
@@ -190,7 +195,7 @@ def next_step(
 
 
 def return_link(view: Mapping[str, Any]) -> str | None:
-    """Return the link back to the shop, with the payment's ids; the shop must ask the API."""
+    """Return the link back to the shop with ids as hints; the shop must query the API."""
     url: str | None = view.get("return_url")
     if url is None:
         return None
@@ -200,8 +205,8 @@ def return_link(view: Mapping[str, Any]) -> str | None:
 
 
 def returns_to_shop(snapshot: PaymentSnapshot) -> bool:
-    """Tell whether the buyer has just paid, and so may be led back to the shop."""
+    """Return whether the buyer has just paid and may be redirected to the shop."""
     payment = snapshot.payment
     if payment.status is not PaymentStatus.PAID or payment.paid_at is None:
         return False
-    return snapshot.now - payment.paid_at < _TAKEN_BACK_WITHIN
+    return snapshot.now - payment.paid_at < _RETURNS_WITHIN

@@ -1,4 +1,4 @@
-"""Pictures on the hosted page: served from our own origin, so that browsers ask no other."""
+"""Pictures on the hosted page, served from our own origin to protect the buyer's privacy."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,12 +9,12 @@ from payintent.domain.errors import ErrorCode
 from payintent.domain.web_origin import web_origin
 from payintent.web.static_files import HEADERS
 
-_URL_CHARS_MAX = 2_048  # a longer one was cut
+_URL_CHARS_MAX = 2_048  # longer URLs are cut off
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 
 
 def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
-    """Return our own path of a merchant's picture; None if there is certainly none to show."""
+    """Return our path of a merchant's picture; None if it is certain not to be available."""
     if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
         return None
     if not (context.settings.sandbox or url.startswith("https://")):
@@ -25,12 +25,12 @@ def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) ->
 
 
 async def get_picture(request: Request) -> Response:
-    """`GET /c/static/pictures/{name}.webp`: a picture whose name we have signed."""
+    """`GET /c/static/pictures/{name}.webp`: a picture with a signed name."""
     pictures = get_checkout_context(request).pictures
     source = pictures.source_of(request.path_params["name"])
     content = await pictures.get(source) if source else None
     if content is None:
-        missing = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
-        missing.headers["Cache-Control"] = "no-store"  # it may be there in a while
-        return missing
+        response = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
+        response.headers["Cache-Control"] = "no-store"  # it may become available
+        return response
     return Response(content, 200, HEADERS | _FOR_A_WHILE, "image/webp")

@@ -1,4 +1,4 @@
-"""The receipt of a payment as a mail: what the page of the receipt shows, in plain text."""
+"""The receipt e-mail: the content of the receipt page in plain text."""
 
 from typing import Any
 from uuid import UUID
@@ -14,11 +14,11 @@ from payintent.storage import merchants, payments
 from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
 
-_NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # a receipt names none
+_NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # a receipt contains no URLs
 
 
 async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
-    """Write a payment's receipt in its shop's language; None without an address or a receipt."""
+    """Compose a receipt in the shop's language; None if it is unpaid or the payer has no e-mail."""
     snapshot = await payments.get(database, payment_id)
     if snapshot is None or snapshot.payment.payer_email is None or snapshot.payment.paid_at is None:
         return None
@@ -37,7 +37,7 @@ async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
 def _text(snapshot: PaymentSnapshot, merchant: Merchant, texts: Language) -> str:
     payment = snapshot.payment
     view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, _NO_URLS)
-    assert payment.paid_at is not None  # noqa: S101 - looked at before
+    assert payment.paid_at is not None  # noqa: S101 - checked by the caller
     paid_at = format_timestamp(payment.paid_at)
     lines = [
         ("receipt_number", view["receipt_id"]),
@@ -48,19 +48,18 @@ def _text(snapshot: PaymentSnapshot, merchant: Merchant, texts: Language) -> str
         ("paid_with", view["selected"]["label"]),
         ("payment", view["payment_id"]),
     ]
-    listed = "\n".join(f"{texts.t(key)}: {_one_line(value)}" for key, value in lines if value)
+    details = "\n".join(f"{texts.t(key)}: {_one_line(value)}" for key, value in lines if value)
     thanks = texts.t("paid_thanks", merchant=_one_line(merchant.name))
-    return f"{thanks}\n\n{listed}\n" + (
-        f"\n{merchant.support_url}\n" if merchant.support_url else ""
-    )
+    support = f"\n{merchant.support_url}\n" if merchant.support_url else ""
+    return f"{thanks}\n\n{details}\n{support}"
 
 
-def _amounts(chosen: dict[str, Any], texts: Language) -> list[tuple[str, str]]:
-    currency: str = chosen["currency"]
+def _amounts(quote: dict[str, Any], texts: Language) -> list[tuple[str, str]]:
+    currency: str = quote["currency"]
     return [
-        ("amount", texts.money(chosen["amount"], currency)),
-        *price_parts(chosen, texts),
-        ("total", texts.money(chosen["total_amount"], currency)),
+        ("amount", texts.money(quote["amount"], currency)),
+        *price_parts(quote, texts),
+        ("total", texts.money(quote["total_amount"], currency)),
     ]
 
 
@@ -73,5 +72,5 @@ def _item(view: dict[str, Any], texts: Language) -> str | None:
 
 
 def _one_line(value: str) -> str:
-    """Keep a shop's text on its own line, so that it adds none that looks like ours."""
+    """Remove line breaks from a shop's text, so that it cannot imitate our own lines."""
     return " ".join(value.split())

@@ -1,4 +1,4 @@
-"""Pages for buyers who are refused: every route of the page answers with one, never with JSON."""
+"""Error pages for buyers: routes of the hosted page never return JSON."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ from payintent.checkout.rendering import (
     render_page,
 )
 from payintent.checkout.static_files import page_style
-from payintent.checkout.wallet_step import api_address
+from payintent.checkout.wallet_step import api_url
 from payintent.domain.errors import (
     ErrorCode,
     LockTimeoutError,
@@ -33,7 +33,7 @@ from payintent.domain.web_origin import web_url
 from payintent.encryption import EncryptionKeyError
 
 OUR_SCRIPTS = ScriptSources()
-#: The texts of refusals and of other failures; those of all others are `sorry_other`.
+#: The keys of texts for errors; the default is `sorry_other`.
 _SORRY: Mapping[ErrorCode | type[Exception], str] = {
     ErrorCode.CHECKOUT_NOT_FOUND: "sorry_not_found",
     ErrorCode.RATE_LIMITED: "sorry_many",
@@ -41,22 +41,22 @@ _SORRY: Mapping[ErrorCode | type[Exception], str] = {
     LockTimeoutError: "sorry_busy",
     EncryptionKeyError: "sorry_unreadable",
 }
-#: Failures that trying again does not help.
+#: Errors for which the page offers no retry.
 _FINAL = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, EncryptionKeyError})
 
 
 def answers_with_pages(handler: Handler) -> Handler:
-    """Answer a failure with a page: buyers open these addresses in a browser."""
+    """Render failures as pages: buyers open these URLs in a browser."""
 
     @answer_failures(_failure_page)
     @wraps(handler)
-    async def answered(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         try:
             return await handler(request)
         except FraudDeniedError:
-            return await _blocked(request)
+            return await _denial_page(request)
 
-    return answered
+    return respond
 
 
 def _failure_page(request: Request, failure: Failure) -> Response:
@@ -68,14 +68,14 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     return render_error_page(request, _SORRY.get(reason, "sorry_other"), failure.status, again)
 
 
-def asking(context: CheckoutContext, step: ScriptSources = OUR_SCRIPTS) -> ScriptSources:
-    """Add the API's origin, which the page calls and which may be another one."""
-    api = api_address(context.settings)[1]
-    return replace(step, connections=(*step.connections, *([api] if api else ())))
+def with_api(context: CheckoutContext, sources: ScriptSources = OUR_SCRIPTS) -> ScriptSources:
+    """Allow calls to the API, if its origin differs from the page's."""
+    origin = api_url(context.settings)[1]
+    return replace(sources, connections=(*sources.connections, *([origin] if origin else ())))
 
 
-async def _blocked(request: Request) -> Response:
-    """Show a denied buyer the denial and the way back, but no reason."""
+async def _denial_page(request: Request) -> Response:
+    """Render the denial with a link back to the shop, but without the reason."""
     context = get_checkout_context(request)
     snapshot = await context.payment_lookup.find_checkout_payment(
         request.path_params["checkout_id"]
@@ -102,7 +102,7 @@ async def _blocked(request: Request) -> Response:
     }
     policy = content_security_policy(
         frame_ancestors=merchant.origins,
-        scripts=asking(context),
+        scripts=with_api(context),
         styles=[page_style(merchant.accent_colour).source],
     )
     return render_page(request, "sorry.html", fields, policy)

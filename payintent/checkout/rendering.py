@@ -1,4 +1,4 @@
-"""Rendering of the hosted checkout's pages: template, language, headers."""
+"""Rendering of hosted pages: templates, language and headers."""
 
 from collections.abc import Mapping
 from functools import lru_cache, partial
@@ -13,14 +13,14 @@ from payintent.checkout.static_files import page_style, static_url
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
-#: Headers of every answer to a buyer; the middleware adds that it must not be cached.
+#: Headers of every response to a buyer; the middleware adds `Cache-Control: no-store`.
 HEADERS = {
-    "Referrer-Policy": "no-referrer",  # the address is the capability
+    "Referrer-Policy": "no-referrer",  # the URL is a capability
     "Vary": "Accept-Language, Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_OPTIONS_MAX = 1_000  # rendered lists in memory, 53 countries in each language, some 3 KiB each
+_OPTIONS_MAX = 1_000  # lists in memory: 53 countries per language, about 3 KiB each
 _templates = make_environment("checkout/templates")
 
 
@@ -31,19 +31,19 @@ def page_language(request: Request, fallback: str) -> Language:
 
 @lru_cache(maxsize=_OPTIONS_MAX)
 def country_options(locale: str, country: str) -> str:
-    """Render, escaped, the countries to choose from as a language lists them; one is chosen."""
+    """Render the options of a country list, with `country` selected; the HTML is escaped."""
     return _options(load_language(locale).countries, country, are_languages=False)
 
 
 @lru_cache(maxsize=_OPTIONS_MAX)
 def language_options(locale: str) -> str:
-    """Render, escaped, the languages to choose from; one is chosen."""
+    """Render the options of a language list, with `locale` selected; the HTML is escaped."""
     return _options(OWN_NAMES, locale, are_languages=True)
 
 
-def _options(choices: Mapping[str, str], chosen: str, *, are_languages: bool) -> str:
+def _options(choices: Mapping[str, str], selected: str, *, are_languages: bool) -> str:
     template = _templates.get_template("options.html")
-    fields = {"choices": choices.items(), "chosen": chosen, "are_languages": are_languages}
+    fields = {"choices": choices.items(), "chosen": selected, "are_languages": are_languages}
     return template.render(fields)
 
 
@@ -68,7 +68,7 @@ def render_page(
 def render_error_page(
     request: Request, key: str, status: int, again: str | None = None
 ) -> Response:
-    """Show that something failed, with the address where to try it `again`."""
+    """Render an error page, with a link to try `again` if there is one."""
     language = page_language(request, "en")
     fields = common_fields(language) | {
         "title": language.t("sorry"),

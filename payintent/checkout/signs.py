@@ -1,4 +1,4 @@
-"""Signs of ways to pay, tokens and chains: simple drawings of our own, no marks of their owners."""
+"""Icons of payment methods, tokens and chains: our own drawings, no trademarks."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _METHODS = {
     "qr": '<path d="M3 3h7v7H3zM14 3h7v7h-7zM3 14h7v7H3zM14 14h3v3h-3zM21 14v3M17 21h4v-1"/>',
     "page": '<path d="M14 4h6v6M20 4l-9 9M18 14v6H4V6h6"/>',
 }
-#: Whole words of a label, of which the first that is found decides; else the kind does.
+#: Words in a label; the first match decides.
 _LABELS = (
     ("card", re.compile(r"\b(cards?|credit|debit)\b", re.IGNORECASE)),
     ("store", re.compile(r"\b(stores?|konbini|counter|cash|cvs)\b", re.IGNORECASE)),
@@ -41,7 +41,7 @@ _CHAINS: Mapping[str, tuple[str, str]] = {
 
 
 def method_sign(kind: str, label: str) -> str:
-    """Name the sign of a way to pay that is no token, by its kind and by words of its label."""
+    """Return the name of a payment method's icon, by its kind or by words of its label."""
     if kind in _KINDS:
         return _KINDS[kind]
     return next((name for name, pattern in _LABELS if pattern.search(label)), "page")

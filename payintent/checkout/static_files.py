@@ -1,4 +1,4 @@
-"""The checkout's own files: scripts with a language's texts, the style with a colour, and flags."""
+"""Static files of the checkout: localised scripts, the style with a merchant's colour, flags."""
 
 import json
 import re
@@ -21,10 +21,10 @@ _STYLE = "checkout.css"
 _OFFER = "offer.js"
 _FLAGS = frozenset(f"{country.lower()}.svg" for country in COUNTRIES)
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
-#: Where a script wants its texts: an object, empty in the source.
+#: The placeholder of the texts in a script: an object that is empty in the source.
 _TEXTS = re.compile(r"\{/\* texts \*/\}")
 _KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
-_TINTED_MAX = 500  # style sheets in memory, some 10 KiB each
+_TINTED_MAX = 500  # style sheets in memory, about 10 KiB each
 
 
 def static_url(name: str, locale: str = LOCALES[0]) -> str:
@@ -46,14 +46,14 @@ def offer_script(locale: str) -> InlinePart:
 
 
 async def get_static_file(request: Request) -> Response:
-    """`GET /c/static/{mark}/{name}`: scripts and styles; any other mark gets the present file."""
+    """`GET /c/static/{mark}/{name}`; an unknown mark gets the current file."""
     locale = request.path_params["mark"].partition("-")[2]
     files = _files(locale if locale in LOCALES else LOCALES[0])
     return await files.get(request)
 
 
 async def get_flag(request: Request) -> Response:
-    """`GET /c/static/flags/{name}`: a country's flag, as `GET /countries` names it."""
+    """`GET /c/static/flags/{name}`: the flag of a country (`flag_url` of `GET /countries`)."""
     name: str = request.path_params["name"]
     if name not in _FLAGS:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
@@ -66,9 +66,9 @@ def _files(locale: str) -> StaticFiles:
     words = load_language(locale).words
 
     def with_texts(source: str) -> str:
-        used = {key: words[key] for key in dict.fromkeys(_KEY.findall(source)) if key in words}
-        texts = json.dumps(used, ensure_ascii=False, separators=(",", ":"))
-        return _TEXTS.sub(lambda _: texts, source)
+        texts = {key: words[key] for key in dict.fromkeys(_KEY.findall(source)) if key in words}
+        literal = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+        return _TEXTS.sub(lambda _: literal, source)
 
     return StaticFiles(
         "checkout/static", "/c/static", _NAMES, prepare=with_texts, suffix=f"-{locale}"

@@ -1,6 +1,6 @@
-"""The card page of the test gateway: test cards, 3-D Secure, and how it ended. In English alone.
+"""The card page of the test gateway, with test cards, 3-D Secure and the result; English only.
 
-To the service it is the page of a gateway: the buyer is sent here, and sent back.
+The service treats it like the page of any gateway: the buyer is redirected here and back.
 """
 
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ from payintent.payments.buyer_simulator import Step
 from payintent.storage import payments, sessions, test_gateway
 from payintent.web.forms import read_form_fields
 
-_UNKNOWN_CARD = "This is no test card. Choose one of the list."
+_UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """The session of a page at the test gateway, ours of the same id, and its merchant."""
+class _CardPage:
+    """The session at the test gateway, our session with the same id, and its merchant."""
 
     at_gateway: TestSession
     session: Session
@@ -48,31 +48,31 @@ class _Opened:
 @answers_with_pages
 async def get_card_page(request: Request) -> Response:
     context = get_checkout_context(request)
-    return _page(request, await _open(request, context))
+    return _render(request, await _open_page(request, context))
 
 
 @answers_with_pages
 async def post_card_page(request: Request) -> Response:
-    """`POST /c/test/card/{session_id}`: a card, an answer to 3-D Secure, or the buyer gives up."""
+    """`POST /c/test/card/{session_id}`: a card, a 3-D Secure response, or cancellation."""
     context = get_checkout_context(request)
-    opened = await _open(request, context)
+    page = await _open_page(request, context)
     step = _read_step(await read_form_fields(request))
     if step is None:
-        return _page(request, opened, _UNKNOWN_CARD)
+        return _render(request, page, _UNKNOWN_CARD)
     try:
-        after = await context.buyer_simulator.enter(opened.session.id, step)
+        after = await context.buyer_simulator.enter(page.session.id, step)
     except RefusedError as refused:
         if refused.code is not ErrorCode.INVALID_CHECKOUT_STATE:
             raise
-        return RedirectResponse(request.url.path, 303, HEADERS)  # the page says how it ended
+        return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the result
     onward = request.url.path
     if after.status is not TestSessionStatus.CHALLENGE:
-        onward = opened.return_url or onward
+        onward = page.return_url or onward
     return RedirectResponse(onward, 303, HEADERS)
 
 
 def _read_step(form: dict[str, str]) -> Step | None:
-    """Read what the buyer does; None for a number that is no test card's."""
+    """Return the buyer's action; None for an unknown card number."""
     if "challenge" in form:
         approved = form["challenge"] == "approve"
         return lambda session, _now: answer_challenge(session, approved=approved)
@@ -84,17 +84,17 @@ def _read_step(form: dict[str, str]) -> Step | None:
     return lambda session, now: play_card(session, number, now)
 
 
-async def _open(request: Request, context: CheckoutContext) -> _Opened:
-    """Read the session whose id the address names; raise `CHECKOUT_NOT_FOUND` for another one."""
+async def _open_page(request: Request, context: CheckoutContext) -> _CardPage:
+    """Read the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
     context.addresses.take(context.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-    opened = await _find(context, session_id) if session_id else None
-    if opened is None:
+    page = await _find_page(context, session_id) if session_id else None
+    if page is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such session")
-    return opened
+    return page
 
 
-async def _find(context: CheckoutContext, session_id: UUID) -> _Opened | None:
+async def _find_page(context: CheckoutContext, session_id: UUID) -> _CardPage | None:
     database = context.database
     at_gateway = await test_gateway.find_session(database, session_id)
     session = await sessions.get(database, session_id) if at_gateway else None
@@ -103,28 +103,28 @@ async def _find(context: CheckoutContext, session_id: UUID) -> _Opened | None:
         return None
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     base, stored = context.settings.checkout_base, at_gateway.return_url
-    path = stored.find(f"/{snapshot.payment.checkout_id}/return")  # of our page, not a merchant's
-    present = base + stored[path:] if base and path >= 0 else stored
-    return _Opened(at_gateway, session, setup.merchant, present)
+    path = stored.find(f"/{snapshot.payment.checkout_id}/return")  # our page, not the merchant's
+    return_url = base + stored[path:] if base and path >= 0 else stored
+    return _CardPage(at_gateway, session, setup.merchant, return_url)
 
 
-def _page(request: Request, opened: _Opened, problem: str | None = None) -> Response:
-    language, merchant, price = load_language("en"), opened.merchant, opened.session.quote.price
+def _render(request: Request, page: _CardPage, problem: str | None = None) -> Response:
+    language, merchant, price = load_language("en"), page.merchant, page.session.quote.price
     style = page_style(merchant.accent_colour)
     fields = common_fields(language) | {
         "title": f"Test card · {merchant.name}",
         "merchant": merchant,
         "amount": language.money(price.total_amount, price.currency),
         "style": style,
-        "status": opened.at_gateway.status,
-        "back": opened.return_url,
+        "status": page.at_gateway.status,
+        "back": page.return_url,
         "cards": list(TEST_CARDS.values()),
         "problem": problem,
         "page_path": request.url.path,
     }
     policy = content_security_policy(
         frame_ancestors=merchant.origins,
-        form_targets=[web_origin(opened.return_url)],
+        form_targets=[web_origin(page.return_url)],
         styles=[style.source],
     )
     return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

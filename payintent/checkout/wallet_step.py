@@ -1,4 +1,4 @@
-"""The hosted page's wallet step: the on-chain session, and where its script reads it."""
+"""The wallet step of the hosted page: the on-chain session and its URL."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,24 +16,24 @@ _OWN_API = "/v1"
 
 @dataclass(frozen=True, slots=True)
 class WalletStep:
-    session: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
-    url: str  # of the session; relative where page and API have the same origin
+    session: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` returns it
+    url: str  # of the session; relative if page and API have the same origin
 
     @property
     def is_seen(self) -> bool:
-        """Tell whether the exact payment was seen on the chain; nothing else is accepted then."""
+        """Return whether the exact payment was detected: no other method is accepted then."""
         return self.session["status"] in {"detected", "confirming"}
 
     @property
     def awaits(self) -> bool:
-        """Tell whether a payment is to be made: nothing was sent that anybody has told us of."""
+        """Return whether the buyer still has to pay, as far as we know."""
         return self.session["payable"] and self.session["status"] == "awaiting_payment"
 
 
 async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
-    """Return the step of a page whose next action is a wallet's; None for other pages.
+    """Return the wallet step; None for other next actions.
 
-    None as well where the session has ended: the page then shows that it waits.
+    It is also None if the session has ended: the page then shows that it is waiting.
     """
     if action["type"] != "onchain_session":
         return None
@@ -44,11 +44,11 @@ async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> Walle
         )
     except RefusedError:
         return None
-    return WalletStep(session, f"{api_address(context.settings)[0]}/onchain/sessions/{session_id}")
+    return WalletStep(session, f"{api_url(context.settings)[0]}/onchain/sessions/{session_id}")
 
 
-def api_address(settings: Settings) -> tuple[str, str]:
-    """Return the API's address as the page calls it, and its origin where that is another one."""
+def api_url(settings: Settings) -> tuple[str, str]:
+    """Return the URL of the API for the page, and its origin if it differs from the page's."""
     if not settings.checkout_base:  # page and API have the same origin
         return _OWN_API, ""
     api = web_origin(settings.api_base)

@@ -1,4 +1,4 @@
-"""The ways to pay as the page lists them: grouped, with signs, and a token's chains together."""
+"""Payment methods as the page lists them: in groups, with icons, a token's chains together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Way:
     name: str
     sign: Markup
     choices: Sequence[Choice]
-    note: str | None = None  # a text's key: what happens then
+    note: str | None = None  # the key of a text that explains the next step
 
     @property
     def total(self) -> dict[str, Any] | None:
@@ -39,18 +39,18 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    title: str | None  # a text's key
+    title: str | None  # the key of a text
     ways: Sequence[Way]
 
 
 def group_ways(quotes: Iterable[dict[str, Any]], texts: Language) -> list[Group]:
-    """Group quotes into cards, banks and the like, and tokens; each group in the given order."""
-    sorts: dict[str, list[dict[str, Any]]] = {_CARDS: [], _BANKS: [], _TOKENS: []}
+    """Group quotes into cards, banks and similar, and tokens; the order in a group is kept."""
+    by_group: dict[str, list[dict[str, Any]]] = {_CARDS: [], _BANKS: [], _TOKENS: []}
     for quote in quotes:
-        sorts[_sort_of(quote)].append(quote)
+        by_group[_group_of(quote)].append(quote)
     groups: list[Group] = []
-    for title, found in sorts.items():
-        ways = _token_ways(found) if title == _TOKENS else [_way(quote) for quote in found]
+    for title, members in by_group.items():
+        ways = _token_ways(members) if title == _TOKENS else [_way(quote) for quote in members]
         if ways:
             groups.append(_group(title, ways, texts))
     return groups
@@ -62,29 +62,27 @@ def sign_of(quote: dict[str, Any]) -> Markup:
     return draw_method(method_sign(quote["kind"], quote["label"]))
 
 
-def _sort_of(quote: dict[str, Any]) -> str:
+def _group_of(quote: dict[str, Any]) -> str:
     if quote["kind"] == "onchain":
         return _TOKENS
     return _CARDS if method_sign(quote["kind"], quote["label"]) == "card" else _BANKS
 
 
 def _group(title: str, ways: list[Way], texts: Language) -> Group:
-    """Leave away what would be said twice: by a heading and a line, or by a line and a name."""
+    """Make a group; notes that repeat the title or the name of a method are left out."""
     has_title = len(ways) > 1
-    said = {texts.t(title)} if has_title else set[str]()
-    shown = [
-        Way(way.name, way.sign, way.choices, _note(way, texts, said, is_alone=not has_title))
-        for way in ways
-    ]
-    return Group(title if has_title else None, shown)
+    heading = texts.t(title) if has_title else None
+    with_notes = [Way(way.name, way.sign, way.choices, _note(way, texts, heading)) for way in ways]
+    return Group(title if has_title else None, with_notes)
 
 
-def _note(way: Way, texts: Language, said: set[str], *, is_alone: bool) -> str | None:
+def _note(way: Way, texts: Language, heading: str | None) -> str | None:
     kind: str = way.choices[0].quote["kind"]
-    if kind == "card" or (kind == "redirect" and not is_alone):
+    if kind == "card" or (kind == "redirect" and heading is not None):
         return None
     text = texts.t(f"kind_{kind}")
-    return None if text in said or text.casefold() == way.name.casefold() else f"kind_{kind}"
+    is_repeated = text == heading or text.casefold() == way.name.casefold()
+    return None if is_repeated else f"kind_{kind}"
 
 
 def _way(quote: dict[str, Any]) -> Way:
@@ -97,15 +95,15 @@ def _token_ways(quotes: Iterable[dict[str, Any]]) -> list[Way]:
     for quote in quotes:
         by_token.setdefault(quote.get("token") or quote["currency"], []).append(quote)
     return [
-        _way(found[0])
-        if len(found) == 1
-        else Way(token, draw_token(token), [_chain_choice(quote, token) for quote in found])
-        for token, found in by_token.items()
+        _way(members[0])
+        if len(members) == 1
+        else Way(token, draw_token(token), [_chain_choice(quote, token) for quote in members])
+        for token, members in by_token.items()
     ]
 
 
 def _chain_choice(quote: dict[str, Any], token: str) -> Choice:
-    """Name a choice by what its label says beside the token: `USDT on Native` is `Native`."""
+    """Name a choice by its label without the token: `USDT on Native` becomes `Native`."""
     name = quote["label"].removeprefix(f"{token} on ")
     return Choice(quote, name, draw_chain(quote.get("chain") or ""))
 

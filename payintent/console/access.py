@@ -94,7 +94,9 @@ def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Ha
         request.scope["payintent.console_session"] = session
         path = request.url.path
         _log.info("operator", who=session.actor.who, method=request.method, path=path)
-        form = await _read_form(request, session) if request.method == "POST" else {}
+        form: Mapping[str, str] = {}
+        if request.method == "POST":
+            form = await _read_form(request, session)
         return await handler(OperatorVisit(request, context, session, form))
 
     return respond

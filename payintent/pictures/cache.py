@@ -1,7 +1,8 @@
-"""The pictures of a process: each fetched when a browser first wants it, kept while there is room.
+"""A cache of merchants' pictures, which are fetched when a browser first requests them.
 
-A picture's name holds its address, a mark of its merchant and our signature. So no other address is
-ever fetched, any process can serve it, and merchants share fairly in what is fetched at once.
+The name of a picture contains its URL, a pseudonym of its merchant, and our signature. Thus no
+other URL is ever fetched, every process can serve the picture, and merchants share the concurrent
+fetches fairly.
 """
 
 import asyncio
@@ -28,16 +29,16 @@ KEPT_BYTES_MAX = 8 * 1024 * 1024
 KEPT_MAX = 2_000
 FRESH_S = 3_600.0
 FAILED_S = 300.0
-#: A request for a picture takes so long at most, the queue included.
+#: The time limit of a request, including the queue.
 REQUEST_S = 5.0
-QUEUE_S = 2.0  # the rest is for fetching it
+QUEUE_S = 2.0  # the rest is for the fetch
 FETCHES_MAX = 8
 FETCHES_PER_MERCHANT_MAX = 2
-WAITING_MAX = 64  # pictures that are fetched, or will be
+WAITING_MAX = 64  # pictures that are being fetched or queued
 WAITING_PER_MERCHANT_MAX = 16
 WAITERS_PER_PICTURE_MAX = 32
-_MARK_BYTES = 15
-_MARK_CHARS = 20  # of base64
+_SIGNATURE_BYTES = 15
+_SIGNATURE_CHARS = 20  # of base64
 _OWNER_BYTES = 6
 _OWNER_CHARS = 8  # of base64
 _CONTEXT = "picture:"
@@ -47,31 +48,27 @@ _log = get_logger("pictures")
 
 @dataclass(frozen=True, slots=True)
 class PictureSource:
-    """Where a picture is, and a mark of the merchant that shows it: merchants share in fetches."""
+    """The URL of a picture, and a pseudonym of its merchant for fair queueing."""
 
     url: str
     owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A picture, or None where there was none to be had, and until when that is so."""
-
-    content: bytes | None
+class _CacheEntry:
+    content: bytes | None  # None: the picture was unavailable
     until_s: float
 
 
 @dataclass(slots=True)
 class _Fetch:
-    """A picture on its way, and how many requests wait for it."""
-
     owner: str
     task: asyncio.Task[bytes | None]
     waiters: int = 0
 
 
 class PictureCache:
-    """Pictures by their address; whoever wants the same one waits for the same fetch."""
+    """Pictures by URL; concurrent requests for a picture share one fetch."""
 
     def __init__(
         self, encryption: Encryption, rules: EgressRules, tls: ssl.SSLContext | None = None
@@ -80,43 +77,43 @@ class PictureCache:
         self._rules = rules
         self._tls = tls
         self._fetcher: PictureFetcher | None = None
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self.bytes_kept = 0
+        self._entries: OrderedDict[str, _CacheEntry] = OrderedDict()
+        self.cached_bytes = 0
         self._fetching: dict[str, _Fetch] = {}
         self._turns = FairTurns(FETCHES_MAX, FETCHES_PER_MERCHANT_MAX)
-        self._decoding = asyncio.Semaphore(1)  # a large picture takes memory
+        self._decoding = asyncio.Semaphore(1)  # decoding a large picture needs much memory
 
     def name_of(self, url: str, merchant_id: int) -> str:
-        """Return the signed name of a merchant's picture, which is part of its address here."""
+        """Return the signed name under which we serve a merchant's picture."""
         owner = _base64(self._encryption.digest(f"{_OWNER}{merchant_id}")[:_OWNER_BYTES])
-        return self._mark(owner, url) + owner + _base64(url.encode())
+        return self._signature(owner, url) + owner + _base64(url.encode())
 
     def source_of(self, name: str) -> PictureSource | None:
-        """Return what a name was made of; None for a name that is not ours."""
-        mark, rest = name[:_MARK_CHARS], name[_MARK_CHARS:]
+        """Return the source of a picture; None if the signature of the name is invalid."""
+        signature, rest = name[:_SIGNATURE_CHARS], name[_SIGNATURE_CHARS:]
         owner, encoded = rest[:_OWNER_CHARS], rest[_OWNER_CHARS:]
         try:
             url = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
-            is_ours = hmac.compare_digest(self._mark(owner, url), mark)
+            is_valid = hmac.compare_digest(self._signature(owner, url), signature)
         except (ValueError, TypeError):
             return None
-        return PictureSource(url, owner) if is_ours else None
+        return PictureSource(url, owner) if is_valid else None
 
     def has_failed(self, url: str) -> bool:
-        """Tell whether a picture could not be had a short time ago."""
-        kept = self._kept.get(url)
-        return kept is not None and kept.content is None and kept.until_s > monotonic()
+        """Return whether a recent fetch of the picture failed."""
+        entry = self._entries.get(url)
+        return entry is not None and entry.content is None and entry.until_s > monotonic()
 
     async def get(self, source: PictureSource) -> bytes | None:
-        """Return a picture, fetched if it is not cached; None if it cannot be had in `REQUEST_S`.
+        """Return a picture; None if it cannot be fetched within `REQUEST_S`.
 
-        A request that waits for it holds no slot, and no more wait than the bounds say.
+        A waiting request holds no slot, and the number of waiting requests is limited.
         """
-        kept = self._kept.get(source.url)
-        if kept is not None and kept.until_s > monotonic():
-            self._kept.move_to_end(source.url)
-            return kept.content
-        fetch = self._fetching.get(source.url) or self._begin(source)
+        entry = self._entries.get(source.url)
+        if entry is not None and entry.until_s > monotonic():
+            self._entries.move_to_end(source.url)
+            return entry.content
+        fetch = self._fetching.get(source.url) or self._start_fetch(source)
         if fetch is None or fetch.waiters >= WAITERS_PER_PICTURE_MAX:
             return None
         release_slot()
@@ -130,17 +127,17 @@ class PictureCache:
             fetch.waiters -= 1
 
     async def close(self) -> None:
-        fetching = [fetch.task for fetch in self._fetching.values()]
-        for task in fetching:
+        tasks = [fetch.task for fetch in self._fetching.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*fetching, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._fetcher is not None:
             await self._fetcher.close()
 
-    def _begin(self, source: PictureSource) -> _Fetch | None:
-        """Begin to fetch a picture; None if too many wait already, of all or of its merchant."""
-        owned = sum(fetch.owner == source.owner for fetch in self._fetching.values())
-        if len(self._fetching) >= WAITING_MAX or owned >= WAITING_PER_MERCHANT_MAX:
+    def _start_fetch(self, source: PictureSource) -> _Fetch | None:
+        """Start a fetch; return None if too many are waiting, in total or of the merchant."""
+        of_owner = sum(fetch.owner == source.owner for fetch in self._fetching.values())
+        if len(self._fetching) >= WAITING_MAX or of_owner >= WAITING_PER_MERCHANT_MAX:
             return None
         fetch = _Fetch(source.owner, asyncio.create_task(self._fetch(source)))
         self._fetching[source.url] = fetch
@@ -151,47 +148,49 @@ class PictureCache:
         try:
             async with self._turns.turn(source.owner, QUEUE_S):
                 content = await self._load(source.url)
-        except TimeoutError:  # which says nothing of the picture: the next request tries again
+        except TimeoutError:  # it says nothing about the picture, so do not cache it
             return None
-        self._keep(source.url, content)
+        self._store(source.url, content)
         return content
 
     async def _load(self, url: str) -> bytes | None:
         try:
-            found = await self._client().fetch(url)
+            original = await self._open_fetcher().fetch(url)
             async with self._decoding:
-                return await asyncio.to_thread(_encoded, found)
+                return await asyncio.to_thread(_encode, original)
         except NoPictureError as error:
             _log.warning("picture_unavailable", host=urlsplit(url).hostname, reason=str(error))
             return None
 
-    def _client(self) -> "PictureFetcher":
+    def _open_fetcher(self) -> "PictureFetcher":
         if self._fetcher is None:
-            from payintent.pictures.fetch import PictureFetcher  # few processes ever show a picture
+            from payintent.pictures.fetch import PictureFetcher  # few processes serve pictures
 
             self._fetcher = PictureFetcher(self._rules, self._tls)
         return self._fetcher
 
-    def _keep(self, url: str, content: bytes | None) -> None:
+    def _store(self, url: str, content: bytes | None) -> None:
         self._drop(url)
-        self._kept[url] = _Kept(content, monotonic() + (FAILED_S if content is None else FRESH_S))
-        self.bytes_kept += len(content or b"")
-        while self.bytes_kept > KEPT_BYTES_MAX or len(self._kept) > KEPT_MAX:
-            self._drop(next(iter(self._kept)))
+        self._entries[url] = _CacheEntry(
+            content, monotonic() + (FAILED_S if content is None else FRESH_S)
+        )
+        self.cached_bytes += len(content or b"")
+        while self.cached_bytes > KEPT_BYTES_MAX or len(self._entries) > KEPT_MAX:
+            self._drop(next(iter(self._entries)))
 
     def _drop(self, url: str) -> None:
-        kept = self._kept.pop(url, None)
-        self.bytes_kept -= len(kept.content or b"") if kept else 0
+        entry = self._entries.pop(url, None)
+        self.cached_bytes -= len(entry.content or b"") if entry else 0
 
-    def _mark(self, owner: str, url: str) -> str:
-        return _base64(self._encryption.digest(f"{_CONTEXT}{owner}:{url}")[:_MARK_BYTES])
+    def _signature(self, owner: str, url: str) -> str:
+        return _base64(self._encryption.digest(f"{_CONTEXT}{owner}:{url}")[:_SIGNATURE_BYTES])
 
 
 def _base64(content: bytes) -> str:
     return urlsafe_b64encode(content).decode().rstrip("=")
 
 
-def _encoded(content: bytes) -> bytes:
+def _encode(content: bytes) -> bytes:
     from payintent.pictures.encode import encode_picture
 
     return encode_picture(content)

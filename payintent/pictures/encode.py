@@ -1,4 +1,4 @@
-"""Makes a small picture of our own from the bytes of any other, or refuses them."""
+"""Re-encoding of foreign pictures as small WebP files."""
 
 from io import BytesIO
 
@@ -7,63 +7,63 @@ from PIL import Image, ImageOps
 from payintent.pictures.errors import NoPictureError
 
 SIDE_PX = 256
-#: By format, in pixels: JPEG is decoded small; PNG and WebP whole, at 4 and at some 17 bytes each.
+#: By format. JPEG is decoded at a reduced size; PNG and WebP need 4 and about 17 bytes per pixel.
 PIXELS_MAX = {"JPEG": 16_000_000, "PNG": 9_000_000, "WEBP": 9_000_000}
 FORMATS = tuple(PIXELS_MAX)
-#: Scans of a JPEG; a progressive one has some ten. Each is decoded over all pixels, though it may
-#: have 31 bytes: as many as fit into 4 MiB would take twenty minutes.
+#: Scans of a JPEG; a progressive JPEG has about ten. A scan of 31 bytes is decoded over all pixels:
+#: decoding the scans that fit into 4 MiB would take twenty minutes.
 SCANS_MAX = 100
-_SCAN = b"\xff\xda"  # is nowhere else in compressed data, where ff is followed by 00
+_SCAN = b"\xff\xda"  # unique: in compressed data, ff is followed by 00
 _QUALITY = 80
 
-# Our own limit is lower, and is checked before anything is decoded; Pillow's only warns.
+# Pillow only warns; our own limit is lower and is checked before decoding.
 Image.MAX_IMAGE_PIXELS = None
 
 
 def encode_picture(content: bytes) -> bytes:
-    """Decode a PNG, JPEG or WebP, and write it as a WebP of at most 256 pixels a side.
+    """Encode a PNG, JPEG or WebP as a WebP with sides of at most 256 pixels.
 
-    Raises `NoPictureError`. Nothing but its pixels stays: no metadata, no profile, no second frame.
+    Metadata, colour profiles and further frames are dropped. Raises `NoPictureError`.
     """
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as picture:
             _check_size(picture)
             _check_scans(picture, content)
-            return _written(_turned(picture))
+            return _write_webp(_shrink(picture))
     except NoPictureError:
         raise
-    except Exception as error:  # decoders of foreign bytes raise whatever they meet
-        raise NoPictureError("it is no readable PNG, JPEG or WebP") from error
+    except Exception as error:  # decoders raise all kinds of errors
+        raise NoPictureError("not a readable PNG, JPEG or WebP") from error
 
 
 def _check_size(picture: Image.Image) -> None:
-    """Refuse a decompression bomb by the size that its header says: nothing is decoded yet."""
+    """Reject a decompression bomb by the size in its header, before decoding."""
     width, height = picture.size
     if width * height > PIXELS_MAX[picture.format or ""]:
-        raise NoPictureError(f"it has {width} x {height} pixels")
+        raise NoPictureError(f"too large: {width} x {height} pixels")
 
 
 def _check_scans(picture: Image.Image, content: bytes) -> None:
-    """Refuse a JPEG that is short and takes long."""
+    """Reject a short JPEG that takes long to decode."""
     if picture.format == "JPEG" and content.count(_SCAN) > SCANS_MAX:
-        raise NoPictureError(f"it has more than {SCANS_MAX} scans")
+        raise NoPictureError(f"more than {SCANS_MAX} scans")
 
 
-def _turned(picture: Image.Image) -> Image.Image:
-    """Decode a picture, small where its format can, and turn it as its camera says.
+def _shrink(picture: Image.Image) -> Image.Image:
+    """Decode a picture, shrink it, and then apply its EXIF orientation.
 
-    It is made small before anything else, so that no more large copies are made than needed.
+    Shrinking comes first, so that there are fewer large copies.
     """
     picture.draft("RGB", (2 * SIDE_PX, 2 * SIDE_PX))
     mode = "RGBA" if picture.has_transparency_data else "RGB"
-    shown = picture if picture.mode == mode else picture.convert(mode)
-    shown.thumbnail((SIDE_PX, SIDE_PX))
-    return ImageOps.exif_transpose(shown)
+    thumbnail = picture if picture.mode == mode else picture.convert(mode)
+    thumbnail.thumbnail((SIDE_PX, SIDE_PX))
+    return ImageOps.exif_transpose(thumbnail)
 
 
-def _written(picture: Image.Image) -> bytes:
-    plain = Image.new(picture.mode, picture.size)  # what belongs to the old one stays behind
+def _write_webp(picture: Image.Image) -> bytes:
+    plain = Image.new(picture.mode, picture.size)  # without metadata
     plain.paste(picture)
-    written = BytesIO()
-    plain.save(written, "WEBP", quality=_QUALITY)
-    return written.getvalue()
+    buffer = BytesIO()
+    plain.save(buffer, "WEBP", quality=_QUALITY)
+    return buffer.getvalue()

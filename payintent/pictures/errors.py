@@ -1,5 +1,5 @@
-"""What goes wrong with pictures."""
+"""Errors of pictures."""
 
 
 class NoPictureError(Exception):
-    """A picture cannot be had or shown; the message says why, without its address."""
+    """A picture is unavailable; the message has the reason without the URL."""

@@ -1,4 +1,4 @@
-"""Turns at something scarce: shared among parties, of whom each has a few at a time."""
+"""Fair sharing of a limited resource among parties."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 
 
 class FairTurns:
-    """Gives so many turns at once, and to one party fewer; parties that wait get theirs in order.
+    """Grants up to `total_max` turns at once, and up to `party_max` of them to the same party.
 
-    A party with a hundred waiting is no further ahead than one with a single one.
+    Waiting parties take turns, however many requests each of them has.
     """
 
-    def __init__(self, at_once: int, of_one_party: int) -> None:
-        self._at_once = at_once
-        self._of_one_party = of_one_party
+    def __init__(self, total_max: int, party_max: int) -> None:
+        self._total_max = total_max
+        self._party_max = party_max
         self._active: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
     async def turn(self, party: str, wait_s: float) -> AsyncGenerator[None]:
-        """Have a turn inside the block; raises `TimeoutError` if none comes in time."""
+        """Hold a turn inside the block; raise `TimeoutError` if none is free within `wait_s`."""
         await self._wait(party, wait_s)
         try:
             yield
@@ -38,14 +38,14 @@ class FairTurns:
             async with asyncio.timeout(wait_s):
                 await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # it came together with the timeout
+            if turn.done() and not turn.cancelled():  # it was granted at the moment of the timeout
                 self._active[party] -= 1
                 self._admit()
             raise
 
     def _admit(self) -> None:
-        """Give free turns to the parties that have had theirs longest ago."""
-        while self._active.total() < self._at_once and (party := self._next()) is not None:
+        """Grant free turns to the parties whose last turn was longest ago."""
+        while self._active.total() < self._total_max and (party := self._next()) is not None:
             turn = self._waiting[party].popleft()
             if self._waiting[party]:
                 self._waiting.move_to_end(party)
@@ -56,5 +56,5 @@ class FairTurns:
                 turn.set_result(None)
 
     def _next(self) -> str | None:
-        waiting = (name for name in self._waiting if self._active[name] < self._of_one_party)
-        return next(waiting, None)
+        eligible = (name for name in self._waiting if self._active[name] < self._party_max)
+        return next(eligible, None)

@@ -1,4 +1,4 @@
-"""Fetches a picture from a shop's address: public addresses only, in bounded time and size."""
+"""Fetching of pictures: from public addresses only, with limits on time and size."""
 
 import asyncio
 import ssl
@@ -30,13 +30,13 @@ _MOVED = frozenset({301, 302, 303, 307, 308})
 
 
 class _PictureResolver(CheckedResolver, AbstractResolver):
-    """The checked resolver as the HTTP client's own type."""
+    """The checked resolver as a resolver of the HTTP client."""
 
 
 class PictureFetcher:
-    """One HTTP client for all pictures of a process; its session opens with the first fetch.
+    """The HTTP client for pictures; its session opens with the first fetch.
 
-    Every address that it connects to is checked by the rules of webhooks, after a redirect too.
+    Every address is checked with the rules for webhooks, also after a redirect.
     """
 
     def __init__(
@@ -54,22 +54,22 @@ class PictureFetcher:
         self._resolver: _PictureResolver | None = None
 
     async def fetch(self, url: str) -> bytes:
-        """Return what stands at an address; raise `NoPictureError` for any failure."""
+        """Return the content of a URL; raise `NoPictureError` for any failure."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._followed(url)
+                return await self._follow(url)
         except NoPictureError:
             raise
         except EgressRefusedError as error:
             raise NoPictureError(error.reason) from error
         except TimeoutError as error:
-            raise NoPictureError("no complete answer in time") from error
+            raise NoPictureError("no complete response in time") from error
         except aiohttp.ClientConnectorError as error:
             cause = error.os_error
-            refused = isinstance(cause, EgressRefusedError)
-            raise NoPictureError(cause.reason if refused else "no connection") from error
+            is_refused = isinstance(cause, EgressRefusedError)
+            raise NoPictureError(cause.reason if is_refused else "no connection") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NoPictureError(f"no readable answer ({type(error).__name__})") from error
+            raise NoPictureError(f"no readable response ({type(error).__name__})") from error
 
     async def close(self) -> None:
         session, resolver = self._session, self._resolver
@@ -79,20 +79,21 @@ class PictureFetcher:
         if resolver is not None:
             await resolver.close()
 
-    async def _followed(self, url: str) -> bytes:
+    async def _follow(self, url: str) -> bytes:
         for _ in range(REDIRECTS_MAX + 1):
             target = check_callback_url(encode_unsendable(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):
                 raise NoPictureError("the address must be https")
-            async with self._client().get(exact_url(target.url), allow_redirects=False) as answer:
-                if answer.status == _OK:
-                    return await _read(answer)
-                if answer.status not in _MOVED:
-                    raise NoPictureError(f"HTTP {answer.status}")
-                url = urljoin(target.url, answer.headers.get("Location", ""))
+            request = self._open_session().get(exact_url(target.url), allow_redirects=False)
+            async with request as response:
+                if response.status == _OK:
+                    return await _read_body(response)
+                if response.status not in _MOVED:
+                    raise NoPictureError(f"HTTP {response.status}")
+                url = urljoin(target.url, response.headers.get("Location", ""))
         raise NoPictureError("too many redirects")
 
-    def _client(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._resolver = _PictureResolver(rules=self._rules)
             connector = aiohttp.TCPConnector(
@@ -107,23 +108,22 @@ class PictureFetcher:
                 connector=connector,
                 headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a few bytes may inflate to gigabytes
-                trust_env=False,  # a proxy would connect to addresses that were not checked
+                auto_decompress=False,  # a few bytes may expand to gigabytes
+                trust_env=False,  # a proxy would connect to unchecked addresses
                 max_line_size=_HEADER_BYTES_MAX,
                 max_field_size=_HEADER_BYTES_MAX,
             )
         return self._session
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """Read an answer to its end, but no more than a picture may have."""
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
     content = bytearray()
-    if (answer.content_length or 0) <= BYTES_MAX:
-        async for chunk in answer.content.iter_any():
+    if (response.content_length or 0) <= BYTES_MAX:
+        async for chunk in response.content.iter_any():
             content += chunk
             if len(content) > BYTES_MAX:
                 break
         else:
             return bytes(content)
-    answer.close()  # the rest is not read
-    raise NoPictureError(f"it has more than {BYTES_MAX} bytes")
+    response.close()  # do not read the rest
+    raise NoPictureError(f"more than {BYTES_MAX} bytes")

@@ -214,7 +214,7 @@ async def test_a_slow_body_is_given_up(shop: Shop) -> None:
 
     shop.gives["/slow"] = slow
     fetcher = PictureFetcher(_SANDBOX, timeout_s=0.2)
-    assert await _refusal(fetcher, shop.url("/slow")) == "no complete answer in time"
+    assert await _refusal(fetcher, shop.url("/slow")) == "no complete response in time"
     gone.set()
     await fetcher.close()
 
@@ -470,7 +470,7 @@ async def test_the_pictures_in_memory_are_bounded(
     urls = [shop.give(f"/{number}.png", picture()) for number in range(5)]
     for url in urls:
         assert await pictures.get(PictureSource(url)) is not None
-    assert pictures.bytes_kept <= 3 * size
+    assert pictures.cached_bytes <= 3 * size
     await pictures.get(PictureSource(urls[-1]))
     assert len(shop.asked) == 5
     await pictures.get(PictureSource(urls[0]))

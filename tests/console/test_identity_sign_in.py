@@ -391,7 +391,7 @@ async def test_a_provider_that_says_what_it_must_not_is_not_used(
     provider.metadata = metadata
     answer = await Visitor(operator).get("/sign-in/oidc")
     assert answer.status == 503
-    assert "the provider of identities cannot be used" in words(answer)
+    assert "the identity provider cannot be used" in words(answer)
     assert (await Visitor(operator).get("/sign-in/oidc")).status == 503
     assert provider.asked == ["discovery"]  # a failure is not asked about by everybody
 

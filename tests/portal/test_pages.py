@@ -148,7 +148,13 @@ async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person)
         ReplayEvent(event_id=ids.parse_id(ids.PAYMENT, "") or await _uuid(api, created)), actor
     )
     story = await _story(finance, created)
-    for wanted in ("Created", "Payment method selected", "Money received", "Paid", "payment.completed"):
+    for wanted in (
+        "Created",
+        "Payment method selected",
+        "Money received",
+        "Paid",
+        "payment.completed",
+    ):
         assert wanted in story
     assert "DOUBLE_PAYMENT" in story
     assert "1.00 THB, by the operator, so it is" in story

@@ -1,4 +1,4 @@
-"""ID tokens: the signature by a key of the provider, and every claim that must be ours."""
+"""Verification of ID tokens: their signature and their claims."""
 
 import base64
 import hmac
@@ -16,19 +16,19 @@ from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.oidc.provider import IdentityProvider
 from payintent.domain import api_key
 
-LEEWAY_S = 60  # that the provider's clock may differ from ours
+LEEWAY_S = 60  # for differences between the provider's clock and ours
 _ALGORITHMS = {"RS256": "RSA", "ES256": "EC"}
 _RSA_BITS_MIN = 2_048
 _SUBJECT_MAX = 255
 _TOKEN_CHARS_MAX = 64 * 1024
 _MALFORMED = (JoseError, ValueError, TypeError, KeyError, AttributeError)
-#: Headers that are not known to us are ignored, unless `crit` names them.
+#: Unknown headers are ignored unless `crit` lists them.
 _REGISTRY = jws.JWSRegistry(algorithms=list(_ALGORITHMS), strict_check_header=False)
 
 
 @dataclass(frozen=True, slots=True)
 class IdToken:
-    """Who signed in, by issuer and subject, with all claims that the provider made."""
+    """The verified identity of a person, by issuer and subject, with all claims."""
 
     issuer: str
     subject: str
@@ -38,27 +38,27 @@ class IdToken:
 async def check_id_token(
     provider: IdentityProvider, text: str, nonce: str, now: datetime
 ) -> IdToken:
-    """Return what an ID token says; `UNAUTHORIZED` unless the provider made it for this sign-in.
+    """Verify an ID token (OpenID Connect Core 1.0, section 3.1.3.7; `UNAUTHORIZED` if invalid).
 
-    Signed by RS256 or ES256 with a key that the provider publishes, for us, by its issuer to the
-    letter, for this nonce, and not expired (OpenID Connect Core 1.0, section 3.1.3.7).
+    It must be signed with RS256 or ES256 by a published key of the provider, issued for us by
+    exactly this issuer, contain this nonce, and not be expired.
     """
-    claims = await _verified(provider, text)
+    claims = await _verify_signature(provider, text)
     _check_audience(claims, provider.client_id)
     _check_times(claims, now.timestamp())
     subject = claims.get("sub")
     if claims.get("iss") != provider.issuer:
         raise _refused("issuer")
-    given = claims.get("nonce")
-    if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
+    claim = claims.get("nonce")
+    if not isinstance(claim, str) or not hmac.compare_digest(claim.encode(), nonce.encode()):
         raise _refused("nonce")
     if not isinstance(subject, str) or not _is_subject(subject):
         raise _refused("subject")
     return IdToken(provider.issuer, subject, claims)
 
 
-async def _verified(provider: IdentityProvider, text: str) -> dict[str, Any]:
-    """Verify a token's signature by the key that it names; returns its claims."""
+async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, Any]:
+    """Verify the signature with the key that the token names, and return the claims."""
     if len(text) > _TOKEN_CHARS_MAX:
         raise _refused("signature")
     try:
@@ -82,49 +82,49 @@ async def _verified(provider: IdentityProvider, text: str) -> dict[str, Any]:
 
 
 def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RSAKey | ECKey:
-    """Return the one key that may have signed; which type it is the key says, never the token."""
-    fitting = [
+    """Return the key that must have signed; the key determines the key type, never the token."""
+    candidates = [
         key
         for key in keys
         if key.get("kty") == _ALGORITHMS[algorithm]
         and key.get("crv", "P-256") == "P-256"
-        and _verifies(key)
+        and _is_for_signatures(key)
         and key.get("alg", algorithm) == algorithm
         and (kid is None or key.get("kid") == kid)
     ]
-    if len(fitting) != 1:  # without an id it must be clear which one is meant
+    if len(candidates) != 1:  # without a key id, the choice must be unambiguous
         raise _refused("key")
-    public = {name: fitting[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
-    given: Any = {name: value for name, value in public.items() if value is not None}
+    public = {name: candidates[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
+    jwk: Any = {name: value for name, value in public.items() if value is not None}
     try:
         if algorithm == "ES256":
-            return ECKey.import_key(given)
-        return _long_enough(given)
+            return ECKey.import_key(jwk)
+        return _import_rsa(jwk)
     except _MALFORMED:
         raise _refused("key") from None
 
 
-def _long_enough(given: Any) -> RSAKey:
-    """Import an RSA key by its length: zeros before its modulus make it no longer."""
-    modulus = base64.urlsafe_b64decode(given["n"] + "==")
+def _import_rsa(jwk: Any) -> RSAKey:
+    """Import an RSA key of sufficient length; leading zeros of the modulus do not count."""
+    modulus = base64.urlsafe_b64decode(jwk["n"] + "==")
     if int.from_bytes(modulus).bit_length() < _RSA_BITS_MIN:
         raise ValueError("an RSA key below 2048 bits")
-    return RSAKey.import_key(given)
+    return RSAKey.import_key(jwk)
 
 
-def _verifies(key: Mapping[str, Any]) -> bool:
-    """Tell whether a key is published for signatures: by `use`, and by `key_ops` (RFC 7517)."""
+def _is_for_signatures(key: Mapping[str, Any]) -> bool:
+    """Return whether `use` and `key_ops` (RFC 7517) allow to verify signatures."""
     operations = key.get("key_ops", ["verify"])
-    listed = cast("list[object]", operations) if isinstance(operations, list) else []
-    return key.get("use", "sig") == "sig" and "verify" in listed
+    values = cast("list[object]", operations) if isinstance(operations, list) else []
+    return key.get("use", "sig") == "sig" and "verify" in values
 
 
 def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
-    """Refuse a token for others, and one for several that was not issued to us."""
+    """Reject a token for another client, or for several clients without naming us as party."""
     audience = claims.get("aud")
-    listed = cast("list[object]", audience) if isinstance(audience, list) else [audience]
+    clients = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     party = claims.get("azp")
-    if client_id not in listed or (party is None and len(listed) > 1):
+    if client_id not in clients or (party is None and len(clients) > 1):
         raise _refused("audience")
     if party is not None and party != client_id:
         raise _refused("audience")

@@ -1,4 +1,4 @@
-"""A provider of identities: what it says of itself, its keys, and codes exchanged for tokens."""
+"""The client of an identity provider: its metadata, its keys, and the token endpoint."""
 
 import base64
 import time
@@ -26,35 +26,35 @@ T = TypeVar("T")
 _log = get_logger("operator")
 _TIMEOUT_S = 5.0
 _ANSWER_BYTES_MAX = 256 * 1024
-_KEPT_S = 3600.0  # what the provider says of itself, and its keys
-_KEYS_AGAIN_S = 10.0  # between two readings because of keys that are not known
-_ASKED_AGAIN_S = 2.0  # after a reading that failed
+_CACHED_S = 3600.0  # metadata and keys
+_KEYS_AGAIN_S = 10.0  # between two refreshes for unknown keys
+_RETRY_S = 2.0  # after a failed request
 _KEYS_MAX = 100
-_WAITING_MAX = 64  # sign-ins that wait for the provider
+_WAITING_MAX = 64  # sign-ins
 _OK = 200
 _REFUSALS = frozenset({400, 401, 403})
 _BASIC, _POST = "client_secret_basic", "client_secret_post"
 _CODE_CHARS_MAX = 4_096
 FAILURES = Counter(
     "payintent_oidc_provider_failures_total",
-    "Sign-ins that the provider of identities could not be asked about",
+    "Failed requests of sign-ins to the identity provider",
     ["reason"],
 )
 
 
 class ProviderUnusableError(RefusedError):
-    """The provider does not answer, or not as it must; `reason` is for the log and metrics."""
+    """The provider is unreachable or its response is invalid; `reason` is for log and metrics."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(
-            ErrorCode.SERVICE_UNAVAILABLE, "the provider of identities cannot be used: " + detail
+            ErrorCode.SERVICE_UNAVAILABLE, "the identity provider cannot be used: " + detail
         )
         self.reason = reason
         self.detail = detail
 
 
 class ProviderMetadata(Struct, frozen=True):
-    """What a provider says of itself (OpenID Connect Discovery 1.0, section 3)."""
+    """The metadata of a provider (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -68,13 +68,13 @@ class _Keys(Struct, frozen=True):
     keys: list[dict[str, Any]]
 
 
-class _TokenAnswer(Struct, frozen=True):
+class _TokenResponse(Struct, frozen=True):
     id_token: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is exchanged for a token: the code, with the address and verifier it was asked by."""
+    """An authorization code, with the redirect URI and the verifier of its request."""
 
     code: str
     redirect_uri: str
@@ -90,38 +90,38 @@ class IdentityProvider:
         self._monotonic = monotonic
         self._waiters = Waiters()
         self._metadata: TtlCache[ProviderMetadata | None] = TtlCache(
-            self._read_metadata, None, _KEPT_S, monotonic, self._wait
+            self._read_metadata, None, _CACHED_S, monotonic, self._wait
         )
         self._keys: TtlCache[_Keys] = TtlCache(
-            self._read_keys, _Keys([]), _KEPT_S, monotonic, self._wait
+            self._read_keys, _Keys([]), _CACHED_S, monotonic, self._wait
         )
         self._keys_again_at = 0.0
-        self._failed: tuple[float, ProviderUnusableError] | None = None
+        self._failure: tuple[float, ProviderUnusableError] | None = None  # until when, and what
 
     async def metadata(self) -> ProviderMetadata:
-        """Return what the provider says of itself, an hour old at most."""
-        if self._failed is not None and self._monotonic() < self._failed[0]:
-            raise self._failed[1]
+        """Return the provider's metadata, which is at most an hour old."""
+        if self._failure is not None and self._monotonic() < self._failure[0]:
+            raise self._failure[1]
         try:
-            found = await self._metadata.get()
+            metadata = await self._metadata.get()
         except ProviderUnusableError as error:
-            self._failed = self._monotonic() + _ASKED_AGAIN_S, error
+            self._failure = self._monotonic() + _RETRY_S, error
             raise
-        assert found is not None  # noqa: S101 - it was read
-        return found
+        assert metadata is not None  # noqa: S101 - it was read
+        return metadata
 
     async def keys(self, kid: str | None) -> list[dict[str, Any]]:
-        """Return the provider's public keys as JWKs, read again where none has this id."""
-        kept = (await self._keys.get()).keys
+        """Return the provider's public keys as JWKs, refreshed if none has this id."""
+        keys = (await self._keys.get()).keys
         now = self._monotonic()
-        if kid is None or any(key.get("kid") == kid for key in kept) or now < self._keys_again_at:
-            return kept
+        if kid is None or any(key.get("kid") == kid for key in keys) or now < self._keys_again_at:
+            return keys
         self._keys_again_at = now + _KEYS_AGAIN_S
         self._keys.invalidate()
         return (await self._keys.get()).keys
 
     async def exchange(self, exchange: Exchange) -> str:
-        """Return the ID token of a code (`UNAUTHORIZED` where the provider refuses it)."""
+        """Return the ID token for a code; raise `UNAUTHORIZED` if the provider rejects the code."""
         if not 0 < len(exchange.code) <= _CODE_CHARS_MAX:
             raise UnauthorizedError(api_key.OPERATOR, "oidc_code")
         metadata = await self.metadata()
@@ -137,17 +137,19 @@ class IdentityProvider:
         else:
             fields |= {"client_id": self.client_id, "client_secret": self._secret}
         with self._wait():
-            answer = await self._ask("token", "POST", metadata.token_endpoint, headers, fields)
-        if answer.status in _REFUSALS:
+            response = await self._request(
+                "token", "POST", metadata.token_endpoint, headers, fields
+            )
+        if response.status in _REFUSALS:
             raise UnauthorizedError(api_key.OPERATOR, "oidc_code")
-        return _read("token", answer, _TokenAnswer).id_token
+        return _decode("token", response, _TokenResponse).id_token
 
     async def close(self) -> None:
         await self._http.close()
 
     @contextmanager
     def _wait(self) -> Generator[None]:
-        """Wait for the provider inside the block, without a slot, beside so many others."""
+        """Count a waiting sign-in, which holds no slot while it waits."""
         if self._waiters[self.issuer] >= _WAITING_MAX:
             raise RefusedError(
                 ErrorCode.SERVICE_UNAVAILABLE, "too many people are signing in", retry_after_s=1
@@ -163,52 +165,51 @@ class IdentityProvider:
 
     async def _read_metadata(self, _: ProviderMetadata | None) -> ProviderMetadata:
         url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
-        answer = await self._ask("discovery", "GET", url, {})
-        metadata = _read("discovery", answer, ProviderMetadata)
+        response = await self._request("discovery", "GET", url, {})
+        metadata = _decode("discovery", response, ProviderMetadata)
         if metadata.issuer != self.issuer:
-            raise _unusable("discovery", "it names another issuer than PAYINTENT_OIDC_ISSUER")
-        ends = metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri
-        if not all(is_confidential(url) and "#" not in url for url in ends):
-            raise _unusable("discovery", "an endpoint of it is not https")
+            raise _unusable("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
+        endpoints = metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri
+        if not all(is_confidential(url) and "#" not in url for url in endpoints):
+            raise _unusable("discovery", "one of its endpoints is not https")
         if not {_BASIC, _POST} & set(metadata.token_endpoint_auth_methods_supported):
-            raise _unusable("discovery", "it takes no client secret")
+            raise _unusable("discovery", "it does not support client secrets")
         return metadata
 
     async def _read_keys(self, _: _Keys) -> _Keys:
         metadata = await self.metadata()
-        answer = await self._ask("keys", "GET", metadata.jwks_uri, {})
-        found = _read("keys", answer, _Keys)
-        return _Keys(found.keys[:_KEYS_MAX])
+        response = await self._request("keys", "GET", metadata.jwks_uri, {})
+        return _Keys(_decode("keys", response, _Keys).keys[:_KEYS_MAX])
 
-    async def _ask(
+    async def _request(
         self,
-        what: str,
+        purpose: str,
         method: str,
         url: str,
         headers: Mapping[str, str],
         fields: Mapping[str, str] | None = None,
     ) -> HttpAnswer:
-        answer = await self._http.request(
+        response = await self._http.request(
             method,
             url,
             headers={"Accept": "application/json", **headers},
             body=urlencode(fields).encode() if fields else None,
         )
-        if not isinstance(answer, HttpAnswer):
-            raise _unusable(what, answer.detail)
-        return answer
+        if not isinstance(response, HttpAnswer):
+            raise _unusable(purpose, response.detail)
+        return response
 
 
-def _read(what: str, answer: HttpAnswer, kind: type[T]) -> T:
-    if answer.status != _OK:
-        raise _unusable(what, f"HTTP {answer.status} for its {what}")
+def _decode(purpose: str, response: HttpAnswer, kind: type[T]) -> T:
+    if response.status != _OK:
+        raise _unusable(purpose, f"HTTP {response.status} for its {purpose}")
     try:
-        return msgspec.json.decode(answer.body, type=kind)
+        return msgspec.json.decode(response.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _unusable(what, f"its {what} cannot be read") from None
+        raise _unusable(purpose, f"its {purpose} cannot be decoded") from None
 
 
-def _unusable(what: str, detail: str) -> ProviderUnusableError:
-    FAILURES.labels(what).inc()
-    _log.warning("identity_provider_failed", what=what, why=detail)
-    return ProviderUnusableError(what, detail)
+def _unusable(purpose: str, detail: str) -> ProviderUnusableError:
+    FAILURES.labels(purpose).inc()
+    _log.warning("identity_provider_failed", what=purpose, why=detail)
+    return ProviderUnusableError(purpose, detail)

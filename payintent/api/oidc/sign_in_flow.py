@@ -1,7 +1,7 @@
-"""A sign-in that is under way: all of it is in a cookie, and nothing in the database.
+"""A pending sign-in, which is stored in a cookie and not in the database.
 
-State, nonce and verifier are digests of the cookie under the pepper, so that whoever forges a
-cookie knows none of them, and a state fits the browser that began alone.
+State, nonce and verifier are keyed digests of the cookie. They cannot be computed for a forged
+cookie, and a state is valid only in the browser that started the sign-in.
 """
 
 import base64
@@ -24,19 +24,19 @@ _PARTS = 3
 @dataclass(frozen=True, slots=True)
 class SignInFlow:
     cookie: str = field(repr=False)
-    onward: str  # the page to go to afterwards, as it was asked for
+    onward: str  # the page to open afterwards, unchecked
     state: str = field(repr=False)
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
 
     @property
     def challenge(self) -> str:
-        """Return what the provider is told of the verifier (RFC 7636, section 4.2)."""
+        """Return the code challenge (RFC 7636, section 4.2)."""
         return _base64url(hashlib.sha256(self.verifier.encode()).digest())
 
 
 def begin_flow(encryption: Encryption, onward: str, now: datetime) -> SignInFlow:
-    """Begin a sign-in; its cookie counts for ten minutes."""
+    """Start a sign-in; its cookie is valid for ten minutes."""
     page = _base64url(onward.encode())
     if len(page) > _COOKIE_CHARS_MAX - 100:
         page = ""
@@ -45,25 +45,23 @@ def begin_flow(encryption: Encryption, onward: str, now: datetime) -> SignInFlow
 
 
 def resume_flow(encryption: Encryption, cookie: str, state: str, now: datetime) -> SignInFlow:
-    """Return the sign-in of a cookie (`UNAUTHORIZED` unless the state is its own and recent)."""
+    """Return a recent sign-in by its cookie; raise `UNAUTHORIZED` if the state does not match."""
     if len(cookie) > _COOKIE_CHARS_MAX or not cookie.isascii() or cookie.count(".") != _PARTS - 1:
         raise _refused()
     flow = _flow(encryption, cookie)
     if not hmac.compare_digest(flow.state.encode(), state.encode(errors="replace")):
         raise _refused()
-    began_s = int(cookie.split(".")[1])  # ours, since the state is
-    if not 0 <= now.timestamp() - began_s + 1 <= VALID_S:
+    started_s = int(cookie.split(".")[1])  # the state has authenticated it
+    if not 0 <= now.timestamp() - started_s + 1 <= VALID_S:
         raise _refused()
     return flow
 
 
 def _flow(encryption: Encryption, cookie: str) -> SignInFlow:
-    def derived(what: str) -> str:
-        return _base64url(encryption.digest(f"console sign-in {what}:{cookie}"))
+    def derive(purpose: str) -> str:
+        return _base64url(encryption.digest(f"console sign-in {purpose}:{cookie}"))
 
-    return SignInFlow(
-        cookie, _page(cookie), derived("state"), derived("nonce"), derived("verifier")
-    )
+    return SignInFlow(cookie, _page(cookie), derive("state"), derive("nonce"), derive("verifier"))
 
 
 def _page(cookie: str) -> str:
