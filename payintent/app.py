@@ -159,12 +159,12 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RoutePar
         payment_changes=ChangeFeed(
             partial(payment_changes.change_markers, database),
             service.event_notifier,
-            of_one_max=CHECKOUT_STREAMS_MAX,
+            per_key_max=CHECKOUT_STREAMS_MAX,
         ),
         event_changes=ChangeFeed(
             partial(event_feed.change_markers, database),
             service.event_notifier,
-            of_one_max=FEED_WAITS_MAX,
+            per_key_max=FEED_WAITS_MAX,
         ),
         readiness=Readiness(settings),
     )
