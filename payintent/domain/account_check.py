@@ -1,22 +1,20 @@
-"""The result of a harmless request about a gateway account."""
+"""The result of an account check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class AccountProblem(StrEnum):
-    ADDRESS = "address"  # no connection: the name, the port, or a firewall
+    ADDRESS = "address"  # no connection: host name, port or firewall
     TLS = "tls"  # the certificate cannot be verified
-    SILENCE = "silence"  # connected, and no usable answer
-    THROTTLED = "throttled"  # it limits our requests, or refuses our address
+    SILENCE = "silence"  # connected, but no usable response
+    THROTTLED = "throttled"  # the gateway limits our requests or blocks our address
     CREDENTIALS = "credentials"
-    CLOCK = "clock"  # ours and the gateway's differ
-    OTHER_GATEWAY = "other_gateway"  # what answers is not this gateway
+    CLOCK = "clock"  # our clock and the gateway's differ
+    OTHER_GATEWAY = "other_gateway"  # the server is not this gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountCheck:
-    """What a harmless request about an account showed; `detail` is for operators, no secrets."""
-
-    problem: AccountProblem | None  # None: it can be used
-    detail: str
+    problem: AccountProblem | None  # None: the account works
+    detail: str  # for operators, without secrets

@@ -1,4 +1,4 @@
-"""What moved a gateway's balance of us, as its reporting API lists it."""
+"""Movements of our balance at a gateway, as listed by its reporting API."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
 class MovementKind(StrEnum):
     PAYMENT = "payment"
     REFUND = "refund"
-    DISPUTE = "dispute"  # what a dispute took
-    DISPUTE_REVERSAL = "dispute_reversal"  # what it gave back
+    DISPUTE = "dispute"
+    DISPUTE_REVERSAL = "dispute_reversal"
     PAYOUT = "payout"
-    PAYOUT_BACK = "payout_back"  # a payout that has failed, or was cancelled
+    PAYOUT_BACK = "payout_back"  # a failed or cancelled payout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +39,16 @@ class MovementPage:
 
 @runtime_checkable
 class ReportingGateway(Protocol):
-    """A gateway that lists what moved our balance. Calls end within 15 s."""
+    """A gateway with a reporting API. Calls take at most 15 s."""
 
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
     ) -> MovementPage | OutcomeUnknown:
-        """List movements from `since` to before `until`; those that are none of these are left out.
-
-        An answer that cannot be read is `OutcomeUnknown`.
-        """
+        """List movements from `since` to before `until`, without those of any other kind."""
         ...
 
     async def sum_payout_fees(
         self, account: GatewayAccount, reference: str
     ) -> int | OutcomeUnknown:
-        """Sum what the gateway kept of what a payout settled, in minor units; 0: it tells none."""
+        """Sum the gateway's fees of a payout, in minor units; 0 if it does not report them."""
         ...

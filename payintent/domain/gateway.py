@@ -1,15 +1,15 @@
-"""The port to payment gateways: our requests, and their answers.
+"""The port to payment gateways: requests, and the reports that adapters return.
 
-Every outcome is a value: done, pending, declined, not contacted or unknown. An adapter raises
-nothing when a gateway cannot be reached or understood. No usable answer is `OutcomeUnknown`,
-never a failure, for the money may have moved; only a request that surely never left is
-`NotContacted`.
+Every outcome is a value: done, pending, declined, not contacted or unknown. Adapters do not raise
+if a gateway is unreachable or its response is invalid. Without a usable response the outcome is
+`OutcomeUnknown`, not a failure, because the money may have moved. `NotContacted` is only for
+requests that were certainly not sent.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
@@ -22,64 +22,63 @@ from payintent.domain.settlement_file import FileLayout
 if TYPE_CHECKING:
     from payintent.domain.outside_reports import FraudWarning, OutsideRefund
 
-#: A provider's name stands in addresses and answers; the database refuses another form too.
+#: The provider's name is part of URLs and responses; the database checks this pattern too.
 PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 PROVIDER_NAME_FORM = "1 to 32 small letters, digits, _ and -"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayAccount:
-    """Credentials at one provider, the platform's or a merchant's; decrypted only for use."""
+    """An account of the platform or of a merchant, with decrypted credentials."""
 
     id: int
     provider: str
     base_url: str
     credentials: Mapping[str, str] = field(repr=False)
-    livemode: bool = True  # False: test credentials, for test merchants alone
+    livemode: bool = True  # False: test credentials, only for test merchants
 
 
 class RefundSupport(StrEnum):
     NONE = "none"
-    WHOLE = "whole"  # all of it, once
+    WHOLE = "whole"  # the full amount, once
     PARTS = "parts"
 
 
-_LIVE_IN_TEST = "address or credentials are live ones, and this is a test account"
-_TEST_IN_LIVE = "address or credentials are for tests, and this account is not: no money would come"
+_LIVE_IN_TEST = "the base URL or the credentials are live, but this is a test account"
+_TEST_IN_LIVE = "the base URL or the credentials are for tests, so this account would earn no money"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCapabilities:
-    credentials: frozenset[str]  # names of the fields an account must have
-    #: Names of the fields that an account may have besides; any other name is refused.
-    optional_credentials: frozenset[str] = frozenset()
-    #: Decimals in which the gateway counts each currency; it takes no other currency. None: it
-    #: counts each currency as the quote does.
+    credentials: frozenset[str]  # names of the required fields
+    optional_credentials: frozenset[str] = frozenset()  # any other field is rejected
+    #: The number of decimals of each supported currency at the gateway. None: every currency, in
+    #: the units of the quote.
     decimals: Mapping[str, int] | None
     countries: frozenset[str] | None = None  # None: all
-    #: Published limits of a payment's total, by currency; operators may set others for a method.
+    #: Published limits of a payment's total by currency; operators may override them per method.
     limits: Mapping[str, AmountLimits] = field(default_factory=dict[str, AmountLimits])
     refunds: RefundSupport = RefundSupport.PARTS
-    #: Sending a refund again under the same id does it once. If False, it is sent only once.
+    #: A refund that is sent again under the same id happens once. If False, it is sent only once.
     refund_is_idempotent: bool = True
-    #: The origins of its API, pages and scripts; an account's addresses must be among these.
+    #: The origins of its API, pages and scripts, to which the URLs of an account are restricted.
     origins: frozenset[str] = frozenset()
-    #: By its API's base URL: the origin of its pages, where that is another one.
+    #: The origin of its pages by the base URL of its API, if they differ.
     page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
     #: The base URL of its pages if all accounts share them.
     pages: str = ""
-    #: Tells from an account's base URL and credentials whether it moves money (True), is for
-    #: tests (False), or that neither shows (None).
+    #: Derives from an account's base URL and credentials whether it moves money (True), is for
+    #: tests (False), or is ambiguous (None).
     livemode_of: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _credentials: None
-    #: Sessions are opened and inquired over the network, so buyers' share of them is bounded.
+    #: Sessions need requests over the network, so the number that buyers cause is limited.
     remote: bool = True
-    remote_refunds: bool = True  # somebody outside is asked for refunds
-    test_only: bool = False  # no money moves there: only test accounts are at it
-    #: How long the gateway wants us to wait before the first inquiry about a session, and between
-    #: inquiries. A buyer's return, a change of method and the deadline inquire at once.
+    remote_refunds: bool = True  # refunds need requests over the network
+    test_only: bool = False  # only for test accounts, because no money moves
+    #: The gateway's minimum delay before the first inquiry about a session and between inquiries.
+    #: It does not apply when the buyer returns or changes the method, and at the deadline.
     inquiry_gap_s: int = 0
-    callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
-    #: Of the gateway's own files of payments, refunds and payouts.
+    callback_bytes_max: int = 16 * 1024  # genuine callbacks are smaller
+    #: Formats of the gateway's files of payments, refunds and payouts.
     layouts: tuple[FileLayout, ...] = ()
 
     @property
@@ -88,24 +87,24 @@ class GatewayCapabilities:
         return None if self.decimals is None else frozenset(self.decimals)
 
     def page_url(self, account: GatewayAccount) -> str:
-        """Return the base URL of the gateway's pages: that of its API where no other is known."""
-        given = self.pages or account.credentials.get("page_url")
-        return given or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
+        """Return the base URL of the gateway's pages, by default that of its API."""
+        page_url = self.pages or account.credentials.get("page_url")
+        return page_url or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
 
     def mistaken_mode(self, account: GatewayAccount) -> str | None:
-        """Say what is wrong where an account moves money and should not, or the reverse."""
-        found = self.livemode_of(account.base_url, account.credentials)
-        if found is None or found == account.livemode:
+        """Explain a contradiction between an account's mode and its credentials, or return None."""
+        livemode = self.livemode_of(account.base_url, account.credentials)
+        if livemode is None or livemode == account.livemode:
             return None
-        return _LIVE_IN_TEST if found else _TEST_IN_LIVE
+        return _LIVE_IN_TEST if livemode else _TEST_IN_LIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySessionRequest:
-    """What a gateway is to collect: exactly the frozen quote.
+    """A request to collect exactly the amount of the frozen quote.
 
-    Amounts are in the currency's minor units as we count them (`domain/currencies.py`), also where
-    the gateway counts in others: an adapter converts, and only gets what it can represent exactly.
+    Amounts are in our minor units (`domain/currencies.py`). The adapter converts them to the
+    gateway's units; it only receives amounts that it can represent exactly.
     """
 
     session_id: UUID  # also the gateway's idempotency key
@@ -126,9 +125,9 @@ class GatewaySessionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySessionRef:
-    """A session by both its ids, with its amount and currency.
+    """A session with both of its ids, its amount and its currency.
 
-    `reference` is missing while its creation is unanswered; then `order_id` is as in the creation.
+    `reference` is None until its creation was answered; `order_id` is the same as in its creation.
     """
 
     session_id: UUID
@@ -141,30 +140,30 @@ class GatewaySessionRef:
 
 
 class GatewaySessionState(StrEnum):
-    OPEN = "open"  # waits for the buyer
-    AUTHORISING = "authorising"  # the buyer is authorising the payment: must not be closed
-    ATTEMPTED = "attempted"  # an attempt was declined, the buyer may try again: by callback only
-    CAPTURED = "captured"  # money was taken
-    DECLINED = "declined"  # ended without money
-    CANCELLED = "cancelled"  # the buyer gave up at the gateway
-    CLOSED = "closed"  # we closed it
-    ABSENT = "absent"  # the gateway does not know it
+    OPEN = "open"  # awaiting the buyer
+    AUTHORISING = "authorising"  # the buyer is authorising the payment; must not be closed
+    ATTEMPTED = "attempted"  # declined, but the buyer may retry; reported by callbacks only
+    CAPTURED = "captured"
+    DECLINED = "declined"  # ended without a capture
+    CANCELLED = "cancelled"  # by the buyer at the gateway
+    CLOSED = "closed"  # by us
+    ABSENT = "absent"  # unknown to the gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Money that a gateway reports as taken; in our minor units."""
+    """Money that a gateway reports as captured, in our minor units."""
 
-    reference: str  # the gateway's own, unique within the account
-    amount_minor: int  # rounded down where the gateway's amount is finer
-    currency: str  # as the gateway names it; not always one that we take
-    #: The gateway's own words, if minor units cannot represent them exactly or it is `uncertain`.
+    reference: str  # assigned by the gateway, unique within the account
+    amount_minor: int  # rounded down if the gateway's amount is finer
+    currency: str  # the gateway's code, possibly of a currency that we do not support
+    #: The gateway's own text, if minor units cannot represent it exactly or it is `uncertain`.
     verbatim: str | None = None
-    uncertain: bool = False  # the gateway doubts amount or time: pays nothing, no automatic refund
+    uncertain: bool = False  # amount or time are in doubt: no payment, no automatic refund
 
     def equals(self, amount_minor: int, currency: str) -> bool:
-        exact = self.verbatim is None and not self.uncertain
-        return exact and (self.amount_minor, self.currency) == (amount_minor, currency)
+        is_exact = self.verbatim is None and not self.uncertain
+        return is_exact and (self.amount_minor, self.currency) == (amount_minor, currency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,50 +175,68 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCreated:
-    """The session exists at the gateway; `next_action` is the buyer's next step (as in the API)."""
+    """The session exists at the gateway; `next_action` has the format of the API."""
 
     reference: str
     next_action: dict[str, Any]
 
+    @classmethod
+    def redirect(
+        cls,
+        reference: str,
+        url: str,
+        expires_at: datetime,
+        post_fields: Mapping[str, str] | None = None,
+    ) -> "SessionCreated":
+        """Redirect the buyer to `url`, by a POST if there are fields."""
+        expiry = expires_at.astimezone(UTC).isoformat(timespec="milliseconds")
+        redirect = {
+            "url": url,
+            "method": "GET" if post_fields is None else "POST",
+            "fields": dict(post_fields or {}),
+            "expires_at": expiry.replace("+00:00", "Z"),
+        }
+        return cls(reference=reference, next_action={"type": "redirect", "redirect": redirect})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRejected:
-    """The gateway understood the request and refused it; nothing exists there."""
+    """The gateway rejected the request; no session exists."""
 
     detail: str  # for our logs, never for the merchant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeUnknown:
-    """No usable answer: the request may have been carried out."""
+    """There was no usable response: the request may have been carried out."""
 
     detail: str
-    #: The gateway limits our requests: it is reachable, though it may have done nothing.
+    #: The gateway limits our requests, so it is reachable.
     throttled: bool = False
-    #: The adapter called nobody, by a rule of its own: this says nothing about the gateway.
+    #: The adapter sent no request, by its own rules: not an outage of the gateway.
     neutral: bool = False
-    #: The gateway answered, and the answer is authentic, but it decides nothing: no outage.
+    #: The response is authentic but inconclusive: not an outage of the gateway.
     answered: bool = False
-    #: What this would mean for an account that is only being checked.
+    #: The result if this happens in an account check.
     problem: AccountProblem = field(default=AccountProblem.SILENCE, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotContacted(OutcomeUnknown):
-    """Nothing was sent, so that surely nothing happened: the request may be repeated or dropped."""
+    """The request was not sent, so it can be repeated or dropped safely."""
 
     problem: AccountProblem = field(default=AccountProblem.ADDRESS, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRefundRequest:
-    refund_id: UUID  # also the gateway's idempotency key, where it has such keys
-    reference: str | None  # the gateway's own id of the refund, once it reported one
-    session: GatewaySessionRef | None  # None: money that came for no session
+    refund_id: UUID  # also the idempotency key, if the gateway supports them
+    reference: str | None  # the gateway's id of the refund; None until it is reported
+    session: GatewaySessionRef | None  # None: the capture has no session
     capture: Capture
     amount_minor: int
     reason: str
-    destination: str | None  # where the money goes, if not where it came from
+    destination: str | None  # if the money does not return to its source
     callback_url: str
     sent_before: bool = False  # an earlier request may have been carried out
 
@@ -227,8 +244,9 @@ class GatewayRefundRequest:
 class GatewayRefundState(StrEnum):
     DONE = "done"
     PENDING = "pending"
-    DECLINED = "declined"  # it will not be done: nothing was refunded
-    ABSENT = "absent"  # not known; if `refund_is_idempotent`, also not to be told from others
+    DECLINED = "declined"  # final: nothing was refunded
+    #: Unknown to the gateway; if `refund_is_idempotent`, also indistinguishable from other refunds.
+    ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,42 +254,42 @@ class RefundReport:
     state: GatewayRefundState
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
-    hopeless: bool = False  # sending it again would end the same way: an operator must look
+    hopeless: bool = False  # a retry would fail the same way, so an operator must decide
 
 
 class DisputeState(StrEnum):
-    INQUIRY = "inquiry"  # a bank inquires; the money may still be refunded
-    OPEN = "open"  # the merchant's answer is awaited
-    UNDER_REVIEW = "under_review"  # it was answered, and the bank decides
-    WON = "won"  # the money stays
-    LOST = "lost"  # the buyer has the money back
-    CLOSED = "closed"  # an inquiry that led to no dispute
+    INQUIRY = "inquiry"  # by a bank; the money can still be refunded
+    OPEN = "open"  # needs the merchant's response
+    UNDER_REVIEW = "under_review"  # the merchant responded, and the bank decides
+    WON = "won"  # by the merchant
+    LOST = "lost"  # the buyer got the money back
+    CLOSED = "closed"  # an inquiry that did not become a dispute
 
 
 class DisputedFunds(StrEnum):
     UNTOUCHED = "untouched"
-    WITHDRAWN = "withdrawn"  # taken from the account
+    WITHDRAWN = "withdrawn"  # debited from the account
     REINSTATED = "reinstated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeReport:
-    """What a gateway reports of one dispute, by callback; amounts in our minor units."""
+    """The state of a dispute, reported by callback; amounts in our minor units."""
 
-    reference: str  # the gateway's own, unique within the account
+    reference: str  # assigned by the gateway, unique within the account
     capture: str  # the reference of the disputed capture
     state: DisputeState
     funds: DisputedFunds = DisputedFunds.UNTOUCHED
     amount_minor: int
     currency: str
-    reason: str = ""  # the gateway's own reason code
+    reason: str = ""  # the gateway's reason code
     respond_by: datetime | None = None
-    appeal: bool = False  # against a decision that the buyer has won: only of `open` and after
+    appeal: bool = False  # against a decision in favour of the buyer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackRequest:
-    """A callback as received: nothing is parsed before it is verified."""
+    """A callback as received, not yet verified or parsed."""
 
     method: str
     headers: Mapping[str, str]  # names in lower case
@@ -281,11 +299,11 @@ class CallbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedCallback:
-    """A verified callback; `id` is the gateway's own id of it, by which duplicates are found.
+    """A verified callback; `id` is assigned by the gateway and identifies duplicates.
 
-    It is about a session, a refund, a dispute or a fraud warning, or about nothing of ours, such as
-    a ping. One about a dispute may also report that its session was paid. A refund that names an id
-    of ours may be reported as an outside refund too, which counts if we do not know the id.
+    It reports a session, a refund, a dispute or a fraud warning, or nothing relevant, such as a
+    ping. A dispute may be accompanied by the capture of its session. A refund with an id of ours
+    may also be reported as an outside refund, which counts if the id is unknown.
     """
 
     id: str
@@ -296,7 +314,7 @@ class VerifiedCallback:
     dispute: DisputeReport | None = None
     outside_refund: "OutsideRefund | None" = None
     fraud_warning: "FraudWarning | None" = None
-    #: What to store instead of a body that wraps it; the same facts may come in other bytes.
+    #: The payload to store instead of the body, if the same payload may arrive in other bytes.
     facts: bytes | None = field(default=None, compare=False)
 
 
@@ -307,18 +325,18 @@ class CallbackAnswer:
 
 
 class InvalidCallbackError(Exception):
-    """A callback is not signed by this account, is too old, or cannot be read."""
+    """A callback is not signed by this account, is too old, or cannot be parsed."""
 
 
 class UnusableCallbackError(InvalidCallbackError):
-    """A callback is signed by this account, and of a kind that its endpoint must not send.
+    """A callback is signed by this account, but its endpoint must not send this kind.
 
-    The message is the answer to the gateway, whose dashboard shows it.
+    The message is the response to the gateway, whose dashboard shows it.
     """
 
 
 class Gateway(Protocol):
-    """One payment gateway. Calls end within 15 s; none is made inside a transaction."""
+    """A payment gateway. Calls take at most 15 s and are never made inside a transaction."""
 
     provider: str
     capabilities: GatewayCapabilities
@@ -326,13 +344,13 @@ class Gateway(Protocol):
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a session; a second call with the same id opens no second session."""
+        """Open a session; a second call with the same id does not open another session."""
         ...
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Close a session if no money moved; the report tells its state afterwards."""
+        """Close a session if no money moved; the report has its state afterwards."""
         ...
 
     async def inquire(
@@ -340,7 +358,7 @@ class Gateway(Protocol):
     ) -> SessionReport | OutcomeUnknown: ...
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify the raw bytes, in constant time, then parse. Raises `InvalidCallbackError`."""
+        """Verify the raw bytes in constant time, then parse. Raises `InvalidCallbackError`."""
         ...
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer: ...
@@ -348,21 +366,21 @@ class Gateway(Protocol):
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Refund money; a second call with the same id refunds nothing more.
+        """Refund money; a second call with the same id does not refund again.
 
-        Where the gateway cannot promise that, `capabilities.refund_is_idempotent` is False, and
-        there is no second call.
+        If the gateway cannot guarantee this, `capabilities.refund_is_idempotent` must be False;
+        then there is no second call.
         """
         ...
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask the gateway for the state of a refund; it refunds nothing."""
+        """Query the state of a refund, without sending it again."""
         ...
 
     def classify_failure(self, code: str) -> FailureReason: ...
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Ask the gateway something that changes nothing and moves no money."""
+        """Verify the credentials by a request without side effects."""
         ...

@@ -1,4 +1,4 @@
-"""What gateways report of money without a request of ours: refunds made there, fraud warnings."""
+"""Reports of gateways that are unrelated to our requests: outside refunds and fraud warnings."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from payintent.domain.gateway import GatewayRefundState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideRefund:
-    """A refund that was made at the gateway itself, such as in its dashboard.
+    """A refund that was made at the gateway itself, for example in its dashboard.
 
-    Amounts are in our minor units. It is counted once per `reference`, however often and by
-    whatever way it is reported, and never if that is the reference of a refund that we requested.
+    The amount is in our minor units. It counts once per `reference`, however often it is reported,
+    and not at all if we requested the refund with this reference.
     """
 
-    reference: str  # the gateway's own id of the refund
+    reference: str  # assigned by the gateway
     capture: str  # the reference of the refunded capture
     state: GatewayRefundState
     amount_minor: int
@@ -25,6 +25,6 @@ class OutsideRefund:
 class FraudWarning:
     """An issuer's warning that a payment is fraudulent; a dispute may follow."""
 
-    reference: str  # the gateway's own, unique within the account
+    reference: str  # assigned by the gateway, unique within the account
     capture: str  # the reference of the capture
-    reason: str = ""  # the gateway's own reason code
+    reason: str = ""  # the gateway's reason code

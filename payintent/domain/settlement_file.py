@@ -1,4 +1,4 @@
-"""What a gateway's own list of payments, refunds and payouts is: its lines, and its layouts."""
+"""Settlement files: the lines and layouts of a gateway's list of payments, refunds and payouts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,10 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFileLine:
-    """One payment, refund, or move of a disputed payment's money, of a gateway's list."""
-
     number: int
     type: str  # payment, refund, dispute or dispute_reversal
     reference: str  # the gateway's
-    our_id: UUID | None  # of a session or a refund, as the list has it
+    our_id: UUID | None  # of a session or a refund, if the file contains it
     amount: Decimal  # in units of the currency
     currency: str
     at: datetime
@@ -22,13 +20,13 @@ class ProviderFileLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPayout:
-    """A payout that a gateway's list has, in minor units."""
+    """A payout in a settlement file, in minor units."""
 
     reference: str  # the gateway's
-    amount_minor: int  # what came to the bank
-    fee_minor: int | None  # what the gateway kept; None: the list does not say
+    amount_minor: int  # without the fee
+    fee_minor: int | None  # None: the file does not contain it
     currency: str
-    paid_on: date | None  # None: the list does not say
+    paid_on: date | None  # None: the file does not contain it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +38,16 @@ class PayoutLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLayout:
-    """The columns of one kind of file, a CSV.
+    """The format of a CSV file.
 
-    `read` gets the number of a line and its cells; it returns None for a line that is no payment,
-    refund or payout, and raises `ValueError`, which says why, for one that cannot be read.
+    `read` parses a line, given its number and cells. It returns None if the line is not a payment,
+    refund or payout, and raises `ValueError` with the reason if the line is invalid.
     """
 
     name: str
-    #: Tells by its first line whether a file has this layout.
-    matches: Callable[[Sequence[str]], bool]
+    matches: Callable[[Sequence[str]], bool]  # recognises a file by its first line
     read: Callable[[int, Sequence[str]], ProviderFileLine | PayoutLine | None]
-    has_header: bool = True  # the first line names columns
+    has_header: bool = True  # the first line has the column names
     encoding: str = "utf-8-sig"
-    #: Its lines name the order that was paid, of us or of the gateway, and refunds have no name.
+    #: Lines identify the paid order, by our id or the gateway's, and refunds have no id.
     names_orders: bool = False

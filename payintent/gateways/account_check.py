@@ -1,4 +1,4 @@
-"""What every adapter's check of an account has in common: problems that no gateway words itself."""
+"""Account checks that are common to all adapters: connection, clock and server errors."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -11,10 +11,9 @@ from payintent.domain.gateway import (
     OutcomeUnknown,
 )
 from payintent.domain.web_origin import web_origin
-from payintent.gateways.http_client import HttpAnswer
+from payintent.gateways.http_client import HttpAnswer, printable_text
 
-#: Signatures with a time are refused beyond some minutes; clocks in order differ by less than this.
-CLOCK_TOLERANCE_S = 60
+CLOCK_TOLERANCE_S = 60  # gateways reject signatures that are some minutes old
 _TEXT_CHARS_MAX = 100
 _SERVER_ERROR = 500
 _THROTTLING = frozenset({403, 429})
@@ -28,48 +27,49 @@ def refused(detail: str) -> AccountCheck:
     return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=detail)
 
 
-def common_problem(
+def check_response(
     account: GatewayAccount, answer: HttpAnswer | OutcomeUnknown, now: float
-) -> AccountCheck | None:
-    """Return a problem that has nothing to do with the gateway's own protocol; None: read on."""
-    where = web_origin(account.base_url) or "base_url"
+) -> HttpAnswer | AccountCheck:
+    """Return the response, or a problem that is independent of the gateway's protocol."""
+    origin = web_origin(account.base_url) or "base_url"
     if isinstance(answer, NotContacted):
-        return AccountCheck(problem=answer.problem, detail=f"{where}: {_connection_words(answer)}")
+        detail = f"{origin}: {_connection_problem(answer)}"
+        return AccountCheck(problem=answer.problem, detail=detail)
     if isinstance(answer, OutcomeUnknown):
-        return AccountCheck(problem=AccountProblem.SILENCE, detail=f"{where}: {answer.detail}")
+        return AccountCheck(problem=AccountProblem.SILENCE, detail=f"{origin}: {answer.detail}")
     ahead_s = _clock_ahead_s(answer, now)
     if abs(ahead_s) > CLOCK_TOLERANCE_S:
-        way = "ahead of" if ahead_s > 0 else "behind"
+        relation = "ahead of" if ahead_s > 0 else "behind"
         return AccountCheck(
             problem=AccountProblem.CLOCK,
-            detail=f"the clock of this host is {abs(ahead_s):.0f} s {way} the one of {where}",
+            detail=f"the clock of this host is {abs(ahead_s):.0f} s {relation} that of {origin}",
         )
     if answer.status >= _SERVER_ERROR:
         return AccountCheck(
-            problem=AccountProblem.SILENCE, detail=f"{where} answers with status {answer.status}"
+            problem=AccountProblem.SILENCE, detail=f"{origin} responds with status {answer.status}"
         )
-    return None
+    return answer
 
 
 def not_understood(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck:
-    where = web_origin(account.base_url) or "base_url"
+    origin = web_origin(account.base_url) or "base_url"
     if answer.status in _THROTTLING:
         return AccountCheck(
             problem=AccountProblem.THROTTLED,
-            detail=f"{where} limits requests, or refuses this host: status {answer.status}",
+            detail=f"{origin} limits requests or blocks this host: status {answer.status}",
         )
     return AccountCheck(
         problem=AccountProblem.OTHER_GATEWAY,
-        detail=f"what answers at {where} is not {account.provider}: status {answer.status}",
+        detail=f"the server at {origin} is not {account.provider}: status {answer.status}",
     )
 
 
 def plain_text(text: str) -> str:
-    """Return a gateway's own words, cut, and without characters that a terminal could obey."""
-    return "".join(char for char in text if char.isprintable())[:_TEXT_CHARS_MAX]
+    """Return a gateway's message, shortened and without control characters."""
+    return printable_text(text, _TEXT_CHARS_MAX)
 
 
-def _connection_words(answer: NotContacted) -> str:
+def _connection_problem(answer: NotContacted) -> str:
     if answer.problem is AccountProblem.CREDENTIALS:
         return answer.detail
     if answer.problem is AccountProblem.TLS:
@@ -78,7 +78,7 @@ def _connection_words(answer: NotContacted) -> str:
 
 
 def _clock_ahead_s(answer: HttpAnswer, now: float) -> float:
-    """Return by how much our clock is ahead of the answer's `Date`; 0 where it has none."""
+    """Return how far our clock is ahead of the `Date` header; 0 without this header."""
     try:
         date = parsedate_to_datetime(answer.date)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Conversion between our minor units and a gateway's: exact, or not at all."""
+"""Exact conversion between our minor units and a gateway's."""
 
 import re
 
@@ -10,18 +10,18 @@ _CURRENCY = re.compile(r"[0-9A-Za-z]{1,12}")
 
 
 def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
-    """Convert an amount to a gateway's units; ValueError where they cannot represent it exactly."""
+    """Convert an amount to a gateway's units; ValueError if they cannot represent it exactly."""
     surplus = minor_decimals(currency) - decimals
     if surplus <= 0:
         return amount_minor * 10**-surplus
     units, rest = divmod(amount_minor, 10**surplus)
     if rest:
-        raise ValueError(f"{amount_minor} minor units of {currency} have no {decimals} decimals")
+        raise ValueError(f"{amount_minor} minor units of {currency} need more decimals")
     return units
 
 
 def from_gateway(units: int, currency: str, decimals: int) -> int:
-    """Convert a gateway's units to ours; ValueError where they are finer."""
+    """Convert a gateway's units to ours; ValueError if ours cannot represent them exactly."""
     surplus = minor_decimals(currency) - decimals
     if surplus >= 0:
         return units * 10**surplus
@@ -32,13 +32,13 @@ def from_gateway(units: int, currency: str, decimals: int) -> int:
 
 
 def read_capture(reference: str, amount: str, currency: str) -> Capture:
-    """Build a capture from a decimal amount in any currency.
+    """Build a capture from a decimal amount in any currency; ValueError if it is malformed.
 
-    What is finer than the currency's minor unit is left out of `amount_minor` and kept in
-    `verbatim`: such money pays nothing, but it was taken. ValueError for what is no amount.
+    An amount that is finer than the minor unit is rounded down, and `verbatim` has the exact
+    amount: such money was captured, but it does not pay a quote.
     """
     if not _AMOUNT.fullmatch(amount) or not _CURRENCY.fullmatch(currency):
-        raise ValueError("this is no amount of a currency")
+        raise ValueError("the amount or the currency is malformed")
     whole, _, places = amount.partition(".")
     decimals = minor_decimals(currency)
     rest = places[decimals:].strip("0")

@@ -1,6 +1,7 @@
-"""Gateways from other installed packages, found by the entry point group `payintent.gateways`.
+"""Load gateways of installed packages by the entry point group `payintent.gateways`.
 
-An entry point's name is the provider; its object makes the adapter of a `GatewayHttpClient`.
+The name of an entry point is the provider. Its object creates an adapter from a
+`GatewayHttpClient`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,23 +23,23 @@ _OPERATIONS = tuple(
 
 
 class GatewayPackageError(Exception):
-    """An installed gateway package cannot be used; the message names it and says why."""
+    """An installed gateway package cannot be used."""
 
 
 def load_gateway_packages(
-    http: GatewayHttpClient, built_in: Iterable[str], found: Iterable[EntryPoint] | None = None
+    http: GatewayHttpClient, built_in: Iterable[str], entries: Iterable[EntryPoint] | None = None
 ) -> dict[str, Gateway]:
     """Load the adapters of all installed packages, by provider.
 
-    Raises `GatewayPackageError` where two have one name, and for one that cannot be used: a
-    gateway that is missing would leave its payments without anybody who asks about them.
+    Raises `GatewayPackageError` if two have the same name or any cannot be used: without its
+    gateway, nothing would inquire about its payments.
     """
     owners = dict.fromkeys(built_in, "payintent itself")
     gateways: dict[str, Gateway] = {}
-    for entry in sorted(entry_points(group=GROUP) if found is None else found, key=_order):
+    for entry in sorted(entry_points(group=GROUP) if entries is None else entries, key=_order):
         if entry.name in owners:
             raise GatewayPackageError(
-                f"two packages bring the gateway {entry.name}: {owners[entry.name]} and "
+                f"two packages provide the gateway {entry.name}: {owners[entry.name]} and "
                 f"{_owner(entry)}; uninstall one of them"
             )
         owners[entry.name] = _owner(entry)
@@ -47,7 +48,7 @@ def load_gateway_packages(
 
 
 def list_gateway_packages() -> Mapping[str, str]:
-    """Return the packages of installed gateways, by provider, without importing any."""
+    """Return the packages of installed gateways by provider, without importing them."""
     return {entry.name: _owner(entry) for entry in sorted(entry_points(group=GROUP), key=_order)}
 
 

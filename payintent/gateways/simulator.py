@@ -36,19 +36,19 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.account_check import common_problem, not_understood, refused, works
+from payintent.gateways.account_check import check_response, not_understood, refused, works
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
 
 CALLBACK_TOLERANCE_S = 300
-DESCRIPTION_CHARS_MAX = 500  # the simulator refuses longer ones
+DESCRIPTION_CHARS_MAX = 500
 DETAIL_CHARS_MAX = 200
 
-# All 4xx except those after which the session may exist, or may come to exist.
+# All 4xx except those after which the session may exist or may still be created.
 _REFUSED = frozenset(range(400, 500)) - {408, 409, 425, 429}
-_NOT_KNOWN = frozenset({404})
-# Sent only after a search for our reference: no such capture, or more than is left of it. A wrong
-# key is not among them: an earlier request may have come through before the key was changed.
-_NEVER_GIVEN_BACK = frozenset({404, 422})
+_NOT_FOUND = frozenset({404})
+# No such capture, or more than its remainder; the simulator has found no refund of this reference.
+# A wrong key is not final: an earlier request may have succeeded before the key was changed.
+_REFUND_REFUSED = frozenset({404, 422})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
@@ -142,13 +142,12 @@ class SimulatorGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a session under our own id; the simulator returns the same one for the same id."""
-        answer = await self._ask(account, "POST", "/sessions", _order(request))
+        answer = await self._request(account, "POST", "/sessions", _session_order(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
         if answer.status in {200, 201}:
-            return _created(answer, request)
-        if _says(answer, _REFUSED):
+            return _parse_creation(answer, request)
+        if _is_error(answer, _REFUSED):
             return SessionRejected(detail=_detail(answer))
         return unusable(answer.status, _detail(answer))
 
@@ -156,19 +155,19 @@ class SimulatorGateway:
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
         path = f"/sessions/{_name(session)}/cancel"
-        return _reported(await self._ask(account, "POST", path), session, (200, 409))
+        return _parse_session(await self._request(account, "POST", path), session, (200, 409))
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
         path = f"/sessions/{_name(session)}"
-        return _reported(await self._ask(account, "GET", path), session, (200,))
+        return _parse_session(await self._request(account, "GET", path), session, (200,))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         event_id = self._verified_id(account, request)
         event = decode_json(request.body, _Event)
         if event is None:
-            raise InvalidCallbackError("the signed body cannot be read")
+            raise InvalidCallbackError("the signed body cannot be parsed")
         if event.type in _REFUND_EVENTS and event.refund:
             refund_id = ids.parse_id(ids.REFUND, event.refund.reference)
             return VerifiedCallback(
@@ -176,7 +175,7 @@ class SimulatorGateway:
             )
         if event.type not in _SESSION_EVENTS:
             return VerifiedCallback(id=event_id)
-        report = _report(event.session) if event.session else None
+        report = _session_report(event.session) if event.session else None
         if event.session is None or report is None:
             raise InvalidCallbackError("the signed body contradicts itself")
         session_id = ids.parse_id(ids.SESSION, event.session.reference)
@@ -188,35 +187,34 @@ class SimulatorGateway:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Request a refund under our own id; the simulator does one refund for one id."""
-        answer = await self._ask(account, "POST", "/refunds", _refund_order(request))
-        if _says(answer, _NEVER_GIVEN_BACK):
+        answer = await self._request(account, "POST", "/refunds", _refund_order(request))
+        if _is_error(answer, _REFUND_REFUSED):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
-        return _refunded(answer, request, (200, 201))
+        return _parse_refund(answer, request, (200, 201))
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        answer = await self._ask(account, "GET", f"/refunds/{_refund_id(request)}")
-        if _says(answer, _NOT_KNOWN):
+        answer = await self._request(account, "GET", f"/refunds/{_refund_id(request)}")
+        if _is_error(answer, _NOT_FOUND):
             return RefundReport(state=GatewayRefundState.ABSENT)
-        return _refunded(answer, request, (200,))
+        return _parse_refund(answer, request, (200,))
 
     def classify_failure(self, code: str) -> FailureReason:
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        answer = await self._ask(account, "GET", "/sessions/account-check")
-        if problem := common_problem(account, answer, self._now()):
-            return problem
-        if _says(answer, _NOT_KNOWN):
+        response = await self._request(account, "GET", "/sessions/account-check")
+        answer = check_response(account, response, self._now())
+        if isinstance(answer, AccountCheck):
+            return answer
+        if _is_error(answer, _NOT_FOUND):
             return works("the simulator accepts api_key; signing_secret was not tried")
-        if _says(answer, _REFUSED):
+        if _is_error(answer, _REFUSED):
             return refused(f"the simulator refuses api_key: {_detail(answer)}")
-        assert isinstance(answer, HttpAnswer)  # noqa: S101 - anything else is a problem
         return not_understood(account, answer)
 
-    async def _ask(
+    async def _request(
         self, account: GatewayAccount, method: str, path: str, body: bytes | None = None
     ) -> HttpAnswer | OutcomeUnknown:
         headers = {"Authorization": f"Bearer {account.credentials['api_key']}"}
@@ -235,15 +233,15 @@ class SimulatorGateway:
             raise InvalidCallbackError("the account has no signing secret")
         content = f"{event_id}.{timestamp}.".encode() + request.body
         expected = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
-        given = request.headers.get("sim-signature", "")
-        if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
+        signature = request.headers.get("sim-signature", "")
+        if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
             raise InvalidCallbackError("the signature is not this account's")
         if abs(self._now() - int(timestamp)) > CALLBACK_TOLERANCE_S:
             raise InvalidCallbackError("the timestamp is too far from now")
         return event_id
 
 
-def _order(request: GatewaySessionRequest) -> bytes:
+def _session_order(request: GatewaySessionRequest) -> bytes:
     order: dict[str, Any] = {
         "reference": _wire_id(request.session_id),
         "amount_minor": request.amount_minor,
@@ -258,34 +256,29 @@ def _order(request: GatewaySessionRequest) -> bytes:
     return msgspec.json.encode(order)
 
 
-def _created(answer: HttpAnswer, request: GatewaySessionRequest) -> SessionCreated | OutcomeUnknown:
+def _parse_creation(
+    answer: HttpAnswer, request: GatewaySessionRequest
+) -> SessionCreated | OutcomeUnknown:
     session = decode_json(answer.body, _Session)
     if session is None or session.reference != _wire_id(request.session_id):
-        return unusable(answer.status, f"unreadable answer to a creation, status {answer.status}")
+        return unusable(answer.status, f"invalid response to a creation, status {answer.status}")
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
-        return OutcomeUnknown(detail="the session stands for another amount", answered=True)
-    redirect: dict[str, Any] = {
-        "url": session.pay_url,
-        "method": "GET",
-        "fields": {},
-        "expires_at": _rfc3339(request.expires_at),
-    }
-    return SessionCreated(
-        reference=session.id, next_action={"type": "redirect", "redirect": redirect}
-    )
+        return OutcomeUnknown(detail="the session has a different amount", answered=True)
+    return SessionCreated.redirect(session.id, session.pay_url, request.expires_at)
 
 
-def _reported(
+def _parse_session(
     answer: HttpAnswer | OutcomeUnknown, requested: GatewaySessionRef, statuses: tuple[int, ...]
 ) -> SessionReport | OutcomeUnknown:
-    if _says(answer, _NOT_KNOWN):
+    if _is_error(answer, _NOT_FOUND):
         return SessionReport(state=GatewaySessionState.ABSENT)
     if isinstance(answer, OutcomeUnknown):
         return answer
     session = decode_json(answer.body, _Session) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(requested.session_id):
         return unusable(answer.status, _detail(answer))
-    return _report(session) or OutcomeUnknown(detail="the answer contradicts itself", answered=True)
+    contradiction = OutcomeUnknown(detail="the response contradicts itself", answered=True)
+    return _session_report(session) or contradiction
 
 
 def _refund_order(request: GatewayRefundRequest) -> bytes:
@@ -304,7 +297,7 @@ def _refund_id(request: GatewayRefundRequest) -> str:
     return ids.format_id(ids.REFUND, request.refund_id)
 
 
-def _refunded(
+def _parse_refund(
     answer: HttpAnswer | OutcomeUnknown, requested: GatewayRefundRequest, statuses: tuple[int, ...]
 ) -> RefundReport | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
@@ -321,8 +314,8 @@ def _refund_report(refund: _Refund) -> RefundReport:
     )
 
 
-def _report(session: _Session) -> SessionReport | None:
-    """Map the simulator's answer; None where status and capture contradict each other."""
+def _session_report(session: _Session) -> SessionReport | None:
+    """Map a session to a report; None if status and capture contradict each other."""
     if (session.status is _Status.PAID) != (session.capture is not None):
         return None
     capture = session.capture and Capture(
@@ -339,8 +332,10 @@ def _reason(session: _Session) -> FailureReason | None:
     return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
 
 
-def _says(answer: HttpAnswer | OutcomeUnknown, statuses: frozenset[int]) -> TypeGuard[HttpAnswer]:
-    """Tell whether the simulator itself answered: a proxy's 404 says nothing about money."""
+def _is_error(
+    answer: HttpAnswer | OutcomeUnknown, statuses: frozenset[int]
+) -> TypeGuard[HttpAnswer]:
+    """Return True for an error of the simulator itself, but not for the 404 of a proxy."""
     if isinstance(answer, OutcomeUnknown) or answer.status not in statuses:
         return False
     return decode_json(answer.body, _Failure) is not None
@@ -348,8 +343,8 @@ def _says(answer: HttpAnswer | OutcomeUnknown, statuses: frozenset[int]) -> Type
 
 def _detail(answer: HttpAnswer) -> str:
     failure = decode_json(answer.body, _Failure)
-    said = (failure and failure.error) or "nothing readable"
-    return f"status {answer.status}: {said[:DETAIL_CHARS_MAX]}"
+    message = (failure and failure.error) or "no error message"
+    return f"status {answer.status}: {message[:DETAIL_CHARS_MAX]}"
 
 
 def _name(session: GatewaySessionRef) -> str:

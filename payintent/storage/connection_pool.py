@@ -1,8 +1,8 @@
-"""A minimal pool of connections.
+"""A minimal connection pool.
 
-The driver's own pool wraps what it lends and starts a task to take it back, which costs more than
-the driver spends on a query. A deadline for each statement would cost a timer each: one timer
-looks at all borrowed connections instead.
+The driver's own pool wraps each connection and starts a task to release it, which costs more than
+the driver needs for a query. Likewise, a single timer checks all borrowed connections, because a
+timer per statement would be too expensive.
 """
 
 import asyncio
@@ -15,24 +15,25 @@ from prometheus_client import Histogram
 
 from payintent.storage.driver import Connection
 
-IDLE_MAX_S = 300.0  # after this a firewall or pooler in between may have dropped it
+IDLE_MAX_S = 300.0  # a firewall or pooler may have dropped an older connection
 DEADLINE_S = 7.0
-_LOOKS = 10  # at a borrowed connection until its deadline
+_CHECKS = 10  # of a borrowed connection until its deadline
 
-_NOT_SEEN = (-1, 0)
+_UNCHECKED = (-1, 0)
 
 WAITS = Histogram(
     "payintent_database_wait_seconds",
-    "How long a connection was waited for, where none was idle: for a turn, or to be opened",
+    "Time that callers waited for a connection if none was idle",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
 
 
 class ConnectionPool:
-    """At most `size_max` connections, opened on demand; the last used one is lent first.
+    """At most `size_max` connections, opened on demand; the most recently used is lent first.
 
-    A borrowed connection on which no statement begins for `deadline_s` is cut off, with the idle
-    ones of the same server: it does not answer. `allow` gives a long transaction more time.
+    If no statement begins on a borrowed connection for `deadline_s`, its server is unresponsive:
+    the connection is dropped, together with the idle connections to this server. `allow` extends
+    the deadline for a long transaction.
     """
 
     def __init__(
@@ -48,17 +49,17 @@ class ConnectionPool:
         self._size_max = size_max
         self._idle_max_s = idle_max_s
         self._writes = writes
-        self._look_s = deadline_s / _LOOKS
-        self._allowed: dict[Connection, int] = {}  # looks, where it is more than `_LOOKS`
-        self._size = 0  # open, or being opened
+        self._check_every_s = deadline_s / _CHECKS
+        self._checks_max: dict[Connection, int] = {}  # if it is not `_CHECKS`
+        self._size = 0  # open or being opened
         self._idle: list[tuple[Connection, float]] = []  # with the time of release
-        self._turns: deque[asyncio.Future[Connection | None]] = deque()
-        #: Each with its statements as of the last look, and in how many looks there was no new one.
+        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        #: With the statement count at the last check, and the number of checks without a change.
         self._lent: dict[Connection, tuple[int, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, timeout_s: float) -> Connection:
-        """Borrow a connection; raises `TimeoutError` where none is free in time, or ever again."""
+        """Borrow a connection; raises `TimeoutError` if none is free in time."""
         if not self._size_max:
             raise TimeoutError("the pool is closed")
         while self._idle:
@@ -71,45 +72,43 @@ class ConnectionPool:
             with WAITS.time():
                 async with asyncio.timeout(timeout_s):
                     connection = await self._open_or_wait()
-        self._lent[connection] = _NOT_SEEN
+        self._lent[connection] = _UNCHECKED
         if self._timer is None:
-            self._look_later()
+            self._schedule_check()
         return connection
 
     def release(self, connection: Connection) -> None:
-        """Take a connection back; one that was left inside a transaction is closed."""
+        """Return a connection to the pool; it is closed if it is still inside a transaction."""
         del self._lent[connection]
-        self._allowed.pop(connection, None)
-        if connection.is_closed():
-            self._pass_on(None)
-        elif connection.is_in_transaction():
+        self._checks_max.pop(connection, None)
+        if connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
-            self._pass_on(None)
+            self._hand_over(None)
         else:
-            self._pass_on(connection)
+            self._hand_over(connection)
 
     def allow(self, connection: Connection, seconds: float) -> None:
-        """Let the statements of a borrowed connection take longer, until it is released."""
-        self._allowed[connection] = ceil(seconds / self._look_s)
+        """Replace the deadline of a borrowed connection until it is released."""
+        self._checks_max[connection] = ceil(seconds / self._check_every_s)
 
     def discard(self, connection: Connection) -> None:
-        """Cut off a connection, and all idle ones of its server, which would fail like it."""
+        """Drop a connection and the idle connections to its server, which would fail as well."""
         connection.terminate()
         for idle, _ in self._idle:
             if idle.server == connection.server:
                 idle.terminate()
 
     async def close(self) -> None:
-        """Close every connection, borrowed ones when they are released; no more are opened."""
+        """Close all connections, waiting for borrowed ones; no more are opened."""
         self._size_max = 0
         while self._size:
-            connection = self._idle.pop()[0] if self._idle else await self._turn()
+            connection = self._idle.pop()[0] if self._idle else await self._wait()
             if connection is not None:
                 await connection.close()
             self._size -= 1
 
     def terminate(self) -> None:
-        """Cut off every connection."""
+        """Drop all connections at once."""
         for connection in [*self._lent, *(idle for idle, _ in self._idle)]:
             connection.terminate()
 
@@ -117,54 +116,54 @@ class ConnectionPool:
         if self._size < self._size_max:
             self._size += 1
             return await self._open()
-        return await self._turn() or await self._open()
+        return await self._wait() or await self._open()
 
-    def _pass_on(self, connection: Connection | None) -> None:
-        """Hand a connection, or the right to open one, to the caller that waits longest."""
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(connection)
+    def _hand_over(self, connection: Connection | None) -> None:
+        """Give a connection, or None for the right to open one, to the longest-waiting caller."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
                 return
         if connection is None:
             self._size -= 1
         else:
             self._idle.append((connection, monotonic()))
 
-    async def _turn(self) -> Connection | None:
-        turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
+    async def _wait(self) -> Connection | None:
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         try:
-            return await turn
+            return await waiter
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was handed over just as we gave up
-                self._pass_on(turn.result())
+            if not waiter.cancelled():  # the result arrived just before the cancellation
+                self._hand_over(waiter.result())
             raise
 
     async def _open(self) -> Connection:
         try:
             return await self._connect()
         except BaseException:
-            self._pass_on(None)
+            self._hand_over(None)
             raise
 
-    def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._look_s, self.look)
+    def _schedule_check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._check_every_s, self.check)
 
-    def look(self) -> None:
-        """Cut off what does not answer, or has reported that it takes no writes.
+    def check(self) -> None:
+        """Drop unresponsive connections, and idle ones whose server became read-only.
 
-        Looks are counted, not seconds: a process that was stopped for a while cuts nothing off.
+        The deadline counts checks, not seconds, so a process that was suspended drops nothing.
         """
         self._timer = None
-        for connection, (count, looks) in list(self._lent.items()):
+        for connection, (last_count, checks) in list(self._lent.items()):
             if connection.is_closed():
                 continue
-            now = connection.statement_count()
-            if now != count:
-                self._lent[connection] = (now, 0)
-            elif looks < self._allowed.get(connection, _LOOKS) - 1:
-                self._lent[connection] = (count, looks + 1)
+            count = connection.statement_count()
+            if count != last_count:
+                self._lent[connection] = (count, 0)
+            elif checks < self._checks_max.get(connection, _CHECKS) - 1:
+                self._lent[connection] = (count, checks + 1)
             else:
                 self.discard(connection)
         if self._writes:
@@ -172,4 +171,4 @@ class ConnectionPool:
                 if not connection.is_closed() and connection.is_read_only():
                     connection.terminate()
         if self._lent:
-            self._look_later()
+            self._schedule_check()

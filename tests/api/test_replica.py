@@ -110,7 +110,7 @@ async def until_used(api: Api) -> None:
     """Wait until the standby has what the test began with, and a list was read there."""
 
     async def used() -> bool:
-        api.world.service.reading._look_at = 0.0
+        api.world.service.reading._next_check_at = 0.0
         before = reads("replica")
         await listed(api)
         return reads("replica") > before
@@ -201,7 +201,7 @@ async def test_a_list_that_a_frozen_standby_does_not_answer_is_read_on_the_prima
     proxy.freeze()
     asking = [asyncio.create_task(listed(api)) for _ in range(3)]
     await proxy.holding()
-    api.world.service.reading._look_at = 0.0
+    api.world.service.reading._next_check_at = 0.0
     assert await listed(api) == [payment]  # this one looks at the standby again
     assert await asyncio.gather(*asking) == [[payment]] * 3
     assert proxy.cancels == 0
@@ -214,10 +214,10 @@ async def test_pages_that_change_servers_have_no_gap(api: Api, pair: StandbyPair
     async with paused(pair):
         young = [await create(api) for _ in range(4)]
         reading = api.world.service.reading
-        reading._fresh_until, reading._look_at = 0.0, float("inf")  # the first page: the primary's
+        reading._fresh_until, reading._next_check_at = 0.0, float("inf")  # page 1: primary
         page = await api.send("GET", "/v1/payments?limit=2", headers=api.bearer())
         found = [payment["id"] for payment in page.json["data"]]
-        reading._look_at = 0.0
+        reading._next_check_at = 0.0
         while "next_cursor" in page.json:
             query = f"?limit=2&cursor={page.json['next_cursor']}"
             page = await api.send("GET", f"/v1/payments{query}", headers=api.bearer())
@@ -267,7 +267,7 @@ async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: 
     assert row["default_transaction_read_only"] == "on"
     assert await other.fetch("SELECT 1")  # the primary itself will do, as after a promotion
     assert await other.examine() == ReplicaFinding(
-        is_standby=False, text="it is a primary, and spares it no list"
+        is_standby=False, text="it is a primary, not a replica"
     )
     await other.close()
 
@@ -329,10 +329,10 @@ async def test_what_is_no_replica_of_this_database_is_never_read(
         assert row["name"] in settings.database_url
         assert await service.reading.examine() == ReplicaFinding(
             is_standby=False,
-            text="it is no replica of this database; lists are read on the primary",
+            text="it is not a replica of this database; lists are read on the primary",
         )
         assert [line["why"] for line in lines if line["event"] == "replica_not_used"] == [
-            "it is no replica of this database"
+            "it is not a replica of this database"
         ]
         await service.close()
 

@@ -469,7 +469,7 @@ def test_a_read_url_that_leads_to_a_primary_or_nowhere_is_a_doubt(
 ) -> None:
     said = examine_all(DATABASE_READ_URL=settings.database_url)
     assert said.status == 0
-    assert ("replica", "it is a primary, and spares it no list") in _lines(said, "WARN")
+    assert ("replica", "it is a primary, not a replica") in _lines(said, "WARN")
     away = f"postgresql://someone:{_SECRET}@127.0.0.1:{free_port()}/payintent?sslmode=disable"
     said = examine_all(DATABASE_READ_URL=away)
     assert said.status == 0

@@ -83,7 +83,7 @@ def test_names_are_ordered_whatever_their_case() -> None:
 def test_what_was_signed_is_read_as_it_was_or_refused(form: dict[str, str]) -> None:
     body = urlencode(signed(form)).encode()
     if any("=" in value.partition("&")[2] for value in form.values()):
-        with pytest.raises(ValueError, match="another way"):
+        with pytest.raises(ValueError, match="ambiguous"):
             verify_form(HERE, body)
         return
     assert verify_form(HERE, body) == signed(form)
@@ -94,7 +94,7 @@ def test_a_value_that_could_be_cut_elsewhere_is_not_believed() -> None:
     value = told["CheckMacValue"]
     forged = {"RtnCode": "1", "RtnMsg": "ok&SimulatePaid=1", "CheckMacValue": value}
     assert mac(forged) == value  # so it is signed
-    with pytest.raises(ValueError, match="another way"):
+    with pytest.raises(ValueError, match="ambiguous"):
         verify_form(HERE, urlencode(forged).encode())
 
 
@@ -105,7 +105,7 @@ def test_a_value_may_have_an_ampersand_that_begins_no_field() -> None:
 
 def test_a_name_that_comes_twice_in_another_case_is_not_believed() -> None:
     form = signed({"SimulatePaid": "1", "simulatepaid": "0"})
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="repeated"):
         verify_form(HERE, urlencode(form).encode())
 
 

@@ -85,7 +85,7 @@ async def test_an_order_in_instalments_is_refunded_as_a_whole(stage: Stage) -> N
     await stage.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
     part = await stage.gateway.refund(stage.account, refund_of(session, capture, PART))
     assert isinstance(part, RefundReport)
-    assert (part.state, "as a whole" in str(part.detail)) == (DECLINED, True)
+    assert (part.state, "in full" in str(part.detail)) == (DECLINED, True)
     whole = await stage.gateway.refund(stage.account, refund_of(session, capture, WHOLE))
     assert isinstance(whole, RefundReport)
     assert whole.state is DONE
@@ -367,7 +367,7 @@ async def test_a_payment_that_ecpay_does_not_know_is_declined_and_stays_unknown(
 async def test_a_look_that_takes_too_long_leaves_the_refund_unasked(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refunds, "LOOK_MAX_S", 0.1)
+    monkeypatch.setattr(refunds, "QUERIES_TIMEOUT_S", 0.1)
     session = ref_of(stage.request())
     held = asyncio.Event()
     script = Script(trade_of(session), acts=[], hold=held)

@@ -47,7 +47,7 @@ async def test_an_answer_at_the_limit_passes_and_a_larger_one_is_unknown(
         assert await http.request("GET", url, headers={}) == HttpAnswer(200, b"x" * LIMIT)
     async with speaking(reply("200 OK", b"x" * (LIMIT + 1))) as url:
         answer = await http.request("GET", url, headers={})
-    assert answer == OutcomeUnknown(detail=f"the answer exceeds {LIMIT} bytes")
+    assert answer == OutcomeUnknown(detail=f"the response exceeds {LIMIT} bytes")
 
 
 async def test_an_answer_without_end_is_unknown(http: GatewayHttpClient) -> None:
@@ -95,7 +95,7 @@ async def test_nobody_there_is_not_contacted_and_the_detail_keeps_the_address_to
     answer = await http.request("GET", f"http://127.0.0.1:{port}/?key=secret", headers={})
     assert answer == NotContacted(detail="no connection: ClientConnectorError")
     assert await http.request("GET", "nonsense", headers={}) == OutcomeUnknown(
-        detail="no answer: ValueError"
+        detail="no response: ValueError"
     )
 
 
@@ -104,7 +104,7 @@ async def test_silence_is_unknown_when_the_time_is_up(http: GatewayHttpClient) -
         begun = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         answer = await http.request("GET", url, headers={})
-    assert answer == OutcomeUnknown(detail="no answer within 0.5 s")
+    assert answer == OutcomeUnknown(detail="no response within 0.5 s")
     assert 0.4 < time.monotonic() - begun < 3
 
 

@@ -70,7 +70,7 @@ def test_a_package_brings_a_gateway(site: Path) -> None:
 def test_no_package_may_replace_a_built_in_gateway(site: Path) -> None:
     _install(site, "acme-pay", "stripe", "acme_gateways:Acme")
     assert _refusal(site) == (
-        "two packages bring the gateway stripe: payintent itself and acme-pay 2.1; "
+        "two packages provide the gateway stripe: payintent itself and acme-pay 2.1; "
         "uninstall one of them"
     )
 

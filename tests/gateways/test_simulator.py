@@ -206,7 +206,7 @@ async def test_a_hanging_creation_is_unknown_and_found_by_our_own_id(
         found = await SimulatorGateway(patient).inquire(account, ref(request_))
         await hurried.close()
         await patient.close()
-    assert answer == OutcomeUnknown(detail="no answer within 0.15 s")
+    assert answer == OutcomeUnknown(detail="no response within 0.15 s")
     assert found == SessionReport(state=GatewaySessionState.OPEN)
 
 

@@ -477,7 +477,7 @@ async def test_looking_for_a_refund_ends(
     monkeypatch.setattr(adapter, "REFUNDS_PAGES_MAX", 2)
     for _ in range(2):
         stripe.say(page(refund(None), more=True))
-    endless = OutcomeUnknown(detail="too many refunds to look through", answered=True)
+    endless = OutcomeUnknown(detail="too many refunds to search", answered=True)
     assert await gateway.inquire_refund(stripe.account, wanted()) == endless
     stripe.say(page(more=True))  # nothing to go on from
     absent = await gateway.inquire_refund(stripe.account, wanted())

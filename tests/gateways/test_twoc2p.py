@@ -32,10 +32,10 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.gateways.twoc2p.orders import invoice_no
 from payintent.gateways.twoc2p.response_codes import (
+    DEVIATIONS,
     FAILURES,
     NOT_FOUND,
     STATES,
-    TAKEN_OTHERWISE,
     UNDECIDED,
     UNSETTLED,
 )
@@ -546,7 +546,7 @@ async def test_a_published_end_ends_the_session(
     assert heard(gateway, said).report == report
 
 
-@pytest.mark.parametrize("code", sorted(TAKEN_OTHERWISE))
+@pytest.mark.parametrize("code", sorted(DEVIATIONS))
 @pytest.mark.parametrize("amount", ["1590", 1600, "1.5"])
 def test_money_taken_otherwise_than_ordered_is_told_with_the_code_and_never_exact(
     gateway: TwoC2pGateway, code: str, amount: str | int
@@ -557,7 +557,7 @@ def test_money_taken_otherwise_than_ordered_is_told_with_the_code_and_never_exac
     assert capture is not None
     assert not capture.equals(capture.amount_minor, "THB")
     assert capture.uncertain
-    assert capture.verbatim == f"{amount} THB, response {code} ({TAKEN_OTHERWISE[code]})"
+    assert capture.verbatim == f"{amount} THB, response {code} ({DEVIATIONS[code]})"
     padded = facts(uuid4(), respCode=code, amount=f"{float(amount):018.5f}")
     told = heard(gateway, padded).report
     assert told is not None

@@ -57,7 +57,7 @@ def test_what_is_for_tests_is_a_mistake_in_a_live_account_alone(
 def test_what_moves_money_is_a_mistake_in_a_test_account_alone(
     kind: type[Gateway], base_url: str, credentials: dict[str, str]
 ) -> None:
-    assert "live ones" in mistake(kind, base_url, credentials, livemode=False)
+    assert "are live" in mistake(kind, base_url, credentials, livemode=False)
     assert mistake(kind, base_url, credentials, livemode=True) is None
 
 

@@ -116,7 +116,7 @@ async def test_a_refund_that_we_did_not_make_and_an_unknown_order_are_cases(
     [
         ("A1 12.5", "the amount must be whole dollars"),
         ("A1 0", "the amount must be whole dollars"),
-        ("A-1 5", "the order's number is none"),
+        ("A-1 5", "the order number is invalid"),
     ],
 )
 async def test_a_line_that_cannot_be_read_fails_its_file(

@@ -215,7 +215,7 @@ async def test_a_connection_that_reports_to_be_read_only_leaves_the_pool(
     turned = await pool.acquire(PATIENCE_S)
     await turned.execute("SET default_transaction_read_only = on")
     pool.release(turned)
-    pool.look()
+    pool.check()
     assert turned.is_closed()
     pool.release(await pool.acquire(PATIENCE_S))
 

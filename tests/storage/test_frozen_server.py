@@ -54,7 +54,7 @@ def database(world: World, pool: ConnectionPool) -> Database:
 def look(pool: ConnectionPool, times: int = _LOOKS) -> None:
     """Let the time of a statement pass."""
     for _ in range(times):
-        pool.look()
+        pool.check()
 
 
 async def withheld(proxy: DatabaseProxy, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

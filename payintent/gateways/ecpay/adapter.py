@@ -4,9 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 from payintent.domain.amount_limits import AmountLimits
@@ -52,31 +50,31 @@ from payintent.gateways.minor_units import read_capture, to_gateway
 
 URL_CHARS_MAX = 200
 DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and gets the same text
-#: ECPay cannot close an order, and an unpaid one looks the same while a card is tried and after
-#: the buyer has left. Its own modules give up a card order after an hour, and so does this one.
-#: No deadline can be sent either: `ExpireDate` (days) is only read for ATM orders, and
-#: `StoreExpireDate` (minutes, or days) only for those that are paid in shops.
+#: ECPay cannot close an order, and the status of an unpaid order does not show whether a card is
+#: being processed or the buyer has left. Like ECPay's own modules, this adapter abandons a card
+#: order after an hour. It cannot send a deadline: `ExpireDate` (days) applies to ATM orders only,
+#: and `StoreExpireDate` (minutes or days) to orders that are paid in shops.
 ABANDONED_AFTER_S = 3600
-#: ECPay asks for inquiries no sooner than ten minutes after a payment, and ten minutes apart
+#: ECPay requires ten minutes between a payment and the first inquiry, and between inquiries
 #: (developers.ecpay.com.tw, 2890).
 INQUIRY_GAP_S = 600
 
 _PAGE = "/Cashier/AioCheckOut/V5"
-_UNPAID = "0"  # or the bank has not answered yet
-_NOT_ESTABLISHED = "10200095"  # nothing was paid: the page is open or was left, or the card failed
+_UNPAID = "0"  # or the bank has not decided yet
+_NOT_ESTABLISHED = "10200095"  # unpaid: the page is open, the buyer has left, or the card failed
 _CODE = re.compile(r"-?[0-9]{1,10}")
 _TRADE_NO = re.compile(r"[0-9A-Z]{0,20}")
 _SESSION = re.compile(r"[0-9a-f]{32}")
 
-#: Traditional Chinese is the page's own language, and has no code.
+#: Traditional Chinese is the default language and has no code.
 _LANGUAGES = {"en": "ENG", "ja": "JPN", "ko": "KOR", "zh": None}
 _SIMPLIFIED = frozenset({"zh-hans", "zh-cn", "zh-sg"})
 
-#: Codes of the result notification that decide nothing.
+#: Inconclusive codes of the result notification.
 _UNDECIDED = {
-    "2": None,  # a bank transfer's account number was issued
-    "10100073": None,  # a convenience store's payment code was issued
-    "10300028": None,  # the order was posted twice: the first one may be paid
+    "2": None,  # an account number for a bank transfer was issued
+    "10100073": None,  # a payment code for a convenience store was issued
+    "10300028": None,  # the order was posted twice, and the first post may be paid
     "10300066": SessionReport(state=GatewaySessionState.AUTHORISING),  # to be confirmed
 }
 _FAILURES = {
@@ -84,7 +82,7 @@ _FAILURES = {
     "10100248": FailureReason.DECLINED,  # refused by the bank
     "10100251": FailureReason.DECLINED,  # expired card
     "10100252": FailureReason.DECLINED,  # no funds
-    "10100254": FailureReason.DECLINED,  # over the card's own limits
+    "10100254": FailureReason.DECLINED,  # above the card's limit
     "10100255": FailureReason.DECLINED,  # reported lost
     "10100256": FailureReason.DECLINED,  # reported stolen
     "10800001": FailureReason.DECLINED,  # ECPay's own fraud screening
@@ -96,10 +94,10 @@ _LIVE, _STAGE = "https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com
 class EcpayGateway:
     """ECPay, as a `Gateway`.
 
-    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, refunds follow the
-    state of the card's authorisation, and can be inquired. `auto_close`, `off` where the
-    account's daily closing is off, allows refunds at that hour too. `union_pay`, `on`, offers
-    UnionPay cards on the page. `page_url`.
+    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, refunds depend on
+    the state of the card authorisation and can be queried. `auto_close` is `off` if the account has
+    no daily closing, which otherwise blocks refunds. `union_pay` is `on` to offer UnionPay cards.
+    `page_url` replaces the page's base URL.
     """
 
     provider = "ecpay"
@@ -115,7 +113,7 @@ class EcpayGateway:
         inquiry_gap_s=INQUIRY_GAP_S,
         origins=frozenset({_LIVE, _STAGE}),
         livemode_of=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
-        limits={"TWD": AmountLimits(Decimal(5))},  # a card's, as published
+        limits={"TWD": AmountLimits(Decimal(5))},  # the published limit of card payments
         layouts=LAYOUTS,
     )
 
@@ -126,71 +124,67 @@ class EcpayGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Build the form that the buyer posts; ECPay knows the trade only after that."""
+        """Build the form that the buyer posts; ECPay does not know the trade before."""
         if missing := missing_credentials(account):
             return SessionRejected(detail=missing)
         if request.currency != CURRENCY:
-            return SessionRejected(detail=f"{request.currency} is not taken")
+            return SessionRejected(detail=f"{request.currency} is not supported")
         if max(len(request.callback_url), len(request.return_url)) > URL_CHARS_MAX:
             return SessionRejected(detail=f"a URL is longer than {URL_CHARS_MAX} characters")
         try:
             units = to_gateway(request.amount_minor, CURRENCY, DECIMALS)
         except ValueError as error:
             return SessionRejected(detail=str(error))
-        redirect: dict[str, Any] = {
-            "url": self.capabilities.page_url(account).rstrip("/") + _PAGE,
-            "method": "POST",
-            "fields": sign_form(account, _order(account, request, units)),
-            "expires_at": _rfc3339(request.expires_at),
-        }
-        return SessionCreated(
-            reference=merchant_trade_no_of(request.session_id),
-            next_action={"type": "redirect", "redirect": redirect},
+        return SessionCreated.redirect(
+            merchant_trade_no_of(request.session_id),
+            self.capabilities.page_url(account).rstrip("/") + _PAGE,
+            request.expires_at,
+            sign_form(account, _order(account, request, units)),
         )
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Inquire, for nothing closes an order: an unpaid one is given up when it is old enough."""
+        """Query the order, which cannot be closed; an old unpaid order counts as closed."""
         report = await self.inquire(account, session)
-        unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
-        if unpaid and self._is_abandoned(session):
+        is_unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
+        if is_unpaid and self._is_abandoned(session):
             return SessionReport(state=GatewaySessionState.CLOSED)
         return report
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask for the state of a trade. It is absent while the buyer has not posted the form."""
-        trade = await self._ecpay.look_up(account, session)
+        """Query the trade; it is absent until the buyer has posted the form."""
+        trade = await self._ecpay.find_trade(account, session)
         if isinstance(trade, OutcomeUnknown):
             return trade
         if trade.status == PAID:
-            return _captured(trade.trade_no, trade.amount) or OutcomeUnknown(
+            return _capture_report(trade.trade_no, trade.amount) or OutcomeUnknown(
                 detail="paid without a trade", answered=True
             )
-        if trade.status == _NOT_ESTABLISHED and trade.tried:
+        if trade.status == _NOT_ESTABLISHED and trade.is_attempted:
             return SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
         if trade.status == _NOT_ESTABLISHED and self._is_abandoned(session):
             return SessionReport(state=GatewaySessionState.CLOSED)
-        return _unpaid(trade)
+        return _unpaid_report(trade)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         try:
             fields = verify_form(account, request.body)
-            notice = _read(account, fields)
+            notice = _parse_notice(account, fields)
         except ValueError as error:
             raise InvalidCallbackError(str(error)) from None
-        if notice.simulated:  # simulated by the merchant in its back office: no buyer has paid
+        if notice.is_simulated:  # by the merchant in ECPay's back office: no buyer has paid
             return VerifiedCallback(id=f"{notice.id}.simulated", session_id=notice.session_id)
         if notice.code in _UNDECIDED:
             report = _UNDECIDED[notice.code]
         elif notice.code != PAID:
-            # The first attempt uses up a trade's number: the buyer cannot try again.
+            # A trade number allows one attempt, so the buyer cannot retry.
             reason = self.classify_failure(notice.code)
             report = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
         else:
-            report = _captured(notice.trade_no, notice.amount)
+            report = _capture_report(notice.trade_no, notice.amount)
             if report is None:
                 raise InvalidCallbackError("paid without a trade or an amount")
         return VerifiedCallback(id=notice.id, session_id=notice.session_id, report=report)
@@ -206,7 +200,6 @@ class EcpayGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Decide from the sum refunded so far: ECPay has no ids for refunds."""
         return await inquire_trade_refund(self._ecpay, account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
@@ -221,29 +214,28 @@ class EcpayGateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Notice:
-    #: ECPay reports one fact in several forms, so the id is built from what it is about.
-    id: str
+    id: str  # from the content, because ECPay sends the same notification in several forms
     session_id: UUID
     code: str
     trade_no: str
     amount: str  # in dollars
-    simulated: bool
+    is_simulated: bool
 
 
-def _read(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice:
-    """Read the fields of a notification; ValueError where it cannot be about a session of ours.
+def _parse_notice(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice:
+    """Parse a notification; ValueError if it is not about a session of ours.
 
-    Letters are hashed in lower case, so every identifier is accepted in one case only.
+    The hash ignores case, so identifiers are compared case-sensitively here.
     """
     if fields.get("MerchantID") != account.credentials.get("merchant_id"):
         raise ValueError("it is for another merchant")
     code, trade_no = fields.get("RtnCode", ""), fields.get("TradeNo", "")
     if not _CODE.fullmatch(code) or not _TRADE_NO.fullmatch(trade_no):
-        raise ValueError("the signed body lacks what it is about")
-    named = fields.get("CustomField1", "")
-    if not _SESSION.fullmatch(named):
-        raise ValueError("it names no session")
-    session_id = UUID(hex=named)
+        raise ValueError("the signed body lacks a valid code or trade number")
+    session_hex = fields.get("CustomField1", "")
+    if not _SESSION.fullmatch(session_hex):
+        raise ValueError("it has no session id")
+    session_id = UUID(hex=session_hex)
     merchant_trade_no = merchant_trade_no_of(session_id)
     if fields.get("MerchantTradeNo") != merchant_trade_no:
         raise ValueError("the signed body contradicts itself")
@@ -253,7 +245,7 @@ def _read(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice:
         code=code,
         trade_no=trade_no,
         amount=amount_of(fields),
-        simulated=any(
+        is_simulated=any(
             name.lower() == "simulatepaid" and value == "1" for name, value in fields.items()
         ),
     )
@@ -272,29 +264,27 @@ def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) 
         "ReturnURL": request.callback_url,
         "ChoosePayment": "Credit",
         "EncryptType": "1",
-        "NeedExtraPaidInfo": "Y",  # the card's authorisation number, which refunds need
+        "NeedExtraPaidInfo": "Y",  # adds the authorisation number, which refunds need
         "CustomField1": request.session_id.hex,
-        # 0 offers UnionPay beside other cards, 2 hides it: its buyers do not come back by
-        # OrderResultURL.
+        # 0 offers UnionPay beside other cards, 2 hides it: OrderResultURL does not return its
+        # buyers.
         "UnionPay": "0" if account.credentials.get("union_pay") == "on" else "2",
     }
     if request.return_url:
-        fields["OrderResultURL"] = request.return_url  # returns the buyer at once, by a POST
-        fields["ClientBackURL"] = request.return_url  # a link, for the buyer who does not pay
+        fields["OrderResultURL"] = request.return_url  # immediate return by a POST
+        fields["ClientBackURL"] = request.return_url  # a link for buyers who do not pay
     language = _language(request.locale)
     return fields | ({"Language": language} if language else {})
 
 
 def _plain(text: str) -> str:
-    """Keep letters, digits and a few signs: `#` separates items, and a firewall checks the text."""
-    kept = "".join(
-        character if character.isalnum() or character in "-_.," else " " for character in text
-    )
-    return " ".join(kept.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
+    """Replace special characters: `#` separates items, and ECPay's firewall rejects others."""
+    safe = "".join(char if char.isalnum() or char in "-_.," else " " for char in text)
+    return " ".join(safe.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
 
 
 def _language(locale: str | None) -> str | None:
-    """Return ECPay's code of the buyer's language; English if it does not have the language."""
+    """Return ECPay's code for a language, by default English."""
     if not locale:
         return None
     tag = locale.lower().replace("_", "-")
@@ -303,7 +293,7 @@ def _language(locale: str | None) -> str | None:
     return _LANGUAGES.get(tag.partition("-")[0], "ENG")
 
 
-def _unpaid(trade: EcpayTrade) -> SessionReport | OutcomeUnknown:
+def _unpaid_report(trade: EcpayTrade) -> SessionReport | OutcomeUnknown:
     states: Mapping[str, GatewaySessionState] = {
         NOT_FOUND: GatewaySessionState.ABSENT,
         _UNPAID: GatewaySessionState.OPEN,
@@ -315,12 +305,8 @@ def _unpaid(trade: EcpayTrade) -> SessionReport | OutcomeUnknown:
     return SessionReport(state=state)
 
 
-def _captured(trade_no: str, amount: str) -> SessionReport | None:
+def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
     if not trade_no or not amount.strip("0."):
         return None
     capture = read_capture(trade_no, amount, CURRENCY)
     return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The client of ECPay's servers: signed forms out, and which answers are accepted."""
+"""The client of ECPay's servers: it sends signed forms and verifies the responses."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ TRADE_NO_CHARS = 20
 NOT_FOUND = "10200047"
 PAID = "1"
 _QUERY = "/Cashier/QueryTradeInfo/V5"
-#: Whole dollars, as documented; a finer amount was never requested, yet it was taken.
+#: Whole dollars, as documented; but a capture of a finer amount must be reported too.
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _OK, _TOO_FAST = 200, 403
@@ -38,13 +38,13 @@ class EcpayTrade:
     status: str
     trade_no: str
     amount: str  # in dollars
-    authorisation: str  # of the card (`gwsr`): its id in the credit operations
-    tried: bool  # the bank has decided on a card
-    instalments: bool  # the buyer pays the bank in instalments
+    authorisation: str  # the card authorisation (`gwsr`), which credit operations refer to
+    is_attempted: bool  # the bank has decided on a card
+    has_instalments: bool  # the buyer pays the bank in instalments
 
     @property
     def units(self) -> int:
-        """Return whole dollars, in which every later request about the trade counts."""
+        """Return whole dollars, the unit of all later requests about the trade."""
         return int(self.amount.partition(".")[0])
 
 
@@ -56,11 +56,7 @@ class EcpayApi:
     async def post(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpAnswer | OutcomeUnknown:
-        answer = await self._send(account, path, fields)
-        if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
-            return answer
-        why = ", asked too often" if answer.status == _TOO_FAST else ""
-        return unusable(answer.status, f"status {answer.status}{why}")
+        return _require_ok(await self._send(account, path, fields))
 
     async def query(
         self, account: GatewayAccount, merchant_trade_no: str
@@ -81,23 +77,29 @@ class EcpayApi:
             body=urlencode(form).encode(),
         )
 
-    async def look_up(
+    async def find_trade(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> EcpayTrade | OutcomeUnknown:
-        """Query the trade of a session; one that ECPay has never seen has a status of its own."""
+        """Query the trade of a session; the status of an unknown trade is `NOT_FOUND`."""
         merchant_trade_no = session_trade_no(session)
-        form = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
-        answer = await self.post(account, _QUERY, form)
+        answer = _require_ok(await self.query(account, merchant_trade_no))
         if isinstance(answer, OutcomeUnknown):
             return answer
         try:
             fields = verify_form(account, answer.body)
         except ValueError as error:
-            return OutcomeUnknown(detail=f"an answer that cannot be verified: {error}")
+            return OutcomeUnknown(detail=f"the response cannot be verified: {error}")
         try:
-            return _trade(account, session, merchant_trade_no, fields)
+            return _parse_trade(account, session, merchant_trade_no, fields)
         except ValueError as error:
-            return OutcomeUnknown(detail=f"an answer without a result: {error}", answered=True)
+            return OutcomeUnknown(detail=f"no result in the response: {error}", answered=True)
+
+
+def _require_ok(answer: HttpAnswer | OutcomeUnknown) -> HttpAnswer | OutcomeUnknown:
+    if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
+        return answer
+    reason = ", too many requests" if answer.status == _TOO_FAST else ""
+    return unusable(answer.status, f"status {answer.status}{reason}")
 
 
 def merchant_trade_no_of(session_id: UUID) -> str:
@@ -106,32 +108,31 @@ def merchant_trade_no_of(session_id: UUID) -> str:
 
 
 def session_trade_no(session: GatewaySessionRef) -> str:
-    """Return the number of a session's trade, also while its creation is unanswered."""
     return session.reference or merchant_trade_no_of(session.session_id)
 
 
 def missing_credentials(account: GatewayAccount) -> str:
-    """Return which credentials an account lacks, as a text; empty where it has all."""
+    """Return a message about missing credentials; empty if there are none."""
     missing = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
     return f"the account lacks {', '.join(missing)}" if missing else ""
 
 
 def amount_of(fields: Mapping[str, str]) -> str:
-    """Read an amount in dollars, zero where there is none; ValueError for what is no amount."""
+    """Return the amount in dollars, by default zero; ValueError if it is malformed."""
     text = fields.get("TradeAmt") or "0"
     if not _AMOUNT.fullmatch(text):
-        raise ValueError("an amount that is no number")
+        raise ValueError("the amount is not a number")
     return text
 
 
-def _trade(
+def _parse_trade(
     account: GatewayAccount,
     session: GatewaySessionRef,
     merchant_trade_no: str,
     fields: Mapping[str, str],
 ) -> EcpayTrade:
-    about = (fields.get("MerchantID"), fields.get("MerchantTradeNo"))
-    if about != (account.credentials["merchant_id"], merchant_trade_no):
+    trade = (fields.get("MerchantID"), fields.get("MerchantTradeNo"))
+    if trade != (account.credentials["merchant_id"], merchant_trade_no):
         raise ValueError("it is about another trade")
     if fields.get("CustomField1", "") not in ("", session.session_id.hex):
         raise ValueError("it is about another session")
@@ -141,6 +142,6 @@ def _trade(
         trade_no=fields.get("TradeNo", ""),
         amount=amount_of(fields),
         authorisation=fields.get("gwsr", ""),
-        tried=bool(fields.get("process_date")),
-        instalments=fields.get("stage", "").strip("0") != "",
+        is_attempted=bool(fields.get("process_date")),
+        has_instalments=fields.get("stage", "").strip("0") != "",
     )

@@ -1,4 +1,4 @@
-"""ECPay's CheckMacValue: a hash with two secrets over all fields of a form, in both directions."""
+"""ECPay's CheckMacValue: a hash of all fields of a form with two secrets."""
 
 import hashlib
 import hmac
@@ -10,7 +10,7 @@ from payintent.domain.gateway import GatewayAccount
 
 CHECK = "CheckMacValue"
 FIELDS_MAX = 200
-_FIELD = re.compile(r"&[^&]*=")  # within a value, what could be read as a field of its own
+_EMBEDDED_FIELD = re.compile(r"&[^&]*=")  # in a value
 _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 
 
@@ -27,24 +27,24 @@ def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, s
 
 
 def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
-    """Read a form that this account's secrets have signed; ValueError for anything else."""
+    """Parse a form that is signed by this account's secrets; ValueError for any other form."""
     hash_key = account.credentials.get("hash_key", "")
     hash_iv = account.credentials.get("hash_iv", "")
     if not hash_key or not hash_iv:  # with empty secrets anyone could sign
         raise ValueError("the account has no secrets")
     fields = parse_form(body)
-    given = fields.get(CHECK, "")
+    signature = fields.get(CHECK, "")
     expected = check_mac_value(fields, hash_key, hash_iv)
-    if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
+    if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
         raise ValueError("CheckMacValue is not this account's")
-    if any(_FIELD.search(value) for value in fields.values()):
-        # The hash joins fields with the same signs: cut elsewhere, they would mean something else.
-        raise ValueError("a signed value could be cut into fields in another way")
+    if any(_EMBEDDED_FIELD.search(value) for value in fields.values()):
+        # The hash joins fields by the same characters, so other fields could have the same hash.
+        raise ValueError("a signed value is ambiguous: it contains a field")
     return fields
 
 
 def parse_form(body: bytes) -> dict[str, str]:
-    """Parse a form without verifying it; ValueError where a name is invalid or comes twice."""
+    """Parse a form without verifying it; ValueError if a name is invalid or repeated."""
     pairs = parse_qsl(
         body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
     )
@@ -52,7 +52,7 @@ def parse_form(body: bytes) -> dict[str, str]:
     names: set[str] = set()  # in lower case, as they are hashed
     for name, value in pairs:
         if not _NAME.fullmatch(name) or name.lower() in names:
-            raise ValueError("a field's name is odd or comes twice")
+            raise ValueError("the name of a field is invalid or repeated")
         fields[name] = value
         names.add(name.lower())
     return fields

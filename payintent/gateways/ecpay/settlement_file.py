@@ -1,4 +1,4 @@
-"""ECPay's file of what it settled of cards (FundingReconDetail), in the published columns."""
+"""ECPay's settlement file of card payments (FundingReconDetail), with the published columns."""
 
 import re
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from decimal import Decimal
 from payintent.domain.errors import quote_input
 from payintent.domain.settlement_file import FileLayout, ProviderFileLine
 
-#: Serial number, authorization number and code, order, dates of transaction and of request,
-#: amount, service fee, amount that is paid.
+#: Serial number, authorization number, authorization code, order, transaction date, request date,
+#: amount, service fee, payout amount.
 COLUMNS = (
     *("序號", "授權單號", "授權碼", "訂單編號", "交易日期", "請款日期", "交易金額", "服務費"),
     "撥款金額",
@@ -23,7 +23,7 @@ _FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y%m%d", "%Y/%m/%d")
 
 
 def _matches(first: Sequence[str]) -> bool:
-    """Compare the names of columns; some stand with a unit in brackets behind them."""
+    """Compare column names, some of which are followed by a unit in brackets."""
     names = [cell.strip() for cell in first]
     return len(names) >= len(COLUMNS) and all(
         name.startswith(column) for name, column in zip(names, COLUMNS, strict=False)
@@ -33,35 +33,35 @@ def _matches(first: Sequence[str]) -> bool:
 def _read(number: int, row: Sequence[str]) -> ProviderFileLine | None:
     cells = [cell.strip().strip("'=\"") for cell in row]
     if len(cells) < len(COLUMNS):
-        return None  # a sum or a note at the end
+        return None  # a total or a note at the end
     order, amount = cells[_ORDER], cells[_AMOUNT].replace(",", "")
     if not _ORDER_NUMBER.fullmatch(order):
-        raise ValueError(f"the order's number is none: {quote_input(order)}")
+        raise ValueError(f"the order number is invalid: {quote_input(order)}")
     if not _WHOLE.fullmatch(amount) or int(amount) == 0:
         raise ValueError(f"the amount must be whole dollars, not {quote_input(amount)}")
-    gives_back = int(amount) < 0
+    is_refund = int(amount) < 0
     return ProviderFileLine(
         number=number,
-        type="refund" if gives_back else "payment",
+        type="refund" if is_refund else "payment",
         reference=order,
         our_id=None,
         amount=Decimal(abs(int(amount))),
         currency=_CURRENCY,
-        at=_time(cells[_REQUESTED_AT if gives_back else _PAID_AT]),
+        at=_parse_time(cells[_REQUESTED_AT if is_refund else _PAID_AT]),
     )
 
 
-def _time(text: str) -> datetime:
-    """Parse a time of Taipei; a day counts from its start."""
+def _parse_time(text: str) -> datetime:
+    """Parse a time in Taipei; a date is its midnight."""
     for form in _FORMATS:
         try:
             return datetime.strptime(text, form).replace(tzinfo=_TAIPEI).astimezone(UTC)
         except ValueError:
             continue
-    raise ValueError(f"the date must be such as 2026/11/21 09:30:00, not {quote_input(text)}")
+    raise ValueError(f"the date must look like 2026/11/21 09:30:00, not {quote_input(text)}")
 
 
-#: ECPay does not say which letters its file is in.
+#: ECPay does not document the encoding of its file.
 LAYOUTS = tuple(
     FileLayout(
         name=f"ecpay-settlement-{encoding}",

@@ -1,4 +1,4 @@
-"""The check of an account at Stripe: it retrieves the balance, which changes nothing."""
+"""Check a Stripe account by retrieving its balance."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from payintent.domain.gateway import AccountCheck, GatewayAccount, OutcomeUnknown
 from payintent.gateways.account_check import (
-    common_problem,
+    check_response,
     not_understood,
     plain_text,
     refused,
@@ -15,7 +15,7 @@ from payintent.gateways.account_check import (
 from payintent.gateways.http_client import HttpAnswer, decode_json
 from payintent.gateways.stripe.api import read_error_body
 
-#: How each credential begins at Stripe; `rk_` is a restricted key.
+#: Prefixes of Stripe's credentials; `rk_` is a restricted key.
 PREFIXES = {
     "secret_key": ("sk_", "rk_"),
     "publishable_key": ("pk_",),
@@ -30,7 +30,7 @@ class _Balance(Struct, tag_field="object", tag="balance"):
 
 
 def mistaken_credentials(account: GatewayAccount) -> AccountCheck | None:
-    """Return what is wrong with the credentials by their look alone; None where nothing is."""
+    """Return a problem that the format of the credentials reveals, or None."""
     for name, prefixes in PREFIXES.items():
         if not account.credentials.get(name, "").startswith(prefixes):
             return refused(f"{name} does not begin with {' or '.join(prefixes)}")
@@ -41,19 +41,19 @@ def mistaken_credentials(account: GatewayAccount) -> AccountCheck | None:
 
 
 def is_live(credentials: Mapping[str, str], name: str) -> bool:
-    """Tell whether a key is of live mode, such as `sk_live_…`; every other one is for tests."""
+    """Return True for a key of live mode, such as `sk_live_…`."""
     return "_live_" in credentials.get(name, "")[:9]
 
 
-def read_balance(
-    account: GatewayAccount, answer: HttpAnswer | OutcomeUnknown, now: float
+def check_balance(
+    account: GatewayAccount, response: HttpAnswer | OutcomeUnknown, now: float
 ) -> AccountCheck:
-    if problem := common_problem(account, answer, now):
-        return problem
-    assert isinstance(answer, HttpAnswer)  # noqa: S101 - anything else is a problem
-    trouble = read_error_body(answer.body)
-    if trouble is not None and answer.status in _REFUSING:
-        code = plain_text(trouble.code or trouble.type or "")
+    answer = check_response(account, response, now)
+    if isinstance(answer, AccountCheck):
+        return answer
+    error = read_error_body(answer.body)
+    if error is not None and answer.status in _REFUSING:
+        code = plain_text(error.code or error.type or "")
         return refused(f"Stripe refuses secret_key: status {answer.status} {code}".rstrip())
     if answer.status != _OK or decode_json(answer.body, _Balance) is None:
         return not_understood(account, answer)

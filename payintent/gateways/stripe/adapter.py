@@ -1,4 +1,4 @@
-"""The adapter for Stripe: payment intents that the buyer confirms in Stripe's own element."""
+"""The adapter for Stripe: the buyer confirms payment intents in Stripe's element."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
-from payintent.gateways.stripe.account_check import is_live, mistaken_credentials, read_balance
+from payintent.gateways.stripe.account_check import check_balance, is_live, mistaken_credentials
 from payintent.gateways.stripe.api import (
     DECIMALS,
     FAILURES,
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 API_VERSION = "2026-10-28.endive"
 #: Stripe.js of the same release.
 SCRIPT_URL = "https://js.stripe.com/endive/stripe.js"
-CALLS_TIMEOUT_S = 15.0  # for an operation of several requests together
-#: Stripe forgets idempotency keys after 24 h; then a repetition would open a second intent.
+CALLS_TIMEOUT_S = 15.0  # for all requests of an operation
+#: Stripe forgets idempotency keys after 24 h; a later repetition would open a second intent.
 REPLAYS_FOR_S = 23 * 3600
 REFUNDS_PAGE = 100  # Stripe's maximum
 REFUNDS_PAGES_MAX = 10
@@ -68,9 +68,9 @@ REFUNDS_PAGES_MAX = 10
 _OK = 200
 _FORBIDDEN, _CONFLICT = 403, 409
 _NOT_FOUND = 404
-# These are 4xx by number, and yet the request may have been or may still be carried out.
+# After these statuses the request may have been or may still be carried out.
 _UNSETTLED = frozenset({408, 409, 425, 429})
-_REFUSING = frozenset({400, 402, 404})  # the request is wrong, not the key
+_REFUSING = frozenset({400, 402, 404})  # the request is invalid, not the key
 _REFUSALS = frozenset({"invalid_request_error", "card_error"})
 _KEY_REUSED = "idempotency_error"
 
@@ -79,9 +79,9 @@ R = TypeVar("R")
 
 _API = "https://api.stripe.com"
 _ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
-#: We have its money, so it is there: the credentials are another account's by now, and what this
-#: one does not know may have been done.
-_ELSEWHERE = RefundReport(
+#: The payment exists, because it was captured. The credentials have been replaced by those of
+#: another account, so the refund may have been made in the previous account.
+_OTHER_ACCOUNT = RefundReport(
     state=GatewayRefundState.ABSENT,
     detail="this Stripe account does not know the payment",
     hopeless=True,
@@ -89,17 +89,17 @@ _ELSEWHERE = RefundReport(
 
 
 def _livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
-    """Tell by the secret key; at another address than Stripe's no money moves with any key."""
+    """Decide by the secret key; None at another base URL than Stripe's."""
     return is_live(credentials, "secret_key") if base_url.rstrip("/") == _API else None
 
 
 class StripeGateway:
     """Stripe, as a `Gateway`.
 
-    Credentials: `secret_key`, `publishable_key`, `webhook_secret`; `script_url` where Stripe.js
-    is to come from elsewhere than Stripe. The webhook endpoint is to send `payment_intent`'s
-    `succeeded`, `payment_failed` and `canceled`, `refund`'s `created`, `updated` and `failed`,
-    `radar.early_fraud_warning`'s `created` and `updated`, and all of `charge.dispute`.
+    Credentials: `secret_key`, `publishable_key`, `webhook_secret`; optionally `script_url` for
+    another source of Stripe.js. The webhook endpoint must send `payment_intent.succeeded`,
+    `.payment_failed` and `.canceled`; `refund.created`, `.updated` and `.failed`;
+    `radar.early_fraud_warning.created` and `.updated`; and all of `charge.dispute`.
     """
 
     provider = "stripe"
@@ -110,7 +110,7 @@ class StripeGateway:
         limits=LIMITS,
         origins=frozenset({_API, "https://js.stripe.com"}),
         livemode_of=_livemode,
-        callback_bytes_max=256 * 1024,  # an event contains the whole object, with its metadata
+        callback_bytes_max=256 * 1024,  # an event contains the full object with its metadata
     )
 
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:
@@ -124,15 +124,15 @@ class StripeGateway:
         answer = await self._post(account, "/payment_intents", order, session_wire_id(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
-        intent = _read(answer, StripePaymentIntent)
+        intent = _decode(answer, StripePaymentIntent)
         if intent is None:
-            return _refused(answer) or _unusable(answer)
-        return _created(account, request, intent)
+            return _rejection(answer) or _unusable(answer)
+        return _session_created(account, request, intent)
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Cancel a payment intent; where Stripe refuses, the report has its actual state."""
+        """Cancel a payment intent; if Stripe refuses, report its actual state."""
         return await _in_time(self._close(account, session))
 
     async def inquire(
@@ -152,9 +152,9 @@ class StripeGateway:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Request a refund, unless Stripe already has a refund of this id.
+        """Request a refund, unless Stripe already has a refund with this id.
 
-        Its idempotency key keeps repetitions apart for a day; the search at Stripe, for ever.
+        The idempotency key prevents a second refund for a day only; the search always does.
         """
         return await _in_time(self._refund(account, request))
 
@@ -167,8 +167,9 @@ class StripeGateway:
         return FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        mistaken = mistaken_credentials(account)
-        return mistaken or read_balance(account, await self._get(account, "/balance"), self._now())
+        if problem := mistaken_credentials(account):
+            return problem
+        return check_balance(account, await self._get(account, "/balance"), self._now())
 
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
@@ -187,46 +188,46 @@ class StripeGateway:
     async def _inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        reference = session.reference or await self._recall(account, session)
+        reference = session.reference or await self._find_reference(account, session)
         if not isinstance(reference, str):
             return reference
-        return _reported(await self._get(account, _path(reference)), session)
+        return _parse_session(await self._get(account, _path(reference)), session)
 
     async def _close(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        reference = session.reference or await self._recall(account, session)
+        reference = session.reference or await self._find_reference(account, session)
         if not isinstance(reference, str):
             return reference
         answer = await self._post(account, f"{_path(reference)}/cancel", {})
-        if isinstance(answer, HttpAnswer) and answer.status in _REFUSING and _trouble(answer):
-            # It was paid, is being paid or was cancelled before: its own status says which.
+        if isinstance(answer, HttpAnswer) and answer.status in _REFUSING and _error(answer):
+            # It was paid or cancelled before, or is being paid.
             answer = await self._get(account, _path(reference))
-        return _reported(answer, session)
+        return _parse_session(answer, session)
 
-    async def _recall(
+    async def _find_reference(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> str | SessionReport | OutcomeUnknown:
-        """Find the intent of an unanswered creation: the same request again returns it.
+        """Find the intent of an unanswered creation by sending the same request again.
 
-        If the first request never arrived, this one opens the intent: no buyer has its client
-        secret, so it cannot be paid, and from now on we know it.
+        If the first request did not arrive, this one opens the intent. It cannot be paid, because
+        no buyer has its client secret.
         """
         if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
-            return OutcomeUnknown(detail="its creation is too old to be sent again", neutral=True)
+            return OutcomeUnknown(detail="the creation is too old to be sent again", neutral=True)
         answer = await self._post(
             account, "/payment_intents", session_order(session), session_wire_id(session)
         )
         if isinstance(answer, OutcomeUnknown):
             return answer
-        intent = _read(answer, StripePaymentIntent)
+        intent = _decode(answer, StripePaymentIntent)
         if intent and session_id_of(intent) == session.session_id:
             return intent.id
-        if answer.status in _REFUSING and _refused(answer):
+        if answer.status in _REFUSING and _rejection(answer):
             return SessionReport(state=GatewaySessionState.ABSENT)
-        trouble = _trouble(answer)
-        if trouble is not None and trouble.type == _KEY_REUSED:
-            return OutcomeUnknown(detail="its creation had other parameters", answered=True)
+        error = _error(answer)
+        if error is not None and error.type == _KEY_REUSED:
+            return OutcomeUnknown(detail="the creation had other parameters", answered=True)
         return _unusable(answer)
 
     async def _refund(
@@ -240,12 +241,12 @@ class StripeGateway:
         )
         if isinstance(answer, OutcomeUnknown):
             return answer
-        refund = _read(answer, StripeRefund)
+        refund = _decode(answer, StripeRefund)
         if refund and refund_id_of(refund) == request.refund_id:
             return refund_report(refund) or _undocumented("a refund", refund.status)
-        if answer.status == _NOT_FOUND and _trouble(answer):
-            return _ELSEWHERE
-        if answer.status in _REFUSING and _refused(answer):
+        if answer.status == _NOT_FOUND and _error(answer):
+            return _OTHER_ACCOUNT
+        if answer.status in _REFUSING and _rejection(answer):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
         return _unusable(answer)
 
@@ -257,19 +258,19 @@ class StripeGateway:
             answer = await self._get(account, f"/refunds?{urlencode(query)}")
             if isinstance(answer, OutcomeUnknown):
                 return answer
-            if answer.status == _NOT_FOUND and _trouble(answer):
-                return _ELSEWHERE
-            page = _read(answer, StripeRefundPage)
+            if answer.status == _NOT_FOUND and _error(answer):
+                return _OTHER_ACCOUNT
+            page = _decode(answer, StripeRefundPage)
             if page is None:
                 return _unusable(answer)
             for refund in page.data:
-                # A refund of the Dashboard has no id of ours; then its reference is known.
+                # A refund of the Dashboard has no id of ours, but a known reference.
                 if refund_id_of(refund) == request.refund_id or refund.id == request.reference:
                     return refund_report(refund) or _undocumented("a refund", refund.status)
             if not page.has_more or not page.data:
                 return _ABSENT
             query["starting_after"] = page.data[-1].id
-        return OutcomeUnknown(detail="too many refunds to look through", answered=True)
+        return OutcomeUnknown(detail="too many refunds to search", answered=True)
 
     async def _get(self, account: GatewayAccount, path: str) -> HttpAnswer | OutcomeUnknown:
         return await self._http.request("GET", _url(account, path), headers=_headers(account))
@@ -286,7 +287,7 @@ class StripeGateway:
 
 
 async def _in_time(work: Awaitable[R]) -> R | OutcomeUnknown:
-    """Bound several requests by the time limit of one operation."""
+    """Limit the total time of several requests."""
     try:
         async with asyncio.timeout(CALLS_TIMEOUT_S):
             return await work
@@ -309,15 +310,15 @@ def _path(reference: str) -> str:
     return f"/payment_intents/{quote(reference, safe='')}"
 
 
-def _created(
+def _session_created(
     account: GatewayAccount, request: GatewaySessionRequest, intent: StripePaymentIntent
 ) -> SessionCreated | OutcomeUnknown:
     order = session_order(request)
-    stands_for = str(intent.amount), intent.currency.lower()
+    amount = str(intent.amount), intent.currency.lower()
     if session_id_of(intent) != request.session_id or not intent.client_secret:
-        return OutcomeUnknown(detail="the answer to a creation is about another one", answered=True)
-    if stands_for != (order["amount"], order["currency"]):
-        return OutcomeUnknown(detail="the payment intent stands for another amount", answered=True)
+        return OutcomeUnknown(detail="the response is about another session", answered=True)
+    if amount != (order["amount"], order["currency"]):
+        return OutcomeUnknown(detail="the payment intent has a different amount", answered=True)
     card: dict[str, Any] = {
         "provider": "stripe",
         "script_url": account.credentials.get("script_url") or SCRIPT_URL,
@@ -329,15 +330,14 @@ def _created(
     )
 
 
-def _reported(
+def _parse_session(
     answer: HttpAnswer | OutcomeUnknown, requested: GatewaySessionRef
 ) -> SessionReport | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
-    if answer.status == _NOT_FOUND and _trouble(answer):
-        # Stripe's own answer: a proxy's 404 says nothing about money.
+    if answer.status == _NOT_FOUND and _error(answer):  # not the 404 of a proxy
         return SessionReport(state=GatewaySessionState.ABSENT)
-    intent = _read(answer, StripePaymentIntent)
+    intent = _decode(answer, StripePaymentIntent)
     if intent is None or session_id_of(intent) != requested.session_id:
         return _unusable(answer)
     return session_report(intent) or _undocumented("a payment intent", intent.status)
@@ -347,39 +347,39 @@ def _undocumented(name: str, status: str | None) -> OutcomeUnknown:
     return OutcomeUnknown(detail=f"{name} is {status}", answered=True)
 
 
-def _read(answer: HttpAnswer, kind: type[S]) -> S | None:
+def _decode(answer: HttpAnswer, kind: type[S]) -> S | None:
     return decode_json(answer.body, kind) if answer.status == _OK else None
 
 
-def _trouble(answer: HttpAnswer) -> StripeErrorBody | None:
+def _error(answer: HttpAnswer) -> StripeErrorBody | None:
     return read_error_body(answer.body)
 
 
-def _refused(answer: HttpAnswer) -> SessionRejected | None:
-    """Return a rejection where Stripe understood and refuses; a reused idempotency key is none."""
-    trouble = _trouble(answer)
-    settled = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
-    if trouble is None or trouble.type not in _REFUSALS or not settled:
+def _rejection(answer: HttpAnswer) -> SessionRejected | None:
+    """Return Stripe's definite refusal; a reused idempotency key is not definite."""
+    error = _error(answer)
+    is_final = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
+    if error is None or error.type not in _REFUSALS or not is_final:
         return None
     return SessionRejected(detail=_detail(answer))
 
 
 def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
-    """Return the outcome of an answer without a result.
+    """Return the outcome of a response without a result.
 
-    Stripe limits requests by 429. Its own 403 means that the key lacks a permission; another 403 is
-    that of something in front of Stripe, which may limit requests.
+    Stripe limits requests by 429. Its own 403 means that the key lacks a permission; any other 403
+    comes from a proxy, which may limit requests.
     """
-    if answer.status == _FORBIDDEN and _trouble(answer):
+    if answer.status == _FORBIDDEN and _error(answer):
         return OutcomeUnknown(detail=_detail(answer), problem=AccountProblem.CREDENTIALS)
-    if answer.status == _CONFLICT and _trouble(answer):  # with another request of ours
+    if answer.status == _CONFLICT and _error(answer):  # with a concurrent request of ours
         return OutcomeUnknown(detail=_detail(answer), answered=True)
     return unusable(answer.status, _detail(answer))
 
 
 def _detail(answer: HttpAnswer) -> str:
-    trouble = _trouble(answer)
-    if trouble is None:
-        return f"status {answer.status}: nothing readable"
-    words = (trouble.type, trouble.code, trouble.decline_code, trouble.param)
+    error = _error(answer)
+    if error is None:
+        return f"status {answer.status}: no error message"
+    words = (error.type, error.code, error.decline_code, error.param)
     return f"status {answer.status}: {' '.join(word for word in words if word)}"

@@ -1,4 +1,4 @@
-"""Stripe's objects: the fields that are read, and how states are mapped."""
+"""Stripe's objects, limited to the fields that we read, and the mapping of their states."""
 
 from typing import Annotated, Literal
 from uuid import UUID
@@ -15,16 +15,16 @@ from payintent.domain.gateway import (
     SessionReport,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import decode_json
+from payintent.gateways.http_client import decode_json, printable_text
 from payintent.gateways.minor_units import from_gateway, to_gateway
 
-#: Stripe counts in a currency's minor unit. Of ours only the yen has none in charges; TWD is
-#: charged with two decimals, though it is paid out to the account's owner in whole dollars.
+#: Stripe uses minor units. Of our currencies only JPY has no decimals in charges; TWD is charged
+#: with two decimals, although payouts are in whole dollars.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
-#: Stripe's published limits of a charge: eight digits in its units, twelve of IDR. A minimum is
-#: that of the currency of the account's payouts. For TWD, IDR and PHP none is published, so these
-#: are the 0.50 USD that Stripe converts, with a margin.
+#: Stripe's published limits of a charge: eight digits in its units, twelve for IDR. The minimum
+#: depends on the payout currency. None is published for TWD, IDR and PHP, so these values are the
+#: 0.50 USD that Stripe converts, with a margin.
 LIMITS = fiat_limits(
     USD=("0.50", "999999.99"),
     THB=("10.00", "999999.99"),
@@ -35,15 +35,14 @@ LIMITS = fiat_limits(
 )
 
 _STATES = {
-    # After a decline too: callbacks count those.
+    # Also after a decline, which callbacks report.
     "requires_payment_method": GatewaySessionState.OPEN,
     "requires_confirmation": GatewaySessionState.OPEN,
-    # The bank asks the buyer to authenticate, and the buyer may have left for good. No money moves
-    # before the answer, and Stripe cancels it at once or not at all: so it may be closed, and
-    # another method selected.
+    # The buyer has to authenticate, but may have left. No money moves before that, and Stripe
+    # cancels the intent atomically, so it can be closed to select another method.
     "requires_action": GatewaySessionState.OPEN,
     "processing": GatewaySessionState.AUTHORISING,
-    # We never request that; the money is reserved.
+    # Not requested by us; the money is reserved.
     "requires_capture": GatewaySessionState.AUTHORISING,
     "succeeded": GatewaySessionState.CAPTURED,
     "canceled": GatewaySessionState.CLOSED,
@@ -56,7 +55,7 @@ _REFUND_STATES = {
     "canceled": GatewayRefundState.DECLINED,
 }
 
-#: Decline codes as documented, except those where neither bank nor Stripe has decided.
+#: The documented decline codes, except those without a decision of the bank or Stripe.
 _DECLINES = """
     approve_with_id authentication_not_handled authentication_required call_issuer
     card_not_supported card_velocity_exceeded currency_not_supported do_not_honor
@@ -70,7 +69,7 @@ _DECLINES = """
     revocation_of_authorization security_violation service_not_allowed stolen_card
     stop_payment_order testmode_decline transaction_not_allowed withdrawal_count_limit_exceeded
 """
-#: Error codes of an attempt without a decline code.
+#: Error codes of attempts without a decline code.
 _ERRORS = """
     authentication_failure bank_account_declined card_declined debit_not_authorized
     expired_payment_method payment_intent_authentication_failure
@@ -92,14 +91,14 @@ FAILURES: dict[str, FailureReason] = {
 }
 
 DETAIL_CHARS_MAX = 200
-# What the database can store: no NUL, and whole numbers of 64 bits.
+# Limited to values that the database can store: no NUL, and integers of 64 bits.
 StripeText = Annotated[str, Meta(pattern=r"^[!-~]{1,255}\Z")]
 StripeAmount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 StripeTime = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
 class StripeErrorBody(Struct, frozen=True):
-    """Stripe's error object; its message is not read, because it may quote what was sent."""
+    """Stripe's error object, without the message, because it may quote the request."""
 
     type: str = ""
     code: str | None = None
@@ -112,7 +111,7 @@ class _Refusal(Struct, frozen=True):
 
 
 class StripePaymentIntent(Struct, frozen=True):
-    """Stripe's payment intent, with the fields that we read; amounts in Stripe's units."""
+    """A payment intent; amounts in Stripe's units."""
 
     object: Literal["payment_intent"]
     id: StripeText
@@ -126,7 +125,7 @@ class StripePaymentIntent(Struct, frozen=True):
 
 
 class StripeRefund(Struct, frozen=True):
-    """Stripe's refund, with the fields that we read; amounts in Stripe's units."""
+    """A refund; amounts in Stripe's units."""
 
     object: Literal["refund"]
     id: StripeText
@@ -150,29 +149,29 @@ def to_stripe_units(amount_minor: int, currency: str) -> int:
 
 
 def from_stripe_units(units: int, currency: str) -> int:
-    """Convert Stripe's units to our minor units; currencies we never charge stay as they are."""
+    """Convert Stripe's units to our minor units; those of unsupported currencies are unchanged."""
     decimals = DECIMALS.get(currency)
     return units if decimals is None else from_gateway(units, currency, decimals)
 
 
 def read_error_body(body: bytes) -> StripeErrorBody | None:
-    """Parse an error object; None where the answer is not Stripe's."""
+    """Parse an error object; None if the response is not from Stripe."""
     refusal = decode_json(body, _Refusal)
     return refusal.error if refusal and refusal.error.type else None
 
 
 def session_id_of(intent: StripePaymentIntent) -> UUID | None:
-    """Return the session of an intent; None where it is not ours."""
+    """Return the session of an intent; None if it is not ours."""
     return ids.parse_id(ids.SESSION, intent.metadata.get("session_id", ""))
 
 
 def refund_id_of(refund: StripeRefund) -> UUID | None:
-    """Return our id of a refund; None where it is not ours."""
+    """Return our id of a refund; None if it is not ours."""
     return ids.parse_id(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
 
 
 def session_report(intent: StripePaymentIntent) -> SessionReport | None:
-    """Map a payment intent to a report; None where its status is unknown."""
+    """Map a payment intent to a report; None if its status is unknown."""
     state = _STATES.get(intent.status)
     if state is None:
         return None
@@ -182,30 +181,24 @@ def session_report(intent: StripePaymentIntent) -> SessionReport | None:
 
 
 def refund_report(refund: StripeRefund) -> RefundReport | None:
-    """Map a refund to a report; None where its status is unknown."""
+    """Map a refund to a report; None if its status is unknown."""
     state = _REFUND_STATES.get(refund.status or "")
     if state is None:
         return None
-    return RefundReport(
-        state=state, reference=refund.id, detail=printable_text(refund.failure_reason or "")
-    )
+    detail = printable_text(refund.failure_reason or "", DETAIL_CHARS_MAX)
+    return RefundReport(state=state, reference=refund.id, detail=detail)
 
 
-def failure_reason(trouble: StripeErrorBody | None) -> FailureReason:
-    """Map a failed attempt to a reason, by the most specific code that is listed."""
-    codes = (trouble.decline_code, trouble.code) if trouble else ()
-    return next((FAILURES[word] for word in codes if word in FAILURES), FailureReason.UNKNOWN)
-
-
-def printable_text(text: str) -> str:
-    """Return a text of Stripe's without control characters, cut."""
-    return "".join(char for char in text if char.isprintable())[:DETAIL_CHARS_MAX]
+def failure_reason(error: StripeErrorBody | None) -> FailureReason:
+    """Map a failed attempt to a reason by its most specific known code."""
+    codes = (error.decline_code, error.code) if error else ()
+    return next((FAILURES[code] for code in codes if code in FAILURES), FailureReason.UNKNOWN)
 
 
 def capture_of(intent: StripePaymentIntent) -> Capture:
-    # The intent's own id identifies the capture: an intent captures once, refunds accept it, and it
-    # is the same in every version of the API. The charge is a text, an object or in a list,
-    # depending on the version, and a callback comes in the endpoint's version, not in ours.
+    # The intent's id identifies the capture: an intent captures once, and refunds accept its id.
+    # The charge would not do: it is a string, an object or a list, depending on the API version,
+    # and callbacks use the version of the endpoint, not ours.
     currency = intent.currency.upper()
     units = intent.amount if intent.amount_received is None else intent.amount_received
     return Capture(

@@ -1,4 +1,4 @@
-"""Stripe's events: their signature, and what each reports."""
+"""Stripe's events: signature verification and mapping to callbacks."""
 
 import hashlib
 import hmac
@@ -21,7 +21,9 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.outside_reports import FraudWarning, OutsideRefund
+from payintent.gateways.http_client import printable_text
 from payintent.gateways.stripe.api import (
+    DETAIL_CHARS_MAX,
     StripeAmount,
     StripePaymentIntent,
     StripeRefund,
@@ -30,7 +32,6 @@ from payintent.gateways.stripe.api import (
     capture_of,
     failure_reason,
     from_stripe_units,
-    printable_text,
     refund_id_of,
     refund_report,
     session_id_of,
@@ -65,7 +66,7 @@ _REFUND_EVENTS = frozenset(
 _WARNING_EVENTS = frozenset(
     {"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated"}
 )
-#: The `object` of an event that has only the id of what it is about.
+#: The `object` of a thin event, which only has the id of its subject.
 _THIN = "v2.core.event"
 
 
@@ -74,7 +75,7 @@ class _Evidence(Struct, frozen=True):
 
 
 class StripeDispute(Struct, frozen=True):
-    """Stripe's dispute; without a payment intent it is about a charge that is none of ours."""
+    """A dispute; without a payment intent, its charge is not ours."""
 
     object: Literal["dispute"]
     id: StripeText
@@ -87,7 +88,7 @@ class StripeDispute(Struct, frozen=True):
 
 
 class StripeFraudWarning(Struct, frozen=True):
-    """Stripe's early fraud warning; without a payment intent it is about none of our charges."""
+    """An early fraud warning; without a payment intent, its charge is not ours."""
 
     object: Literal["radar.early_fraud_warning"]
     id: StripeText
@@ -112,7 +113,7 @@ class _EventKind(Struct, frozen=True):
 def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
     """Verify `Stripe-Signature` over the raw body, in constant time. Raises `InvalidCallbackError`.
 
-    There are several `v1` while a secret is being replaced; one match is enough.
+    There are several `v1` values while the secret is being replaced; a single match is enough.
     """
     if not secret.strip():  # with an empty key anyone could sign
         raise InvalidCallbackError("the account has no webhook secret")
@@ -122,40 +123,39 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
         raise InvalidCallbackError("Stripe-Signature is missing or malformed")
     content = f"{timestamp}.".encode() + body
     expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
-    given = [value.encode(errors="replace") for name, value in parts if name == "v1"]
-    if not any([hmac.compare_digest(expected, candidate) for candidate in given]):  # noqa: C419 - all of them
+    signatures = [value.encode(errors="replace") for name, value in parts if name == "v1"]
+    if not any([hmac.compare_digest(expected, value) for value in signatures]):  # noqa: C419 - constant time
         raise InvalidCallbackError("the signature is not this account's")
     if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
         raise InvalidCallbackError("the timestamp is too far from now")
 
 
 def read_event(body: bytes) -> VerifiedCallback:
-    """Read a verified event; one of another type or program is about nothing of ours."""
+    """Parse a verified event; other types and objects of other programs report nothing."""
     try:
         if msgspec.json.decode(body, type=_EventKind).object == _THIN:
             raise UnusableCallbackError(
-                "a thin event says nothing of the payment: choose the snapshot payload style"
+                "a thin event does not contain the payment: choose the snapshot payload style"
             )
         event = msgspec.json.decode(body, type=_Event)
         if event.type in _REFUND_EVENTS:
-            return _about_refund(
-                event.id, msgspec.json.decode(event.data.object, type=StripeRefund)
-            )
+            refund = msgspec.json.decode(event.data.object, type=StripeRefund)
+            return _refund_callback(event.id, refund)
         if event.type in _DISPUTE_EVENTS:
             dispute = msgspec.json.decode(event.data.object, type=StripeDispute)
-            return _about_dispute(event.id, event.type, dispute)
+            return _dispute_callback(event.id, event.type, dispute)
         if event.type in _WARNING_EVENTS:
             warning = msgspec.json.decode(event.data.object, type=StripeFraudWarning)
-            return _about_fraud(event.id, warning)
+            return _warning_callback(event.id, warning)
         if event.type in _SESSION_EVENTS:
             intent = msgspec.json.decode(event.data.object, type=StripePaymentIntent)
-            return _about_session(event.id, event.type, intent)
+            return _session_callback(event.id, event.type, intent)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
-        raise InvalidCallbackError("the signed body cannot be read") from None
+        raise InvalidCallbackError("the signed body cannot be parsed") from None
     return VerifiedCallback(id=event.id)
 
 
-def _about_session(event_id: str, kind: str, intent: StripePaymentIntent) -> VerifiedCallback:
+def _session_callback(event_id: str, kind: str, intent: StripePaymentIntent) -> VerifiedCallback:
     session_id = session_id_of(intent)
     if session_id is None:
         return VerifiedCallback(id=event_id)
@@ -164,10 +164,11 @@ def _about_session(event_id: str, kind: str, intent: StripePaymentIntent) -> Ver
     )
 
 
-def _about_refund(event_id: str, refund: StripeRefund) -> VerifiedCallback:
-    """Report a refund: one without an id of ours was made in the Dashboard, or by other software.
+def _refund_callback(event_id: str, refund: StripeRefund) -> VerifiedCallback:
+    """Report a refund; without an id of ours, it was made in the Dashboard or by other software.
 
-    An id may be that of an installation that shares the account: then it is an outside refund too.
+    A refund with an id is reported as an outside refund too, because the id may belong to another
+    installation that shares the account.
     """
     refund_id, report = refund_id_of(refund), refund_report(refund)
     if report is None:
@@ -194,19 +195,19 @@ def _outside_refund(refund: StripeRefund, report: RefundReport) -> OutsideRefund
     )
 
 
-def _about_fraud(event_id: str, warning: StripeFraudWarning) -> VerifiedCallback:
+def _warning_callback(event_id: str, warning: StripeFraudWarning) -> VerifiedCallback:
     if warning.payment_intent is None:
         return VerifiedCallback(id=event_id)
     report = FraudWarning(
         reference=warning.id,
         capture=warning.payment_intent,
-        reason=printable_text(warning.fraud_type),
+        reason=printable_text(warning.fraud_type, DETAIL_CHARS_MAX),
     )
     return VerifiedCallback(id=event_id, fraud_warning=report)
 
 
-def _about_dispute(event_id: str, kind: str, dispute: StripeDispute) -> VerifiedCallback:
-    """Report a dispute; an unlisted status counts as open, so that an operator sees it."""
+def _dispute_callback(event_id: str, kind: str, dispute: StripeDispute) -> VerifiedCallback:
+    """Report a dispute; an unknown status counts as open, so that operators notice it."""
     if dispute.payment_intent is None:
         return VerifiedCallback(id=event_id)
     currency = dispute.currency.upper()
@@ -218,7 +219,7 @@ def _about_dispute(event_id: str, kind: str, dispute: StripeDispute) -> Verified
         funds=_DISPUTE_EVENTS[kind],
         amount_minor=from_stripe_units(dispute.amount, currency),
         currency=currency,
-        reason=printable_text(dispute.reason),
+        reason=printable_text(dispute.reason, DETAIL_CHARS_MAX),
         respond_by=datetime.fromtimestamp(due_by, UTC) if due_by else None,
         appeal=dispute.status.startswith("appeal_"),
     )
@@ -244,7 +245,7 @@ _SESSION_EVENTS = {
     "payment_intent.payment_failed": _failed,
     "payment_intent.canceled": _canceled,
 }
-#: What a webhook endpoint is to send; `charge.refund.updated` is the old name of `refund.updated`.
+#: Events that an endpoint must send; `charge.refund.updated` is the old name of `refund.updated`.
 EVENTS = frozenset({*_SESSION_EVENTS, *_REFUND_EVENTS, *_DISPUTE_EVENTS, *_WARNING_EVENTS}) - {
     "charge.refund.updated"
 }

@@ -1,4 +1,4 @@
-"""The requests that create something at Stripe: a payment intent, a refund."""
+"""The requests that create payment intents and refunds at Stripe."""
 
 from uuid import UUID
 
@@ -8,10 +8,11 @@ from payintent.domain.gateway import (
     GatewaySessionRef,
     GatewaySessionRequest,
 )
+from payintent.gateways.http_client import printable_text
 from payintent.gateways.stripe.api import to_stripe_units
 
-#: Methods whose money, or refusal, comes days after the buyer has left. A payment ends within a day
-#: at most, so their intents would be cancelled, or be paid too late.
+#: Payment methods with a result after days. Payments end within a day, so their intents would be
+#: cancelled, or be paid too late.
 DELAYED_METHODS = (
     "acss_debit",
     "au_becs_debit",
@@ -31,10 +32,10 @@ ORDER_CHARS_MAX = 100
 
 
 def session_order(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
-    """Build the creation request, the same each time for the same session.
+    """Build the creation request, always identical for the same session.
 
-    No `payment_method_types`: newer versions refuse it, and the account's own settings decide,
-    except that no method is offered whose money comes after the payment's end.
+    The settings of the account decide which methods are offered, except the delayed methods. Newer
+    API versions reject `payment_method_types`.
     """
     order = {
         "amount": str(to_stripe_units(session.amount_minor, session.currency)),
@@ -50,8 +51,8 @@ def session_order(session: GatewaySessionRequest | GatewaySessionRef) -> dict[st
 
 def _description(payment_id: UUID, order_id: str | None) -> str:
     payment = ids.format_id(ids.PAYMENT, payment_id)
-    printable = "".join(char for char in order_id or "" if char.isprintable())
-    return f"{payment}, order {printable[:ORDER_CHARS_MAX]}" if printable else payment
+    order = printable_text(order_id or "", ORDER_CHARS_MAX)
+    return f"{payment}, order {order}" if order else payment
 
 
 def refund_order(request: GatewayRefundRequest) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Stripe's reporting: balance transactions of a span of time, and what a payout settled."""
+"""Queries for Stripe's balance transactions, by period or payout."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -27,7 +27,7 @@ Get = Callable[[GatewayAccount, str], Awaitable[HttpAnswer | OutcomeUnknown]]
 async def list_movements(
     get: Get, account: GatewayAccount, since: datetime, until: datetime, after: str | None
 ) -> MovementPage | OutcomeUnknown:
-    """Read a page of transactions that were created from `since` to before `until`."""
+    """Query a page of transactions that were created from `since` to before `until`."""
     query = {
         "created[gte]": str(int(since.timestamp())),
         "created[lt]": str(int(until.timestamp())),
@@ -36,15 +36,15 @@ async def list_movements(
     }
     if after is not None:
         query["starting_after"] = after
-    page = _read(await get(account, f"{_PATH}?{urlencode(query)}"))
+    page = _decode_page(await get(account, f"{_PATH}?{urlencode(query)}"))
     if isinstance(page, OutcomeUnknown):
         return page
     try:
-        read = [read_movement(found) for found in page.data]
+        movements = [read_movement(transaction) for transaction in page.data]
     except ValueError:
-        return OutcomeUnknown(detail="a balance transaction has an amount that is too fine")
+        return OutcomeUnknown(detail="the amount of a balance transaction has too many decimals")
     return MovementPage(
-        movements=[movement for movement in read if movement is not None],
+        movements=[movement for movement in movements if movement is not None],
         after=page.data[-1].id if page.has_more and page.data else None,
     )
 
@@ -52,25 +52,25 @@ async def list_movements(
 async def sum_payout_fees(
     get: Get, account: GatewayAccount, reference: str
 ) -> int | OutcomeUnknown:
-    """Sum what Stripe kept of what a payout settled; of a payout by hand Stripe tells nothing."""
+    """Sum the fees of a payout; 0 for a manual payout, whose transactions Stripe does not list."""
     query = {"payout": reference, "limit": str(PAGE)}
-    found = list[StripeBalanceTransaction]()
+    transactions = list[StripeBalanceTransaction]()
     for _ in range(PAGES_MAX):
         answer = await get(account, f"{_PATH}?{urlencode(query)}")
         if isinstance(answer, HttpAnswer) and answer.status in _REFUSED:
             return 0
-        page = _read(answer)
+        page = _decode_page(answer)
         if isinstance(page, OutcomeUnknown):
             return page
-        found += page.data
+        transactions += page.data
         if not page.has_more or not page.data:
             currency = page.data[-1].currency.upper() if page.data else ""
-            return from_stripe_units(sum_fees(found), currency)
+            return from_stripe_units(sum_fees(transactions), currency)
         query["starting_after"] = page.data[-1].id
-    return OutcomeUnknown(detail="too many transactions of a payout to look through")
+    return OutcomeUnknown(detail="the payout has too many transactions")
 
 
-def _read(answer: HttpAnswer | OutcomeUnknown) -> StripeBalancePage | OutcomeUnknown:
+def _decode_page(answer: HttpAnswer | OutcomeUnknown) -> StripeBalancePage | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
     page = decode_json(answer.body, StripeBalancePage) if answer.status == _OK else None

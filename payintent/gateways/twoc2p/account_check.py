@@ -1,4 +1,4 @@
-"""The check of an account at 2C2P: it inquires about an invoice that does not exist."""
+"""Check a 2C2P account by querying an invoice that does not exist."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from payintent.domain.gateway import (
     RefundReport,
 )
 from payintent.gateways.account_check import (
-    common_problem,
+    check_response,
     not_understood,
     plain_text,
     refused,
@@ -24,16 +24,14 @@ from payintent.gateways.account_check import (
 )
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json
 from payintent.gateways.twoc2p import response_codes as codes
-from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
-from payintent.gateways.twoc2p.messages import TwoC2pEnvelope
+from payintent.gateways.twoc2p.jwt import InvalidTokenError, open_envelope, post_jwt
+from payintent.gateways.twoc2p.orders import inquiry
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
-#: No session has this number: those are drawn at random.
-CHECK_INVOICE = "0AccountCheck0000000"
-_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
+CHECK_INVOICE = "0AccountCheck0000000"  # session numbers are random, so none equals this
 
 
-class _Said(Struct, frozen=True):
+class _Response(Struct, frozen=True):
     code: str = msgspec.field(name="respCode")
     description: str | None = msgspec.field(name="respDesc", default=None)
 
@@ -44,34 +42,30 @@ class _Said(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TwoC2pAccountCheck:
-    """Both of 2C2P's interfaces: payments by `secret_key`, refunds by the two PEM keys."""
+    """Checks both APIs: payments by `secret_key`, refunds by the two PEM keys."""
 
     http: GatewayHttpClient
     refunds: TwoC2pRefundApi
     now: Callable[[], float]
 
     async def run(self, account: GatewayAccount) -> AccountCheck:
-        secret = account.credentials.get("secret_key", "")
-        merchant_id = account.credentials.get("merchant_id", "")
-        query = {"merchantID": merchant_id, "invoiceNo": CHECK_INVOICE, "locale": "en"}
-        body = msgspec.json.encode({"payload": sign_jwt(msgspec.json.encode(query), secret)})
-        url = f"{account.base_url.rstrip('/')}/payment/4.3/paymentInquiry"
-        answer = await self.http.request("POST", url, headers=_HEADERS, body=body)
-        if problem := common_problem(account, answer, self.now()):
-            return problem
-        assert isinstance(answer, HttpAnswer)  # noqa: S101 - anything else is a problem
-        return _payment_problem(account, answer, secret) or await self._refunds(account)
+        query = inquiry(account, CHECK_INVOICE)
+        response = await post_jwt(self.http, account, "paymentInquiry", query)
+        answer = check_response(account, response, self.now())
+        if isinstance(answer, AccountCheck):
+            return answer
+        return _payment_problem(account, answer) or await self._check_refunds(account)
 
-    async def _refunds(self, account: GatewayAccount) -> AccountCheck:
+    async def _check_refunds(self, account: GatewayAccount) -> AccountCheck:
         report = await self.refunds.inquire(account, _unknown_refund())
         if isinstance(report, RefundReport):
-            return works("2C2P accepts the credentials for payments and those for refunds")
+            return works("2C2P accepts the credentials for payments and refunds")
         if report.throttled:
             return AccountCheck(
                 problem=AccountProblem.THROTTLED, detail=f"refunds: {report.detail}"
             )
-        if report.answered:  # such as the maintenance API of another country
-            return refused(f"2C2P refuses the inquiry about refunds: {plain_text(report.detail)}")
+        if report.answered:  # for example by the maintenance API of another country
+            return refused(f"2C2P refuses the refund inquiry: {plain_text(report.detail)}")
         if report.problem is not AccountProblem.CREDENTIALS:
             return AccountCheck(problem=report.problem, detail=f"refunds: {report.detail}")
         return refused(
@@ -80,29 +74,19 @@ class TwoC2pAccountCheck:
         )
 
 
-def _payment_problem(
-    account: GatewayAccount, answer: HttpAnswer, secret: str
-) -> AccountCheck | None:
+def _payment_problem(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck | None:
     try:
-        payload = msgspec.json.decode(answer.body, type=TwoC2pEnvelope).payload
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        said = _said(answer.body)  # a refusal is not signed
-        if said is None:
-            return not_understood(account, answer)
-        return refused(f"2C2P refuses merchant_id or secret_key: {said.text}")
-    try:
-        said = _said(verify_jwt(payload, secret))
+        content = open_envelope(answer.body, account.credentials.get("secret_key", ""))
     except InvalidTokenError:
         return refused("2C2P signs with another secret_key than this account's")
-    if said is None:
+    response = decode_json(answer.body if content is None else content, _Response)
+    if response is None:
         return not_understood(account, answer)
-    if said.code not in codes.NOT_FOUND:
-        return refused(f"2C2P refuses the inquiry: {said.text}")
+    if content is None:  # refusals are not signed
+        return refused(f"2C2P refuses merchant_id or secret_key: {response.text}")
+    if response.code not in codes.NOT_FOUND:
+        return refused(f"2C2P refuses the inquiry: {response.text}")
     return None
-
-
-def _said(content: bytes) -> _Said | None:
-    return decode_json(content, _Said)
 
 
 def _unknown_refund() -> GatewayRefundRequest:

@@ -1,19 +1,19 @@
-"""Where 2C2P is: its payment API, its pages and its maintenance API are at hosts of their own."""
+"""URLs of 2C2P: its payment API, pages and maintenance API have different hosts."""
 
 LIVE, SANDBOX = "https://pgw.2c2p.com", "https://sandbox-pgw.2c2p.com"
-#: By the base URL of the payment API: where buyers pay.
+#: The payment pages, by the base URL of the payment API.
 PAGE_ORIGINS = {
     LIVE: "https://pgw-ui.2c2p.com",
     SANDBOX: "https://sandbox-pgw-ui.2c2p.com",
 }
 MAINTENANCE_PATH = "/PaymentAction/2.0/action"
-#: By the base URL of the payment API: where refunds go.
+#: The maintenance API for refunds, by the base URL of the payment API.
 MAINTENANCE_URLS = {
     LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
     SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",
 }
-#: Indonesia's maintenance API. Nothing in an account shows that it is Indonesian, so
-#: `maintenance_url` names it.
+#: Indonesia's maintenance API. The account does not show its country, so the operator must set
+#: `maintenance_url`.
 INDONESIA = "https://pgwcore.dp.alipay.com"
 ORIGINS = frozenset(
     {

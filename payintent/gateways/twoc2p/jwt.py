@@ -1,4 +1,7 @@
-"""2C2P's JWTs, signed with a shared secret; `sealed.py` has the other message format."""
+"""Messages to 2C2P's payment API: JWTs that are signed with a shared secret.
+
+The maintenance API uses the format in `sealed.py`.
+"""
 
 import base64
 import binascii
@@ -9,12 +12,17 @@ import re
 import msgspec
 from msgspec import Struct
 
+from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json
+from payintent.gateways.twoc2p.messages import TwoC2pEnvelope
+
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]*")
 _HEADER = b'{"alg":"HS256","typ":"JWT"}'
+_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class InvalidTokenError(Exception):
-    """A token that is not signed by the other side, or cannot be read."""
+    """A token is not signed by 2C2P or is malformed."""
 
 
 class _Header(Struct, frozen=True):
@@ -22,8 +30,27 @@ class _Header(Struct, frozen=True):
     crit: object = None
 
 
+async def post_jwt(
+    http: GatewayHttpClient, account: GatewayAccount, name: str, content: bytes
+) -> HttpAnswer | OutcomeUnknown:
+    """Send a request of the payment API, signed with the account's secret key."""
+    token = sign_jwt(content, account.credentials.get("secret_key", ""))
+    url = f"{account.base_url.rstrip('/')}/payment/4.3/{name}"
+    body = msgspec.json.encode({"payload": token})
+    return await http.request("POST", url, headers=_HEADERS, body=body)
+
+
+def open_envelope(body: bytes, secret: str) -> bytes | None:
+    """Return the verified JSON of a message; None if the body is not signed at all.
+
+    Raises `InvalidTokenError` if the signature is wrong.
+    """
+    envelope = decode_json(body, TwoC2pEnvelope)
+    return None if envelope is None else verify_jwt(envelope.payload, secret)
+
+
 def sign_jwt(content: bytes, secret: str) -> str:
-    """Sign JSON as a JWT, HS256; the secret is text, also where it looks like hexadecimal."""
+    """Sign JSON as a JWT with HS256; the secret is used as text, even if it looks hexadecimal."""
     signed = f"{_encode(_HEADER)}.{_encode(content)}"
     return f"{signed}.{_mac(signed, secret)}"
 
@@ -33,14 +60,14 @@ def verify_jwt(token: str, secret: str) -> bytes:
     if not secret:  # with an empty secret anyone could sign
         raise InvalidTokenError("the account has no secret key")
     signed, _, mac = token.rpartition(".")
-    # As text, not as bytes: base64 has several spellings of the same bytes.
+    # Compared as text, because different base64 texts can encode the same bytes.
     if not hmac.compare_digest(_mac(signed, secret).encode(), mac.encode(errors="replace")):
         raise InvalidTokenError("the signature is not this account's")
     head, _, content = signed.partition(".")
     try:
         header = msgspec.json.decode(_decode(head), type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidTokenError("the header cannot be read") from None
+        raise InvalidTokenError("the header cannot be parsed") from None
     if header.alg != "HS256" or header.crit is not None:
         raise InvalidTokenError("the algorithm is not HS256")
     return _decode(content)

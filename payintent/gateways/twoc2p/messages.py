@@ -1,4 +1,4 @@
-"""The messages of 2C2P that the adapter reads; field names as on the wire."""
+"""Messages of 2C2P's payment API, with the field names of the wire."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The order for a payment page at 2C2P, which answers it with a payment token."""
+"""Orders and inquiries of 2C2P's payment API."""
 
 import html
 from datetime import datetime, timedelta
@@ -13,11 +13,11 @@ from payintent.domain.gateway import GatewayAccount, GatewaySessionRequest
 from payintent.gateways.twoc2p.amounts import format_order_amount
 
 TOKEN_LIFE_S = 30 * 60
-INVOICE_CHARS = 20  # QR payments accept no longer one
+INVOICE_CHARS = 20  # the limit of QR payments
 DESCRIPTION_CHARS_MAX = 250
 
-_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # every other kind: all that the merchant has
-#: The languages of 2C2P's pages; another one makes it refuse the order.
+_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # for other kinds: all channels of the merchant
+#: The languages of 2C2P's pages; it rejects orders in other languages.
 _LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
 
 
@@ -26,15 +26,20 @@ def invoice_no(session_id: UUID) -> str:
     return ids.to_base62(session_id.int, ids.UUID_CHARS)[-INVOICE_CHARS:]
 
 
+def inquiry(account: GatewayAccount, invoice: str) -> bytes:
+    query = {"merchantID": merchant_id_of(account), "invoiceNo": invoice, "locale": "en"}
+    return msgspec.json.encode(query)
+
+
 def write_order(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
-    """Return the order as JSON; the session's id is both invoice and idempotency key."""
+    """Return the order as JSON; the session id is both the invoice and the idempotency key."""
     name = ids.format_id(ids.SESSION, request.session_id)
     order: dict[str, Any] = {
         "merchantID": merchant_id_of(account),
         "invoiceNo": invoice_no(request.session_id),
         "idempotencyID": name,
         "description": _description(request.description),
-        # As a number, and never through a float.
+        # A number, but not converted to a float.
         "amount": Raw(format_order_amount(request.amount_minor, request.currency).encode()),
         "currencyCode": request.currency,
         "frontendReturnUrl": request.return_url,
@@ -56,7 +61,7 @@ def _language(locale: str | None) -> str | None:
 
 
 def _description(text: str) -> str:
-    """Escape as the gateway requires, and cut so that no escape is broken."""
+    """Escape HTML, as 2C2P requires, and shorten without cutting an escape."""
     escaped = ""
     for letter in text:
         longer = escaped + html.escape(letter)

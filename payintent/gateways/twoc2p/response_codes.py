@@ -1,7 +1,7 @@
-"""2C2P's response codes as data: what each means for a payment, and for a refund.
+"""The meaning of 2C2P's response codes for payments and refunds.
 
-Every published payment code has exactly one meaning here. A code without one, published later,
-is `OutcomeUnknown`, and the gateway is queried again.
+Every published payment code has exactly one meaning here. A code that is published later results in
+`OutcomeUnknown`, and the gateway is queried again.
 """
 
 from payintent.domain.gateway import (
@@ -13,13 +13,13 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 
 OK = "0000"
-SOFT_DECLINED = "0004"  # the buyer is sent through 3-D Secure and tries again
+SOFT_DECLINED = "0004"  # the buyer must authenticate by 3-D Secure and retry
 INVOICE_EXISTS = "9015"
 
-#: No buyer has tried to pay. An unused payment token gives the same answer.
+#: No payment was attempted. The response is the same with and without a payment token.
 NOT_FOUND = frozenset({"2002", "4071", "4140"})
 
-#: An order answered with one of these may exist; after any other refusal there is no order.
+#: Refusals after which the order may exist.
 UNSETTLED = frozenset(
     {INVOICE_EXISTS, "0001", "0999", "2001", "2003", "4009", "4094", "5002", "5005", "9038", "9041"}
     | {f"99{last}" for last in range(90, 100)}
@@ -36,16 +36,16 @@ _FAILED = """
     5003 5004 5006 5008 5011 5012 5014 5998 6012 7012 9035
 """
 
-#: Why a payment ended without money, as the reasons that merchants read.
+#: Failed payments and the reasons that merchants see.
 FAILURES: dict[str, FailureReason] = (
     dict.fromkeys(_DECLINED.split(), FailureReason.DECLINED)
     | dict.fromkeys(_FAILED.split(), FailureReason.UNKNOWN)
     | {SOFT_DECLINED: FailureReason.DECLINED}
 )
 
-#: Money was taken, but not as ordered: another amount, after the deadline, or approved in part or
-#: on special terms. The documents do not say what `amount` contains then, so a person decides.
-TAKEN_OTHERWISE = {
+#: Captures that deviate from the order: another amount, after the deadline, partial or special
+#: approval. The meaning of `amount` is not documented in these cases, so an operator must decide.
+DEVIATIONS = {
     "4010": "partial amount approved",
     "4011": "approved as VIP",
     "4016": "approved with an update of track 3",
@@ -59,14 +59,14 @@ _CAPTURED = """
     0000 4045 4110
     4120 4121 4122
     4130 4131 4132
-"""  # paid or settled; refunds and chargebacks do not change that money was taken
+"""  # paid or settled, also if refunded or charged back later
 _CANCELLED = "0003 4017 4047 4080 5010 5019"  # by the buyer, on the page or by leaving it
 
-#: What an inquiry or a callback with this code reports of its session.
+#: The session states that inquiries and callbacks report.
 STATES: dict[str, GatewaySessionState] = (
     dict.fromkeys(FAILURES, GatewaySessionState.DECLINED)
     | dict.fromkeys(_CAPTURED.split(), GatewaySessionState.CAPTURED)
-    | dict.fromkeys(TAKEN_OTHERWISE, GatewaySessionState.CAPTURED)
+    | dict.fromkeys(DEVIATIONS, GatewaySessionState.CAPTURED)
     | dict.fromkeys(_CANCELLED.split(), GatewaySessionState.CANCELLED)
     | {
         "0001": GatewaySessionState.AUTHORISING,  # pending
@@ -87,12 +87,12 @@ _UNDECIDED = """
     9993 9994 9995 9996 9997 9998 9999
 """
 
-#: Published codes that report no result of a payment: an error of 2C2P or of a request, card
-#: verification, tokens, reconciliation, cancelling and settling, and reserved numbers.
+#: Published codes without the result of a payment: errors of 2C2P or of a request, card
+#: verification, tokens, reconciliation, cancellation, settlement, and reserved codes.
 UNDECIDED = NOT_FOUND | frozenset(_UNDECIDED.split())
 
-#: Disputes and whether the buyer's bank has the money. 4130 is published; what 4131 and 4132 mean
-#: is to be confirmed with 2C2P (`docs/refunds.md`, "Disputed money").
+#: Disputes and their effect on the money. Only 4130 is documented; the meaning of 4131 and 4132
+#: has to be confirmed with 2C2P (`docs/refunds.md`, "Disputed money").
 DISPUTES: dict[str, tuple[DisputeState, DisputedFunds]] = {
     "4130": (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
     "4131": (DisputeState.WON, DisputedFunds.REINSTATED),
@@ -104,18 +104,17 @@ DONE = "00"
 NO_TRANSACTION = "16"
 REFUND_PENDING = "42"
 
-#: A payment that is not settled yet cannot be refunded, but the whole of it can be voided.
+#: Unsettled payments cannot be refunded, but they can be voided in full.
 UNREFUNDABLE = frozenset({"12", "41"})
 
 _REFUSED = """
     02 03 10 11 12 13 14 15 16 17 18 21 22 25 30 40 41 43 44 45 46 47 48 49 54 61 65 96 97
 """
 
-#: The maintenance API understood and did nothing. What may be under way is not among them: 29 and
-#: 50 to 53, 95, 98 and 99.
+#: Refusals without any effect. After 29, 50 to 53, 95, 98 and 99 the request may be in progress.
 REFUSED = frozenset(_REFUSED.split())
 
-#: The state of a transaction or a refund, where the request itself succeeded.
+#: The states of transactions and refunds after a successful request.
 REFUND_STATES: dict[str, GatewayRefundState] = {
     "RF": GatewayRefundState.DONE,
     "V": GatewayRefundState.DONE,

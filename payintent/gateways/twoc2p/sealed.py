@@ -1,4 +1,4 @@
-"""2C2P's sealed messages, JWE in JWS with two key pairs; `refunds.py` alone sends them."""
+"""Sealed messages of 2C2P's maintenance API: JWE in JWS, with two key pairs."""
 
 import base64
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from joserfc.jwk import RSAKey
 
 from payintent.gateways.twoc2p.jwt import InvalidTokenError
 
-KEYS_MAX = 128  # parsed keys in memory: parsing and checking a private key takes 20 ms
+KEYS_MAX = 128  # cached keys; parsing and checking a private key takes 20 ms
 
 _SEALING = {"alg": "RSA-OAEP", "enc": "A256GCM"}
 _SIGNING = {"alg": "PS256", "typ": "JWT"}
@@ -32,14 +32,14 @@ _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 @dataclass(frozen=True, slots=True)
 class TwoC2pKeys:
-    """Our private key and the gateway's public key: each PEM, or base64 of DER."""
+    """Our private key and the gateway's public key, as PEM or base64 of DER."""
 
     private_key: str = field(repr=False)
     gateway_key: str
 
 
 def encrypt_and_sign(content: bytes, keys: TwoC2pKeys) -> str:
-    """Encrypt for the gateway, then sign; ValueError where the keys cannot be read."""
+    """Encrypt for the gateway, then sign; ValueError if the keys are invalid."""
     sealed = jwe.encrypt_compact(
         dict(_SEALING), content, _public(keys.gateway_key), algorithms=list(_SEALING.values())
     )
@@ -49,9 +49,9 @@ def encrypt_and_sign(content: bytes, keys: TwoC2pKeys) -> str:
 
 
 def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
-    """Verify the gateway's signature, then decrypt; raises `InvalidTokenError` for anything else.
+    """Verify the gateway's signature, then decrypt (`InvalidTokenError`).
 
-    ValueError where the keys cannot be read.
+    ValueError if the keys are invalid.
     """
     gateway_key, private_key = _public(keys.gateway_key), _private(keys.private_key)
     try:
@@ -68,18 +68,18 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
 
 @lru_cache(maxsize=KEYS_MAX)
 def _public(text: str) -> RSAKey:
-    """Parse a public key, or the certificate that contains it: 2C2P issues either."""
+    """Parse a public key or its certificate, because 2C2P issues both."""
     content, is_pem = _key_bytes(text)
     if is_pem:
-        certified = content.startswith(_CERTIFICATE)
+        is_certificate = content.startswith(_CERTIFICATE)
         parse_key, parse_certificate = load_pem_public_key, load_pem_x509_certificate
     else:
-        certified = _is_certificate(content)
+        is_certificate = _is_certificate(content)
         parse_key, parse_certificate = load_der_public_key, load_der_x509_certificate
     try:
-        key = parse_certificate(content).public_key() if certified else parse_key(content)
+        key = parse_certificate(content).public_key() if is_certificate else parse_key(content)
     except UnsupportedAlgorithm:
-        raise ValueError("the gateway's key is of an unknown kind") from None
+        raise ValueError("the gateway's key has an unsupported algorithm") from None
     if not isinstance(key, RSAPublicKey):
         raise ValueError("the gateway's key is not an RSA key")  # noqa: TRY004
     return RSAKey.import_key(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
@@ -91,14 +91,14 @@ def _private(text: str) -> RSAKey:
     try:
         key = (load_pem_private_key if is_pem else load_der_private_key)(content, None)
     except (TypeError, UnsupportedAlgorithm):
-        raise ValueError("the merchant's private key is encrypted, or of an unknown kind") from None
+        raise ValueError("the merchant's private key is encrypted or not supported") from None
     if not isinstance(key, RSAPrivateKey):
         raise ValueError("the merchant's private key is not an RSA key")  # noqa: TRY004
     return RSAKey.import_key(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def _key_bytes(text: str) -> tuple[bytes, bool]:
-    """Return a key's bytes, and whether they are PEM; DER comes as base64, with or without breaks.
+    """Return a key's bytes and True for PEM; DER is base64 with or without line breaks.
 
     ValueError if it is neither.
     """
