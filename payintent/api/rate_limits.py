@@ -111,7 +111,7 @@ class MerchantRateLimiter:
         """Return a request that belongs to a different limit."""
         limit = self.get_limit(merchant, kind)
         if limit is not None:
-            self._bucket(merchant.merchant_id, kind, limit).taken += 1
+            self._bucket(merchant.merchant_id, kind, limit).tokens += 1
 
     def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
         key = (merchant_id, kind, limit)  # a changed limit has a new bucket
