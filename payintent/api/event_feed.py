@@ -32,7 +32,7 @@ from payintent.slot import release_slot
 from payintent.storage import event_feed, merchant_events
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database
-from payintent.storage.event_feed import FeedEvent, FeedPage, FeedPosition
+from payintent.storage.event_feed import FeedCursor, FeedEvent, FeedPage
 
 WAIT_MAX_S = 25
 FEED_WAITS_MAX = 5  # waiting requests of one merchant in one process
@@ -42,7 +42,7 @@ _PENDING = "pending"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedRequest:
     merchant_id: int
-    after: FeedPosition | None  # None: the last 30 days
+    after: FeedCursor | None  # None: the last 30 days
     types: tuple[EventType, ...]
     limit: int
     wait_s: int
@@ -71,7 +71,7 @@ class EventFeedRoutes:
         return json_response(
             {
                 "data": [feed_event_fields(event) for event in page.events],
-                "after": write_feed_cursor(page.position),
+                "after": write_feed_cursor(page.cursor),
                 "has_more": page.has_more,
             }
         )
@@ -97,8 +97,8 @@ class EventFeedRoutes:
         may_be_more = await event_feed.number_new_events(database, merchant_id)
         after = feed_request.after
         if after is None:
-            after = await event_feed.first_position(database, merchant_id)
-        elif not await event_feed.is_position(database, merchant_id, after):
+            after = await event_feed.get_first_cursor(database, merchant_id)
+        elif not await event_feed.is_valid_cursor(database, merchant_id, after):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
                 "after is not a position of this feed, which may have been restored:"
@@ -162,15 +162,15 @@ def read_feed_request(query: Mapping[str, str], merchant_id: int) -> FeedRequest
     )
 
 
-def write_feed_cursor(position: FeedPosition) -> str:
+def write_feed_cursor(position: FeedCursor) -> str:
     return encode_cursor(position.number.to_bytes(NUMBER_BYTES, "big") + position.event_id.bytes)
 
 
-def read_feed_cursor(raw: str) -> FeedPosition:
+def read_feed_cursor(raw: str) -> FeedCursor:
     """Read a position of a feed (`BAD_REQUEST` if no feed can contain it)."""
     position = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
     number = decode_number(position[:NUMBER_BYTES])
-    return FeedPosition(number, UUID(bytes=position[NUMBER_BYTES:]))
+    return FeedCursor(number, UUID(bytes=position[NUMBER_BYTES:]))
 
 
 def _event_types(raw: str | None) -> tuple[EventType, ...]:

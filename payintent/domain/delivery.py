@@ -1,4 +1,4 @@
-"""The port between the dispatcher of deliveries and the outbox that stores them."""
+"""The port between the dispatcher, which sends deliveries, and the outbox, which stores them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingDelivery:
-    """One event on its way to one merchant, claimed by this process until its lease ends."""
+    """A delivery that this process has claimed until the lease ends."""
 
     event_id: UUID
     payment_id: UUID
     merchant_id: int
-    attempts: int  # attempts made before this one
+    attempts: int  # previous attempts
     url: str
     body: bytes = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)  # newest first
@@ -22,7 +22,7 @@ class OutgoingDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """The result of an attempt. Not delivered and no next wait means that the delivery is dead."""
+    """The result of an attempt; if it failed and has no next wait, the delivery is dead."""
 
     delivery: OutgoingDelivery
     outcome: str
@@ -36,9 +36,9 @@ class DeliveryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitReport:
-    """The circuit of a merchant's endpoint opened for `open_s` seconds, or closed where that is 0.
+    """A merchant's endpoint circuit that opened for `open_s` seconds, or closed if that is 0.
 
-    `detail` says what the last attempt came to.
+    `detail` describes the last attempt.
     """
 
     merchant_id: int
@@ -48,7 +48,7 @@ class CircuitReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedEvents:
-    """Undelivered events to send again, by merchant, time or both; `until` is exclusive."""
+    """Undelivered events to resend, by merchant, time or both; `until` is exclusive."""
 
     merchant_id: int | None = None
     since: datetime | None = None
@@ -59,17 +59,17 @@ class Outbox(Protocol):
     async def due_merchants(self) -> list[int]: ...
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Claim due deliveries; `limits` has `(merchant_id, limit)`, the most for each merchant."""
+        """Claim due deliveries; `limits` has the maximum per merchant, `(merchant_id, limit)`."""
         ...
 
     async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
-        """Store attempts and the new state of their deliveries."""
+        """Store attempts and the new states of their deliveries."""
         ...
 
     async def release(self, merchant_id: int) -> None:
-        """Make all of a merchant's deliveries due now, because its endpoint answers again."""
+        """Make all of a merchant's deliveries due now, because its endpoint has recovered."""
         ...
 
-    async def show_circuits(self, reports: Sequence[CircuitReport]) -> None:
-        """Store which circuits opened or closed, in this order, so that operators see it."""
+    async def store_circuits(self, reports: Sequence[CircuitReport]) -> None:
+        """Store opened and closed circuits, in this order, for display to operators."""
         ...

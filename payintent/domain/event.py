@@ -1,13 +1,13 @@
-"""Events for merchants: four types, each with exactly the fields of spec section 6.1."""
+"""The event types for merchants, with the payload fields of spec section 6.1."""
 
 from enum import StrEnum
 
-#: For how long an event is in the feed of who reads it for the first time.
+#: A merchant's first read of the feed starts this long ago.
 FEED_DAYS = 30
 
 
 class EventType(StrEnum):
-    """The types of event; each ends a payment, so a payment has one event at most."""
+    """Each type ends a payment, so a payment has at most one event."""
 
     COMPLETED = "payment.completed"
     FAILED = "payment.failed"
@@ -25,5 +25,5 @@ OWN_FIELDS: dict[EventType, tuple[str, ...]] = {
 
 
 def event_payload_fields(kind: EventType) -> tuple[str, ...]:
-    """Return the names of the fields of `data.payment` in their order; `metadata` comes last."""
+    """Return the field names of `data.payment` in their order; `metadata` is last."""
     return (*COMMON_FIELDS, *OWN_FIELDS[kind], "metadata")

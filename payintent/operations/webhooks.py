@@ -1,9 +1,9 @@
-"""Events and every attempt to deliver them; and sending them again, under their own webhook-id."""
+"""Operations that list deliveries and endpoints, and resend events with the same webhook-id."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 from payintent.domain import ids
@@ -24,7 +24,7 @@ from payintent.storage.delivery_list import DeliveryFilter
 from payintent.storage.endpoint_list import EndpointRecord
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
-#: How many events one transaction makes due again.
+#: Events per transaction of `webhooks.replay-missed`.
 BATCH = 1_000
 
 
@@ -35,26 +35,24 @@ class DeliveryView:
     payment_id: str
     merchant_id: int
     state: str
-    attempts: int  # since it was last sent again
+    attempts: int  # since the last replay
     next_at: datetime
     occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventView:
-    """An event with the bytes that are sent."""
-
     id: UUID
     payment_id: str
     merchant_id: int
     type: str
-    body: str
+    body: str  # exactly as it is sent
     occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAttempts:
-    """An event, and every attempt to deliver it, numbered on through replays."""
+    """An event and its delivery attempts; replays do not restart the numbers."""
 
     event: EventView
     attempts: list[StoredAttempt]
@@ -68,7 +66,7 @@ class ReplayedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedEvents:
-    """How many events are due again, and which are the first and the last of them."""
+    """The number of resent events, with the first and last id."""
 
     events: int
     first_event_id: UUID | None
@@ -79,30 +77,30 @@ _EventId = Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df914
 
 
 class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=True):
-    """List events and how far their delivery is, newest first."""
+    """List events with the state of their delivery, newest first."""
 
     action: ClassVar[str] = "webhooks.list"
     columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
     merchant_id: OfMerchantId = None
     state: Annotated[
         Literal["pending", "delivered", "dead", "skipped"] | None,
-        option("Of one state: pending, delivered, dead or skipped.", any_text=True),
+        option("Only this state: pending, delivered, dead or skipped.", any_text=True),
     ] = None
     tried: Annotated[
         bool,
-        option("Those that were tried: of `pending` ones, the late.", flags="--tried"),
+        option("Only events with an attempt; with `pending`, the late ones.", flags="--tried"),
     ] = False
-    since: Annotated[datetime | None, option("Events from this time on, UTC.")] = None
+    since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
     before: Annotated[
-        UUID | None, option("The next page: events before this one, the last of a page.")
+        UUID | None, option("The last event of the previous page, to get the next page.")
     ] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[DeliveryView]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        wanted = DeliveryFilter(
+        criteria = DeliveryFilter(
             merchant_id=self.merchant_id,
             state=self.state,
             since=as_utc("since", self.since),
@@ -110,12 +108,12 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
             tried=self.tried,
             before=self.before,
         )
-        records = await delivery_list.list_deliveries(context.reading, wanted, self.limit)
-        return list(map(_delivery, records))
+        records = await delivery_list.list_deliveries(context.reading, criteria, self.limit)
+        return [DeliveryView(**_format_payment_id(record)) for record in records]
 
 
 class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=True):
-    """List where webhooks go, what waits there, and how the last attempts ended."""
+    """List webhook endpoints with their pending deliveries and last attempts."""
 
     action: ClassVar[str] = "webhooks.endpoints"
     columns = (
@@ -123,7 +121,9 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
         *("attempts", "delivered", "median_ms", "p95_ms", "open_until", "last_outcome"),
     )
     merchant_id: OfMerchantId = None
-    after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
+    after: Annotated[
+        int, option("The last merchant of the previous page, to get the next page.", min=0)
+    ] = 0
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[EndpointRecord]:
@@ -136,7 +136,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
 
 
 class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
-    """Show an event, its bytes, and every attempt to deliver it."""
+    """Show an event, its body, and every attempt to deliver it."""
 
     action: ClassVar[str] = "webhooks.show"
     event_id: _EventId
@@ -146,11 +146,11 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
         if event is None:
             raise NotFoundError(f"no event {self.event_id}")
         attempts = await outbox.list_attempts(context.database, self.event_id)
-        return EventAttempts(event=_event(event), attempts=attempts)
+        return EventAttempts(event=EventView(**_format_payment_id(event)), attempts=attempts)
 
 
 class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
-    """Send one event again, whatever its state, under its own webhook-id."""
+    """Resend an event with the same webhook-id, whatever its state."""
 
     action: ClassVar[str] = "webhooks.replay"
     needs_role: ClassVar[Role] = Role.SUPPORT
@@ -164,9 +164,9 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
 
 
 class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
-    """Send again what is dead or was skipped, each under its own webhook-id.
+    """Resend the dead and skipped events of a merchant, of a period, or both.
 
-    Of a merchant or a time or both; a time without zone is UTC.
+    Each event keeps its webhook-id. A time without a time zone is UTC.
     """
 
     action: ClassVar[str] = "webhooks.replay-missed"
@@ -175,12 +175,12 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
     has_dry_run: ClassVar[bool] = True
     batch_size: ClassVar[int] = BATCH
     merchant_id: OfMerchantId = None
-    since: Annotated[datetime | None, option("Events from this time on, UTC.")] = None
+    since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
 
     async def check(self, context: OperationContext) -> None:
         if self.merchant_id is None and self.since is None and self.until is None:
-            raise BadRequestError("name a merchant or a time")
+            raise BadRequestError("give a merchant, a time or both")
         await check_merchant(context.database, self.merchant_id)
         self._missed()
 
@@ -215,14 +215,14 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         )
 
     def done_up_to(self) -> UUID:
-        """Return the id of the last event of the batch before."""
+        """Return the last event id of the previous batch."""
         return UUID(int=0)
 
     def count(self, done: ReplayedEvents) -> int:
         return done.events
 
     def following(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
-        """Continue after the last one, so that no event is sent twice."""
+        """Continue after the last event, so that no event is sent twice."""
         if batch.last_event_id is None or batch.events < BATCH:
             return None
         return _FurtherMissedEvents(
@@ -244,7 +244,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
 
 class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
-    """The events after those of the batch before; the audit entry has where it began."""
+    """A further batch; its audit entry includes the event after which it started."""
 
     after: UUID
 
@@ -252,25 +252,5 @@ class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
         return self.after
 
 
-def _delivery(delivery: DeliveryRecord) -> DeliveryView:
-    return DeliveryView(
-        event_id=delivery.event_id,
-        type=delivery.type,
-        payment_id=ids.format_id(ids.PAYMENT, delivery.payment_id),
-        merchant_id=delivery.merchant_id,
-        state=delivery.state,
-        attempts=delivery.attempts,
-        next_at=delivery.next_at,
-        occurred_at=delivery.occurred_at,
-    )
-
-
-def _event(event: EventRecord) -> EventView:
-    return EventView(
-        id=event.id,
-        payment_id=ids.format_id(ids.PAYMENT, event.payment_id),
-        merchant_id=event.merchant_id,
-        type=event.type,
-        body=event.body,
-        occurred_at=event.occurred_at,
-    )
+def _format_payment_id(record: DeliveryRecord | EventRecord) -> dict[str, Any]:
+    return asdict(record) | {"payment_id": ids.format_id(ids.PAYMENT, record.payment_id)}

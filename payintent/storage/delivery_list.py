@@ -1,7 +1,6 @@
-"""Deliveries as an operator lists them.
+"""List deliveries for operators.
 
-What an index gives in the order of the list is read from there; of anything else the newest so
-many are looked through.
+If no index has the order of the list, only the newest events are scanned, up to a limit.
 """
 
 from dataclasses import asdict, dataclass
@@ -16,25 +15,25 @@ from payintent.storage.outbox import DeliveryRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryFilter:
-    """Which deliveries to list, newest first; None means any, `before` ends the last page."""
+    """Deliveries to list, newest first; `before` is the last event of the previous page."""
 
     merchant_id: int | None = None
     state: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    tried: bool = False  # those alone that at least one attempt was made for
+    tried: bool = False  # only deliveries with at least one attempt
     before: UUID | None = None
 
 
 def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
-    """Look rows up one by one, in the order of the list: what is not listed is not read."""
+    """Look up rows one by one, in the order of the list, so that no other rows are read."""
     return candidates.within(
-        "wanted AS",
+        "candidate AS",
         SCANNED_MAX,
         """
         SELECT w.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
             e.occurred_at
-        FROM wanted w
+        FROM candidate w
         CROSS JOIN LATERAL (
             SELECT merchant_id, state, attempts, next_at
             FROM delivery
@@ -58,7 +57,7 @@ def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> 
 
 
 def _undelivered(deliveries: LiteralString) -> KeysetList:
-    """List deliveries of each merchant by an index that holds only those not delivered."""
+    """List each merchant's deliveries by a partial index of undelivered events."""
     return _deliveries(
         KeysetList(
             """
@@ -91,13 +90,13 @@ _OF_MERCHANT = _deliveries(
 
 
 async def list_deliveries(
-    database: Executor, wanted: DeliveryFilter, limit: int
+    database: Executor, criteria: DeliveryFilter, limit: int
 ) -> list[DeliveryRecord]:
-    if wanted.state in {"dead", "skipped"}:
+    if criteria.state in {"dead", "skipped"}:
         deliveries = _MISSED
-    elif wanted.state == "pending":
+    elif criteria.state == "pending":
         deliveries = _PENDING
     else:
-        deliveries = _OF_ALL if wanted.merchant_id is None else _OF_MERCHANT
-    rows = await deliveries.page(database, wanted.before, limit, **asdict(wanted))
+        deliveries = _OF_ALL if criteria.merchant_id is None else _OF_MERCHANT
+    rows = await deliveries.page(database, criteria.before, limit, **asdict(criteria))
     return [DeliveryRecord(**row) for row in rows]

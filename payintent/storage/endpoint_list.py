@@ -1,4 +1,4 @@
-"""State of each merchant's webhook endpoint: pending deliveries, circuit, last answers."""
+"""List merchants' webhook endpoints with their pending deliveries, circuits and last answers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,14 +9,13 @@ from uuid import UUID
 
 from payintent.storage.database import Executor, Row
 
-#: Deliveries of an endpoint that are counted; events whose attempts tell how it does; and answers.
-COUNTED_MAX, _RECENT_EVENTS, _ANSWERS_MAX = 1_000, 20, 5
+COUNTED_MAX = 1_000  # deliveries per endpoint and state
+_RECENT_EVENTS = 20  # whose attempts are measured
+_ANSWERS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointAnswer:
-    """The outcome of one attempt."""
-
     event_id: UUID
     at: datetime
     outcome: str
@@ -28,23 +27,21 @@ class EndpointAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRecord:
-    """A merchant's webhook endpoint: its pending deliveries, circuit and last attempts."""
-
     merchant_id: int
     merchant_name: str
     callback_url: str | None
-    pending: int  # counted up to `COUNTED_MAX`, as `dead` and `skipped` are
-    late_s: int | None  # seconds since the first of them became due
+    pending: int  # at most `COUNTED_MAX`, like `dead` and `skipped`
+    late_s: int | None  # seconds since the first pending delivery became due
     dead: int
     skipped: int
     attempts: int  # of the last 20 events
     delivered: int  # of these attempts
     median_ms: int | None
-    p95_ms: int | None  # within which 95 of 100 attempts ended
+    p95_ms: int | None  # 95th percentile
     slowest_ms: int | None
     open_since: datetime | None  # of a worker's circuit breaker; None: it is closed
-    open_until: datetime | None  # when the next delivery is tried
-    trips: int  # how often it opened in a row
+    open_until: datetime | None  # the time of the next attempt
+    trips: int  # consecutive openings
     open_detail: str | None  # the outcome of the attempt that opened it
     last_at: datetime | None
     last_outcome: str | None
@@ -148,29 +145,17 @@ _ANSWERS: LiteralString = """
 async def list_endpoints(
     database: Executor, merchant_id: int | None, after: int, limit: int
 ) -> list[EndpointRecord]:
-    """List the endpoints of merchants after a number, or of one merchant, by number."""
-    rows = await database.fetch(
-        _ENDPOINTS,
-        merchant_id,
-        after,
-        limit,
-        COUNTED_MAX,
-        _RECENT_EVENTS,
-    )
+    """List endpoints by merchant number, after the number `after`, or a single merchant's."""
+    rows = await database.fetch(_ENDPOINTS, merchant_id, after, limit, COUNTED_MAX, _RECENT_EVENTS)
     answers = await _list_answers(database, [row["merchant_id"] for row in rows])
-    return [_endpoint(row, answers[row["merchant_id"]]) for row in rows]
+    return [_to_record(row, answers[row["merchant_id"]]) for row in rows]
 
 
 async def _list_answers(
     database: Executor, merchant_ids: Sequence[int]
 ) -> defaultdict[int, list[EndpointAnswer]]:
-    rows = await database.fetch(
-        _ANSWERS,
-        merchant_ids,
-        _RECENT_EVENTS,
-        _ANSWERS_MAX,
-        _ANSWERS_MAX * len(merchant_ids),
-    )
+    limit = _ANSWERS_MAX * len(merchant_ids)
+    rows = await database.fetch(_ANSWERS, merchant_ids, _RECENT_EVENTS, _ANSWERS_MAX, limit)
     answers = defaultdict[int, list[EndpointAnswer]](list)
     for row in rows:
         fields = dict(row)
@@ -178,7 +163,7 @@ async def _list_answers(
     return answers
 
 
-def _endpoint(row: Row, answers: list[EndpointAnswer]) -> EndpointRecord:
+def _to_record(row: Row, answers: list[EndpointAnswer]) -> EndpointRecord:
     last = answers[0] if answers else None
     return EndpointRecord(
         **row,

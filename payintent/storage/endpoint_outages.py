@@ -1,6 +1,6 @@
-"""Endpoints whose circuit is open (table `endpoint_outage`), as workers tell operators.
+"""Store open circuits of webhook endpoints (table `endpoint_outage`) for display to operators.
 
-Each worker's breaker is its own: nothing is decided by these rows.
+Each worker has its own circuit breakers; no worker reads this table.
 """
 
 from typing import LiteralString
@@ -9,12 +9,12 @@ from payintent.domain.delivery import CircuitReport
 from payintent.storage.database import Executor
 
 _DETAIL_CHARS = 300
-#: A worker forgets an endpoint, too, whose circuit could have closed so long ago.
-_KEPT: LiteralString = "interval '1 hour'"
+#: After this time, a worker discards the state of an idle endpoint, too.
+_RETENTION: LiteralString = "interval '1 hour'"
 
 
 async def open_circuit(database: Executor, report: CircuitReport) -> None:
-    """Store that a worker sends an endpoint nothing for so long, and how often in a row by now."""
+    """Store an open circuit with its end, and count consecutive openings."""
     await database.fetch(
         """
         INSERT INTO endpoint_outage AS o (merchant_id, until, detail)
@@ -30,12 +30,12 @@ async def open_circuit(database: Executor, report: CircuitReport) -> None:
 
 
 async def close_circuit(database: Executor, merchant_id: int) -> None:
-    """Store that an endpoint has taken a delivery again."""
+    """Delete the outage of an endpoint that has accepted a delivery again."""
     await database.fetch("DELETE FROM endpoint_outage WHERE merchant_id = $1", merchant_id)
 
 
 async def delete_old(database: Executor, limit: int) -> int:
-    """Forget, at most `limit` at once, what was not tried again, or by a worker that is gone."""
+    """Delete at most `limit` outages that ended without another attempt, and return the number."""
     rows = await database.fetch(
         """
         DELETE FROM endpoint_outage
@@ -43,7 +43,7 @@ async def delete_old(database: Executor, limit: int) -> int:
             SELECT merchant_id
             FROM endpoint_outage
             WHERE until < clock() - """
-        + _KEPT
+        + _RETENTION
         + """
             LIMIT $1
             FOR UPDATE SKIP LOCKED

@@ -1,43 +1,42 @@
-"""A merchant's events in one order without gaps: nothing appears behind what was read.
+"""A merchant's events in a gapless order: no event appears before a position that was read.
 
-An event has no number when it is committed, for transactions commit in another order than they
-took their numbers in. A reader numbers what it finds committed and unnumbered, one reader of a
-merchant at a time: the lock on the merchant's row is held until the numbers are visible.
+Events have no number when they are committed, because transactions do not commit in the order of
+their numbers. Instead, a reader numbers the committed events. Only one reader per merchant does so
+at a time: it locks the merchant's row until the numbers are visible.
 
-Where a query says `merchant_id BETWEEN x AND x` and orders by it, only an index of each merchant's
-events has that order: that of all events, read far where a merchant's are old or few, has not.
+The condition `merchant_id BETWEEN x AND x` with an order by `merchant_id` makes the planner use the
+index by merchant. The index of all events would be slow for a merchant with few or old events.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from payintent.domain.event import FEED_DAYS
 from payintent.encryption import EncryptionKeyError
-from payintent.storage.database import Database, Executor
+from payintent.storage.database import Database, Executor, Row
 from payintent.storage.payer_sealing import PayerSealing, note_unreadable
 from payintent.storage.rows import build
 
-#: Events that one reader numbers, and looks through, at a time.
-LOOKED_MAX = 1_000
+#: Events that a reader numbers, or scans, at a time.
+SCANNED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class FeedPosition:
-    """A place in a feed: a number, and the event that had it when it was read."""
+class FeedCursor:
+    """A number in a feed, and the event that had it when it was read."""
 
     number: int  # 0 is before the first event
     event_id: UUID
 
 
-FEED_START = FeedPosition(0, UUID(int=0))
+FEED_START = FeedCursor(0, UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedEvent:
-    """An event with its body as it is sent, and how far its delivery is."""
+    """An event with the body that is sent and the state of its delivery."""
 
     feed_position: int
     id: UUID
@@ -50,15 +49,15 @@ class FeedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedPage:
-    """Events in the order of their numbers, and the place up to which all were looked at."""
+    """Events in the order of the feed, and the cursor of the last scanned event."""
 
     events: Sequence[FeedEvent]
-    position: FeedPosition
+    cursor: FeedCursor
     has_more: bool
 
 
 async def number_new_events(database: Database, merchant_id: int) -> bool:
-    """Give the merchant's unnumbered events their numbers; True where there may be more of them."""
+    """Assign numbers to up to 1,000 of the merchant's events; True if there may be more."""
     if not await _has_unnumbered(database, merchant_id):
         return False
     async with database.transaction() as tx:
@@ -72,7 +71,7 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
             merchant_id,
             FEED_DAYS,
         )
-        # A statement of its own: what the one below sees was committed when the lock was held.
+        # A separate statement, so that the next statement's snapshot is taken under the lock.
         await tx.fetch(
             "SELECT last_position FROM event_feed WHERE merchant_id = $1 FOR NO KEY UPDATE",
             merchant_id,
@@ -103,15 +102,15 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
             RETURNING (SELECT count(*) FROM fresh) AS numbered
             """,
             merchant_id,
-            LOOKED_MAX,
+            SCANNED_MAX,
         )
-    return rows[0]["numbered"] == LOOKED_MAX
+    return rows[0]["numbered"] == SCANNED_MAX
 
 
 async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
     row = await database.row(
         """
-        SELECT 1 AS found
+        SELECT 1 AS exists
         FROM event e
         WHERE e.merchant_id BETWEEN $1 AND $1 AND e.feed_position IS NULL AND e.id >= coalesce(
             (SELECT first_id FROM event_feed WHERE merchant_id = $1), $2)
@@ -124,26 +123,26 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
     return row is not None
 
 
-async def is_position(database: Executor, merchant_id: int, position: FeedPosition) -> bool:
-    """Tell whether the merchant's feed has this event at this place, or had it: it may be gone."""
-    if position.number == 0:
+async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCursor) -> bool:
+    """Check if the merchant's feed has this event at this number, or had it before retention."""
+    if cursor.number == 0:
         return True
     row = await database.row(
         """
-        SELECT 1 AS found
+        SELECT 1 AS exists
         FROM event_feed
         WHERE merchant_id = $1 AND last_position >= $2 AND NOT EXISTS (
             SELECT FROM event WHERE merchant_id = $1 AND feed_position = $2 AND id <> $3)
         """,
         merchant_id,
-        position.number,
-        position.event_id,
+        cursor.number,
+        cursor.event_id,
     )
     return row is not None
 
 
-async def first_position(database: Executor, merchant_id: int) -> FeedPosition:
-    """Return the place before the merchant's numbered events of the last 30 days."""
+async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
+    """Return the cursor before the merchant's numbered events of the last 30 days."""
     row = await database.row(
         """
         SELECT e.id, e.feed_position
@@ -163,64 +162,64 @@ async def first_position(database: Executor, merchant_id: int) -> FeedPosition:
         """,
         merchant_id,
         FEED_DAYS,
-        LOOKED_MAX,
+        SCANNED_MAX,
     )
-    return FeedPosition(row["feed_position"], row["id"]) if row else FEED_START
+    return FeedCursor(row["feed_position"], row["id"]) if row else FEED_START
 
 
 async def page(
-    database: Executor, merchant_id: int, after: FeedPosition, types: Sequence[str], limit: int
+    database: Executor, merchant_id: int, after: FeedCursor, types: Sequence[str], limit: int
 ) -> FeedPage:
-    """Read up to `limit` events of these types behind a place; looks through 1,000 at most.
+    """Read up to `limit` events of these types after a cursor, scanning at most 1,000 events.
 
-    An event that is sealed and does not open is left out, and the log names it.
+    A sealed event that cannot be decrypted is skipped and logged.
     """
     rows = await database.fetch(
         """
-        WITH looked AS MATERIALIZED (
+        WITH scanned AS MATERIALIZED (
             SELECT id, type, feed_position
             FROM event
             WHERE merchant_id = $1 AND feed_position > $2
             ORDER BY feed_position
             LIMIT $5
-        ), wanted AS (
+        ), matching AS (
             SELECT id, feed_position
-            FROM looked
+            FROM scanned
             WHERE type = ANY($3::text[])
             ORDER BY feed_position
             LIMIT $4
         )
-        SELECT l.id AS looked_id, l.feed_position AS looked_to,
-            (SELECT count(*) FROM looked) AS looked,
-            w.feed_position, e.id, e.body, d.state, d.attempts, d.next_at, d.delivered_at
-        FROM (SELECT id, feed_position FROM looked ORDER BY feed_position DESC LIMIT 1) l
+        SELECT l.id AS last_id, l.feed_position AS last_position,
+            (SELECT count(*) FROM scanned) AS scanned,
+            m.feed_position, e.id, e.body, d.state, d.attempts, d.next_at, d.delivered_at
+        FROM (SELECT id, feed_position FROM scanned ORDER BY feed_position DESC LIMIT 1) l
         LEFT JOIN (
-            wanted w
-            JOIN event e ON e.id = w.id
-            JOIN delivery d ON d.event_id = w.id
+            matching m
+            JOIN event e ON e.id = m.id
+            JOIN delivery d ON d.event_id = m.id
         ) ON true
-        ORDER BY w.feed_position
+        ORDER BY m.feed_position
         """,
         merchant_id,
         after.number,
         types,
         limit + 1,
-        LOOKED_MAX,
+        SCANNED_MAX,
     )
     if not rows:
-        return FeedPage(events=(), position=after, has_more=False)
-    wanted = [row for row in rows if row["id"] is not None]
-    found = list(_readable(wanted[:limit], database.payer_sealing))
-    if len(wanted) > limit:
-        last = wanted[limit - 1]
-        position = FeedPosition(last["feed_position"], last["id"])
-        return FeedPage(events=found, position=position, has_more=True)
-    position = FeedPosition(rows[0]["looked_to"], rows[0]["looked_id"])
-    return FeedPage(events=found, position=position, has_more=rows[0]["looked"] == LOOKED_MAX)
+        return FeedPage(events=(), cursor=after, has_more=False)
+    matching = [row for row in rows if row["id"] is not None]
+    events = list(_unseal(matching[:limit], database.payer_sealing))
+    if len(matching) > limit:
+        last = matching[limit - 1]
+        cursor = FeedCursor(last["feed_position"], last["id"])
+        return FeedPage(events=events, cursor=cursor, has_more=True)
+    cursor = FeedCursor(rows[0]["last_position"], rows[0]["last_id"])
+    return FeedPage(events=events, cursor=cursor, has_more=rows[0]["scanned"] == SCANNED_MAX)
 
 
 async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
-    """Return for each merchant a text that changes with every event that its feed gets."""
+    """Return a marker per merchant that changes with each new event."""
     rows = await database.fetch(
         """
         SELECT m.id, concat_ws('/', f.last_position, n.id) AS mark
@@ -239,16 +238,11 @@ async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dic
     return {row["id"]: row["mark"] for row in rows}
 
 
-def _readable(rows: Sequence[Any], payer_sealing: PayerSealing) -> Iterator[FeedEvent]:
-    """Leave out an event that does not open: a reader goes on behind it."""
+def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[FeedEvent]:
     for row in rows:
         try:
-            event = _event(row, payer_sealing)
+            body = sealing.body(row["id"], row["body"])
         except EncryptionKeyError as error:
             note_unreadable("event", row["id"], error)
         else:
-            yield event
-
-
-def _event(row: Any, payer_sealing: PayerSealing) -> FeedEvent:
-    return build(FeedEvent, row, body=payer_sealing.body(row["id"], row["body"]))
+            yield build(FeedEvent, row, body=body)

@@ -1,4 +1,4 @@
-"""Events that are sent again: one, or all that did not arrive, under their own ids."""
+"""Resend events with their original ids: a single event, or all undelivered events."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedCount:
-    """How many events did not arrive, of how many merchants, and from when to when they are."""
+    """The number of undelivered events and their merchants, and the period of the events."""
 
     events: int
     merchants: int
@@ -19,9 +19,9 @@ class MissedCount:
 
 
 async def replay(tx: Tx, event_id: UUID) -> int | None:
-    """Make an event due again from the first attempt on, under its own id, whatever its state.
+    """Restart the delivery of an event, whatever its state, and return its merchant.
 
-    Returns its merchant; None where there is no such event.
+    Returns None if there is no such event.
     """
     tx.wakes_delivery = True
     row = await tx.row(
@@ -38,9 +38,9 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
 
 
 async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
-    """Make dead and skipped deliveries due again, under their own ids; returns them in order.
+    """Restart dead and skipped deliveries and return their event ids in order.
 
-    At most `limit` of them, with ids beyond `after`; fewer only where there are no more.
+    It restarts `limit` deliveries with ids after `after`, or fewer if there are no more.
     """
     tx.wakes_delivery = True
     rows = await tx.fetch(
@@ -73,7 +73,6 @@ async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -
 
 
 async def count_missed(database: Executor, missed: MissedEvents) -> MissedCount:
-    """Count the deliveries that are dead or were skipped."""
     row = await database.row(
         """
         SELECT count(*) AS events, count(DISTINCT d.merchant_id) AS merchants,

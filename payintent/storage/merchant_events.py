@@ -1,4 +1,4 @@
-"""Events as their merchant may read them, with their deliveries."""
+"""Read events and deliveries with the permissions of their merchant."""
 
 from uuid import UUID
 

@@ -1,21 +1,21 @@
-"""Events, their deliveries to the merchant, and every attempt at a delivery."""
+"""Store events, their deliveries to the merchant, and each delivery attempt."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.payer_sealing import PayerSealing, note_unreadable
+from payintent.storage.rows import build
 
-#: The states of a delivery; `dead` and `skipped` ones are sent again on demand.
+#: The states of a delivery; an operator can resend `dead` and `skipped` deliveries.
 STATES = ("pending", "delivered", "dead", "skipped")
 _ATTEMPTS_MAX = 1_000
 _RELEASED_MAX = 1_000
-#: The merchants that wait for deliveries, `waiting (merchant_id, next_at)`, each with its first
-#: one: one index probe for each merchant, however long its backlog is.
+#: Merchants with pending deliveries as `waiting (merchant_id, next_at)`, with the time of the first
+#: delivery. It needs one index probe per merchant, however long the backlog is.
 WAITING_MERCHANTS = """
     WITH RECURSIVE waiting AS (
         (
@@ -41,24 +41,22 @@ WAITING_MERCHANTS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """An event as it is stored: exactly the bytes that are sent."""
-
     id: UUID
     payment_id: UUID
     merchant_id: int
     type: str
-    body: str
+    body: str  # exactly as it is sent
     occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
-    """A delivery that this process has claimed, until its lease ends."""
+    """A delivery that this process has claimed until the lease ends."""
 
     event_id: UUID
     payment_id: UUID
     merchant_id: int
-    attempts: int  # attempts made before this one
+    attempts: int  # previous attempts
     callback_url: str | None
     body: str
     occurred_at: datetime
@@ -66,7 +64,7 @@ class ClaimedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt and what follows from it."""
+    """A delivery attempt and its effect on the delivery."""
 
     id: UUID
     event_id: UUID
@@ -78,16 +76,16 @@ class AttemptRecord:
     answer: str
     duration_ms: int
     delivered: bool
-    next_wait_s: float | None  # None with `delivered` False: dead
+    next_wait_s: float | None  # None: no retry, so a failed delivery is dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAttempt:
-    """One attempt as it is stored, numbered on through replays."""
+    """A stored attempt; replays do not restart the numbers."""
 
     number: int
     started_at: datetime
-    url: str | None  # None: stored before addresses were
+    url: str | None  # None: stored by a version without this column
     outcome: str
     status: int | None
     detail: str
@@ -110,25 +108,20 @@ class DeliveryRecord:
 
 
 def event_from_row(row: Row, sealing: PayerSealing) -> EventRecord:
-    """Build an event from a row with its columns."""
-    return EventRecord(**_opened(row, row["id"], sealing))
-
-
-def _opened(row: Row, event_id: UUID, sealing: PayerSealing) -> dict[str, Any]:
-    return {**row, "body": sealing.body(event_id, row["body"])}
+    return build(EventRecord, row, body=sealing.body(row["id"], row["body"]))
 
 
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
-    """Store events in the transaction of their change; without a callback URL they are skipped.
+    """Store events in the transaction of their change; skip delivery without a callback URL.
 
-    A payment's completion also leaves a receipt to be mailed, where its merchant has that on.
+    If the merchant has e-mail receipts on, a completed payment also queues a receipt.
     """
     if not events:
         return
     tx.wakes_delivery = True
     await tx.fetch(
         """
-        WITH told AS (
+        WITH stored AS (
             INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
             SELECT *
             FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[],
@@ -136,7 +129,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
             RETURNING id, payment_id, merchant_id, type, occurred_at
         ), mailed AS MATERIALIZED (
             SELECT t.payment_id
-            FROM told t
+            FROM stored t
             JOIN merchant m ON m.id = t.merchant_id AND m.mail_receipts
             JOIN payment p ON p.id = t.payment_id AND p.payer_email IS NOT NULL
             WHERE t.type = 'payment.completed'
@@ -148,7 +141,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
         INSERT INTO delivery (event_id, merchant_id, state, next_at)
         SELECT t.id, t.merchant_id,
             CASE WHEN m.callback_url IS NULL THEN 'skipped' ELSE 'pending' END, t.occurred_at
-        FROM told t
+        FROM stored t
         JOIN merchant m ON m.id = t.merchant_id
         """,
         [event.id for event in events],
@@ -161,7 +154,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
 
 
 async def list_due_merchants(database: Executor, limit: int) -> list[int]:
-    """List the merchants with due deliveries, the longest waiting first; one index probe each."""
+    """List the merchants with due deliveries, longest waiting first; one index probe each."""
     rows = await database.fetch(
         WAITING_MERCHANTS
         + """
@@ -179,20 +172,20 @@ async def list_due_merchants(database: Executor, limit: int) -> list[int]:
 async def claim_due(
     database: Executor, limits: Sequence[tuple[int, int]], lease_s: float
 ) -> list[ClaimedDelivery]:
-    """Claim due deliveries, of each merchant at most its limit, `(merchant_id, limit)`, 500 in all.
+    """Claim due deliveries within the limits `(merchant_id, limit)`, at most 500 in total.
 
-    A claimed delivery is due again when its lease ends, should this process die, or should its body
-    be sealed and not open, which the log says. A limit that is no
-    parameter tells the planner how few rows there will be, so that it reads no backlog through.
+    A claimed delivery is due again when its lease ends, if this process dies or its sealed body
+    cannot be decrypted. The constant 500 tells the planner how few rows to expect; with a
+    parameter it would scan the backlog.
     """
     rows = await database.fetch(
         """
-        WITH taken AS (
+        WITH claimed AS (
             UPDATE delivery d
             SET next_at = clock() + $3 * interval '1 second',
                 lease_until = clock() + $3 * interval '1 second'
             WHERE d.event_id IN (
-                SELECT one.event_id
+                SELECT due.event_id
                 FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, most)
                 CROSS JOIN LATERAL (
                     SELECT event_id
@@ -201,14 +194,14 @@ async def claim_due(
                     ORDER BY next_at
                     LIMIT w.most
                     FOR UPDATE SKIP LOCKED
-                ) one
+                ) due
                 LIMIT 500
             )
             RETURNING d.event_id, d.merchant_id, d.attempts
         )
         SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts, m.callback_url, e.body,
             e.occurred_at
-        FROM taken t
+        FROM claimed t
         JOIN event e ON e.id = t.event_id
         JOIN merchant m ON m.id = t.merchant_id
         ORDER BY e.id
@@ -218,24 +211,23 @@ async def claim_due(
         [limit for _, limit in limits],
         lease_s,
     )
-    return list(_readable(rows, database.payer_sealing))
+    return list(_unseal(rows, database.payer_sealing))
 
 
-def _readable(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[ClaimedDelivery]:
-    """Leave out an event that does not open: it is due again after its lease, others go on."""
+def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[ClaimedDelivery]:
     for row in rows:
         try:
-            opened = _opened(row, row["event_id"], sealing)
+            body = sealing.body(row["event_id"], row["body"])
         except EncryptionKeyError as error:
             note_unreadable("event", row["event_id"], error)
         else:
-            yield ClaimedDelivery(**opened)
+            yield build(ClaimedDelivery, row, body=body)
 
 
 async def release(database: Executor, merchant_id: int) -> bool:
-    """Make 1,000 of a merchant's failed deliveries due now; True where there may be more.
+    """Make 1,000 of a merchant's failed deliveries due now; True if there may be more.
 
-    Those under way keep their lease.
+    Deliveries in progress keep their lease.
     """
     rows = await database.fetch(
         """
@@ -257,7 +249,7 @@ async def release(database: Executor, merchant_id: int) -> bool:
     return len(rows) == _RELEASED_MAX
 
 
-async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
+async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
     """Store attempts and their effect on deliveries; an outdated attempt has no effect."""
     await database.fetch(
         """
@@ -289,22 +281,21 @@ async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
         FROM made m
         WHERE d.event_id = m.event_id AND d.state = 'pending' AND d.attempts = m.number - 1
         """,
-        [item.id for item in made],
-        [item.event_id for item in made],
-        [item.number for item in made],
-        [item.outcome for item in made],
-        [item.status for item in made],
-        [item.detail for item in made],
-        [item.answer for item in made],
-        [item.duration_ms for item in made],
-        [item.delivered for item in made],
-        [item.next_wait_s for item in made],
-        [item.url for item in made],
+        [attempt.id for attempt in attempts],
+        [attempt.event_id for attempt in attempts],
+        [attempt.number for attempt in attempts],
+        [attempt.outcome for attempt in attempts],
+        [attempt.status for attempt in attempts],
+        [attempt.detail for attempt in attempts],
+        [attempt.answer for attempt in attempts],
+        [attempt.duration_ms for attempt in attempts],
+        [attempt.delivered for attempt in attempts],
+        [attempt.next_wait_s for attempt in attempts],
+        [attempt.url for attempt in attempts],
     )
 
 
 async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
-    """Read an event; None where there is none of this id."""
     row = await database.row(
         """
         SELECT id, payment_id, merchant_id, type, body, occurred_at
@@ -317,9 +308,9 @@ async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
 
 
 async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:
-    """List the last attempts to deliver an event, oldest first.
+    """List the last 1,000 attempts to deliver an event, oldest first.
 
-    A replay begins with the first wait again, but its attempts are numbered on.
+    A replay restarts the retry schedule, but not the numbers of attempts.
     """
     rows = await database.fetch(
         """
@@ -341,10 +332,10 @@ async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttemp
 
 
 async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:
-    """Tell whether no delivery of an ended payment is pending; dead ones count as done."""
+    """Check that an ended payment has no pending delivery; dead deliveries count as done."""
     row = await database.row(
         """
-        SELECT 1 AS open
+        SELECT 1 AS pending
         FROM event e
         JOIN delivery d ON d.event_id = e.id
         WHERE e.payment_id = $1 AND d.state = 'pending'

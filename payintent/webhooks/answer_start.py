@@ -1,7 +1,6 @@
-"""How answers begin, recorded on their connections: a status line counts whatever follows it.
+"""Record the start of each answer, so that its status counts even if the rest is invalid.
 
-The HTTP client reports an answer as a whole. If a body cannot be read, or follows a status that has
-none, it fails without the status that the endpoint sent.
+The HTTP client fails without the status if a body cannot be read or must not follow the status.
 """
 
 import asyncio
@@ -12,21 +11,21 @@ from typing import Any
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-_BYTES_MAX = 32 * 1024  # interim answers (103 and the like) may come first
+_BYTES_MAX = 32 * 1024  # interim answers such as 103 may come first
 _FINAL = 200
 _HEAD_END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([0-9]{3})(?:[ \t][^\r\n]*)?\r?\n")
 
 
 class AnswerStart:
-    """The start of the answer to the request of this task, empty until one arrives."""
+    """The start of the answer to this task's request; empty until an answer arrives."""
 
     def __init__(self) -> None:
         self.received = bytearray()
         _awaited.set(self)
 
     def status(self) -> int | None:
-        """Return the status of the final answer's complete status line; None without one."""
+        """Return the status of the final answer; None without a complete status line."""
         at = 0
         while match := _STATUS_LINE.match(self.received, at):
             status = int(match[1])
@@ -40,7 +39,7 @@ class AnswerStart:
 
 
 class RecordingConnector(aiohttp.TCPConnector):
-    """A connector whose connections record how each answer begins."""
+    """A connector with connections that record the start of each answer."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
@@ -56,7 +55,7 @@ class _Connection(ResponseHandler):
         self._start: AnswerStart | None = None
 
     def set_response_params(self, **params: Any) -> None:
-        """Begin to await an answer, in the task that sends the request."""
+        """Prepare for an answer; called in the task that sends the request."""
         self._start = _awaited.get()
         super().set_response_params(**params)
 

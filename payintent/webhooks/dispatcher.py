@@ -1,4 +1,4 @@
-"""Delivers the outbox: fast to endpoints that answer, slowly to failing ones, delayed by none."""
+"""Deliver the events of the outbox; a failing endpoint must not delay deliveries to the rest."""
 
 import asyncio
 import random
@@ -23,14 +23,14 @@ from payintent.webhooks.retry_schedule import next_retry_wait_s
 from payintent.webhooks.sender import AttemptResult, WebhookRequest, WebhookSender
 
 _log = get_logger("dispatcher")
-_RECORD_MAX = 500  # attempts in one statement
-_TAKE_MAX = 500  # deliveries that one statement claims
+_RECORD_MAX = 500  # attempts per statement
+_CLAIM_MAX = 500  # deliveries per statement
 
-ATTEMPTS = Counter("payintent_webhook_attempts_total", "Attempts at deliveries", ["outcome"])
-DURATION = Histogram("payintent_webhook_attempt_seconds", "How long an attempt took")
+ATTEMPTS = Counter("payintent_webhook_attempts_total", "Delivery attempts", ["outcome"])
+DURATION = Histogram("payintent_webhook_attempt_seconds", "Duration of a delivery attempt")
 DELAY = Histogram(
     "payintent_webhook_delay_seconds",
-    "How long after its event a delivery arrived",
+    "Time from an event to its successful delivery",
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 1_800, 7_200, 43_200, 172_800),
 )
 
@@ -43,7 +43,7 @@ class _FinishedAttempt:
 
 
 class Dispatcher:
-    """One process's dispatcher. `wake` makes it look at once; it polls all the same."""
+    """The dispatcher of a process. It polls the outbox; `wake` triggers a poll at once."""
 
     def __init__(
         self,
@@ -58,52 +58,52 @@ class Dispatcher:
         self._windows = windows
         self._poll_s = poll_s
         self._chance = chance
-        self._woken = asyncio.Event()
-        self._done: asyncio.Queue[_FinishedAttempt] = asyncio.Queue()
-        self._sending: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._finished: asyncio.Queue[_FinishedAttempt] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        self._woken.set()
+        self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver until `stop` is set, then finish what is under way."""
+        """Deliver until `stop` is set, then finish the deliveries in progress."""
         recorder = asyncio.create_task(self._record_forever())
         while not stop.is_set():
-            await self._round()
-            await self._rest()
-        await asyncio.gather(*self._sending, return_exceptions=True)
-        await self._done.join()
+            await self._send_due()
+            await self._wait()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._finished.join()
         recorder.cancel()
         await asyncio.gather(recorder, return_exceptions=True)
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         try:
             async with asyncio.timeout(self._poll_s):
-                await self._woken.wait()
+                await self._wake.wait()
         except TimeoutError:
             pass
-        self._woken.clear()
+        self._wake.clear()
 
-    async def _round(self) -> None:
-        """Claim as much as the limits allow, and send each delivery in a task of its own."""
+    async def _send_due(self) -> None:
         try:
-            while (taken := await self._take()) >= _TAKE_MAX:
-                _log.debug("backlog", taken=taken)
-        except Exception as error:  # noqa: BLE001 - one bad round must not end all deliveries
-            _complain("outbox_away", error)
+            while (count := await self._claim_and_send()) >= _CLAIM_MAX:
+                _log.debug("backlog", taken=count)
+        except Exception as error:  # noqa: BLE001 - a failed poll must not end all deliveries
+            _log_failure("outbox_away", error)
 
-    async def _take(self) -> int:
+    async def _claim_and_send(self) -> int:
+        """Claim as many deliveries as the limits allow, and send each in a separate task."""
         merchants = await self._outbox.due_merchants()
-        limits = self._windows.share(merchants, _TAKE_MAX)
+        limits = self._windows.share(merchants, _CLAIM_MAX)
         if not limits:
             return 0
         deliveries = await self._outbox.claim(limits)
         for delivery in deliveries:
-            # Counted before its task runs, so that the next claim takes it into account.
-            flight = self._windows.started(delivery.merchant_id)
+            # Counted before its task runs, so that the next claim includes it.
+            flight = self._windows.start(delivery.merchant_id)
             task = asyncio.create_task(self._send(delivery, flight))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return len(deliveries)
 
     async def _send(self, delivery: OutgoingDelivery, flight: InFlightAttempt) -> None:
@@ -120,76 +120,74 @@ class Dispatcher:
             )
             ok = attempt.ok
         finally:
-            change = self._windows.finished(flight, ok)
-        self._pause(delivery.merchant_id, attempt)
+            change = self._windows.finish(flight, ok)
+        if attempt.retry_after_s is not None:
+            self._windows.pause(delivery.merchant_id, attempt.retry_after_s)
         _trace(delivery, attempt)
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
         if attempt.ok:
             DELAY.observe(max(0.0, time.time() - unix_ms_of_timed(delivery.event_id) / 1000))
-        await self._done.put(_FinishedAttempt(delivery, attempt, change))
+        await self._finished.put(_FinishedAttempt(delivery, attempt, change))
         if change is not None and attempt.ok:
             await self._release(delivery.merchant_id)
-        self._woken.set()  # a slot is free again
-
-    def _pause(self, merchant_id: int, attempt: AttemptResult) -> None:
-        if attempt.retry_after_s is not None:
-            self._windows.pause(merchant_id, attempt.retry_after_s)
+        self._wake.set()  # a slot is free again
 
     async def _release(self, merchant_id: int) -> None:
-        """Make due at once what was held back from an endpoint whose circuit has closed."""
+        """Make the deliveries due that were held back while the endpoint's circuit was open."""
         try:
             await self._outbox.release(merchant_id)
         except (StorageUnavailableError, LockTimeoutError) as error:
-            _complain("outbox_away", error)
+            _log_failure("outbox_away", error)
 
     async def _record_forever(self) -> None:
-        """Store attempts, in batches of all that are finished."""
+        """Store finished attempts in batches."""
         while True:
-            done = [await self._done.get()]
-            while len(done) < _RECORD_MAX and not self._done.empty():
-                done.append(self._done.get_nowait())
-            await self._record([self._outcome(result) for result in done])
-            await self._show_circuits(done)
-            for _ in done:
-                self._done.task_done()
+            batch = [await self._finished.get()]
+            while len(batch) < _RECORD_MAX and not self._finished.empty():
+                batch.append(self._finished.get_nowait())
+            await self._record([self._to_result(attempt) for attempt in batch])
+            await self._store_circuits(batch)
+            for _ in batch:
+                self._finished.task_done()
 
     async def _record(self, results: Sequence[DeliveryResult]) -> None:
-        """Store attempts; a batch that fails has stored nothing, and each is then stored alone.
+        """Store attempts; if a batch fails, store each attempt separately.
 
-        What cannot be stored is sent again when its lease has ended: at least once, as promised.
+        If an attempt cannot be stored, the event is sent again after its lease: deliveries are
+        at-least-once.
         """
         try:
             await self._outbox.record(results)
-        except Exception as error:  # noqa: BLE001 - nor one bad record
+        except Exception as error:  # noqa: BLE001 - a bad record must not end all deliveries
             if len(results) == 1 or isinstance(error, StorageUnavailableError):
-                # Where the database has not answered nobody knows whether they are stored.
-                _complain("attempts_lost", error)
+                # If the database did not answer, the attempts may or may not be stored.
+                _log_failure("attempts_lost", error)
                 return
             for result in results:
                 await self._record([result])
 
-    async def _show_circuits(self, done: Sequence[_FinishedAttempt]) -> None:
-        """Store which circuits have opened or closed, for people; nothing else reads it."""
-        changes = [
+    async def _store_circuits(self, batch: Sequence[_FinishedAttempt]) -> None:
+        """Store opened and closed circuits for display; the dispatcher does not read them."""
+        reports = [
             CircuitReport(
-                merchant_id=result.delivery.merchant_id,
-                open_s=result.change.open_s,
-                detail=f"{result.attempt.outcome}: {result.attempt.detail}".removesuffix(": "),
+                merchant_id=finished.delivery.merchant_id,
+                open_s=finished.change.open_s,
+                detail=f"{finished.attempt.outcome}: {finished.attempt.detail}".removesuffix(": "),
             )
-            for result in done
-            if result.change is not None
+            for finished in batch
+            if finished.change is not None
         ]
         try:
-            if changes:
-                await self._outbox.show_circuits(changes)
-        except Exception as error:  # noqa: BLE001 - deliveries go on without it
-            _complain("outbox_away", error)
+            if reports:
+                await self._outbox.store_circuits(reports)
+        except Exception as error:  # noqa: BLE001 - deliveries do not need it
+            _log_failure("outbox_away", error)
 
-    def _outcome(self, done: _FinishedAttempt) -> DeliveryResult:
-        delivery, attempt = done.delivery, done.attempt
-        ends = attempt.ok or attempt.gone
-        wait = next_retry_wait_s(delivery.attempts + 1, attempt.retry_after_s, self._chance())
+    def _to_result(self, finished: _FinishedAttempt) -> DeliveryResult:
+        delivery, attempt = finished.delivery, finished.attempt
+        is_last = attempt.ok or attempt.gone
+        wait_s = next_retry_wait_s(delivery.attempts + 1, attempt.retry_after_s, self._chance())
         return DeliveryResult(
             delivery=delivery,
             outcome=attempt.outcome,
@@ -198,12 +196,12 @@ class Dispatcher:
             answer=attempt.answer,
             duration_ms=attempt.duration_ms,
             delivered=attempt.ok,
-            next_wait_s=None if ends else wait,
+            next_wait_s=None if is_last else wait_s,
         )
 
 
 def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:
-    facts: dict[str, str | int] = {
+    attributes: dict[str, str | int] = {
         "payintent.attempt": delivery.attempts + 1,
         "payintent.outcome": attempt.outcome,
     }
@@ -211,14 +209,14 @@ def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:
         "deliver webhook",
         delivery.payment_id,
         attempt.duration_ms / 1000,
-        facts,
+        attributes,
         kind=SpanKind.CLIENT,
         failed=not attempt.ok,
     )
 
 
-def _complain(what: str, error: Exception) -> None:
+def _log_failure(event: str, error: Exception) -> None:
     if isinstance(error, StorageUnavailableError | LockTimeoutError):
-        _log.warning(what, why=str(error) or type(error).__name__)
+        _log.warning(event, why=str(error) or type(error).__name__)
     else:
-        _log.error(what, exc_info=error)
+        _log.error(event, exc_info=error)

@@ -1,8 +1,8 @@
 """Concurrency limit and circuit breaker of each webhook endpoint.
 
-Three limits together: a window per endpoint that grows with success; a circuit breaker, which
-while open sends nothing and spends no attempt; and a bounded share of the sockets for suspects.
-So an endpoint that does not answer never delays another.
+Three limits keep an unresponsive endpoint from delaying the rest: a window per endpoint that grows
+with success; a circuit breaker, which sends nothing and uses no attempts while it is open; and a
+bounded share of the sockets for suspects.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from math import inf
 
 WINDOW_START = 2
 WINDOW_MAX = 16
-SLOW_AFTER_S = 2.0  # in flight for longer: window 1, and a suspect
+SLOW_AFTER_S = 2.0  # an endpoint with a slower attempt is a suspect with a window of 1
 
-OPEN_AFTER_FAILURES = 5  # in a row
-OPEN_SHARE = 0.7  # or this share of at least OPEN_SAMPLE_MIN outcomes in OPEN_SAMPLE_S
+OPEN_AFTER_FAILURES = 5  # consecutive
+OPEN_SHARE = 0.7  # or this share of failures in OPEN_SAMPLE_S, of at least OPEN_SAMPLE_MIN outcomes
 OPEN_SAMPLE_MIN = 10
 OPEN_SAMPLE_S = 60.0
 OPEN_SAMPLE_MAX = 64  # outcomes remembered
@@ -25,14 +25,14 @@ OPEN_DOUBLINGS_MAX = 5  # reaches OPEN_MAX_S
 
 PAUSE_MAX_S = 3_600.0  # of a Retry-After
 SUSPECT_DIVISOR = 2  # suspects together get at most half of the sockets
-FORGET_AFTER_S = 300.0  # an endpoint that works and is idle
-FORGET_ILL_AFTER_S = 3_600.0  # or whose circuit could have closed this long ago
+FORGET_AFTER_S = 300.0  # after the last use of a healthy endpoint
+FORGET_SUSPECT_AFTER_S = 3_600.0  # after the last use of a suspect and the end of its circuit
 SWEEP_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InFlightAttempt:
-    """One attempt under way; `since` is on the monotonic clock."""
+    """An attempt in progress; `since` is on the monotonic clock."""
 
     endpoint_id: int
     since: float
@@ -40,7 +40,7 @@ class InFlightAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CircuitChange:
-    """What an attempt did to its endpoint's circuit: opened it for so long, or closed it (0)."""
+    """The effect of an attempt on the endpoint's circuit: open for `open_s`, or closed if 0."""
 
     open_s: float
 
@@ -49,7 +49,7 @@ _CLOSED = CircuitChange(0)
 
 
 class EndpointWindows:
-    """The state of every endpoint of one process; forgets those that work and are idle."""
+    """The state of all endpoints of a process; the state of idle endpoints is discarded."""
 
     def __init__(self, sockets_max: int, clock: Callable[[], float]) -> None:
         self._sockets_max = sockets_max
@@ -58,16 +58,15 @@ class EndpointWindows:
         self._endpoints: dict[int, _Endpoint] = {}
         self._in_flight = 0
         self._suspects_in_flight = 0
-        self._young: deque[InFlightAttempt] = (
-            deque()
-        )  # in order of start, until found to be slow or finished
+        #: Attempts in order of start, until they are slow or finished.
+        self._young: deque[InFlightAttempt] = deque()
         self._sweep_at = clock() + SWEEP_EVERY_S
 
     def __len__(self) -> int:
         return len(self._endpoints)
 
     def share(self, endpoint_ids: Iterable[int], attempts_max: int) -> list[tuple[int, int]]:
-        """Share the free sockets among endpoints, in this order; those without one are left out."""
+        """Distribute the free sockets to endpoints in this order; omit endpoints without any."""
         now = self._clock()
         self._notice_slow(now)
         free = min(attempts_max, self._sockets_max - self._in_flight)
@@ -78,15 +77,15 @@ class EndpointWindows:
                 break
             endpoint = self._endpoints.get(endpoint_id, _UNKNOWN)
             limit = min(free, suspects_free) if endpoint.is_suspect else free
-            slots = 0 if now < endpoint.shut_until else min(endpoint.vacant, limit)
+            slots = 0 if now < endpoint.blocked_until else min(endpoint.vacant, limit)
             if slots > 0:
                 shares.append((endpoint_id, slots))
                 free -= slots
                 suspects_free -= slots if endpoint.is_suspect else 0
         return shares
 
-    def started(self, endpoint_id: int) -> InFlightAttempt:
-        """Count an attempt in; the caller must call `finished`, whatever happens."""
+    def start(self, endpoint_id: int) -> InFlightAttempt:
+        """Count a new attempt; the caller must call `finish` even after an error."""
         now = self._clock()
         self._sweep(now)
         flight = InFlightAttempt(endpoint_id, now)
@@ -98,10 +97,10 @@ class EndpointWindows:
         self._young.append(flight)
         return flight
 
-    def finished(self, flight: InFlightAttempt, ok: bool) -> CircuitChange | None:
-        """Count an attempt out; tells whether it opened or closed the endpoint's circuit.
+    def finish(self, flight: InFlightAttempt, ok: bool) -> CircuitChange | None:
+        """Record the outcome of an attempt and return the change of the endpoint's circuit.
 
-        Where it closed, deliveries that were held back may go.
+        If the circuit has closed, the caller should release deliveries that were held back.
         """
         now = self._clock()
         self._notice_slow(now)
@@ -109,13 +108,13 @@ class EndpointWindows:
         before = endpoint.suspects
         del endpoint.flights[flight]
         endpoint.used_at = now
-        change = endpoint.learn(flight, ok, now)
+        change = endpoint.record(flight, ok, now)
         self._in_flight -= 1
         self._suspects_in_flight += endpoint.suspects - before
         return change
 
     def pause(self, endpoint_id: int, seconds: float) -> None:
-        """Send this endpoint nothing for a while, because it answered with Retry-After."""
+        """Pause an endpoint that answered with Retry-After."""
         endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
         endpoint.used_at = self._clock()
         endpoint.paused_until = endpoint.used_at + min(max(0.0, seconds), PAUSE_MAX_S)
@@ -142,15 +141,14 @@ class EndpointWindows:
 @dataclass(slots=True)
 class _Endpoint:
     window: int = WINDOW_START
-    flights: dict[InFlightAttempt, None] = field(
-        default_factory=dict[InFlightAttempt, None]
-    )  # the oldest first
+    #: Oldest first.
+    flights: dict[InFlightAttempt, None] = field(default_factory=dict[InFlightAttempt, None])
     slow: bool = False
-    failures: int = 0  # in a row
+    failures: int = 0  # consecutive
     outcomes: deque[tuple[float, bool]] = field(
         default_factory=lambda: deque[tuple[float, bool]](maxlen=OPEN_SAMPLE_MAX)
     )
-    opened_times: int = 0  # since the circuit was last closed; 0 is closed
+    openings: int = 0  # since the circuit was last closed; 0 is closed
     opened_at: float = -inf
     open_until: float = -inf
     paused_until: float = -inf
@@ -169,49 +167,48 @@ class _Endpoint:
         return len(self.flights) if self.is_suspect else 0
 
     @property
-    def shut_until(self) -> float:
+    def blocked_until(self) -> float:
         return max(self.open_until, self.paused_until)
 
     def is_forgettable(self, now: float) -> bool:
         if self.flights:
             return False
         if self.is_suspect:
-            return now > max(self.used_at, self.shut_until) + FORGET_ILL_AFTER_S
-        return now > max(self.used_at + FORGET_AFTER_S, self.shut_until)
+            return now > max(self.used_at, self.blocked_until) + FORGET_SUSPECT_AFTER_S
+        return now > max(self.used_at + FORGET_AFTER_S, self.blocked_until)
 
-    def learn(self, flight: InFlightAttempt, ok: bool, now: float) -> CircuitChange | None:
+    def record(self, flight: InFlightAttempt, ok: bool, now: float) -> CircuitChange | None:
         if flight.since < self.opened_at:
             return None  # sent before the circuit opened: only a probe counts
         self.outcomes.append((now, ok))
-        return self._succeed(flight, now) if ok else self._fail(now)
+        return self._record_success(flight, now) if ok else self._record_failure(now)
 
-    def _succeed(self, flight: InFlightAttempt, now: float) -> CircuitChange | None:
-        closes = self.opened_times > 0
+    def _record_success(self, flight: InFlightAttempt, now: float) -> CircuitChange | None:
+        was_open = self.openings > 0
         oldest = next(iter(self.flights), flight)
         self.slow = now - min(oldest.since, flight.since) > SLOW_AFTER_S
         self.failures = 0
-        self.opened_times = 0
+        self.openings = 0
         self.window = 1 if self.slow else min(self.window + 1, WINDOW_MAX)
-        return _CLOSED if closes else None
+        return _CLOSED if was_open else None
 
-    def _fail(self, now: float) -> CircuitChange | None:
+    def _record_failure(self, now: float) -> CircuitChange | None:
         self.failures += 1
         self.window = 1
         recent = [ok for at, ok in self.outcomes if at > now - OPEN_SAMPLE_S]
-        mostly_failed = len(recent) >= OPEN_SAMPLE_MIN and recent.count(False) >= OPEN_SHARE * len(
-            recent
-        )
-        if self.opened_times > 0 or self.failures >= OPEN_AFTER_FAILURES or mostly_failed:
-            return self._open(now)
+        failure_share = recent.count(False) / max(1, len(recent))
+        is_failing = len(recent) >= OPEN_SAMPLE_MIN and failure_share >= OPEN_SHARE
+        if self.openings > 0 or self.failures >= OPEN_AFTER_FAILURES or is_failing:
+            return self._open_circuit(now)
         return None
 
-    def _open(self, now: float) -> CircuitChange:
-        pause_s = min(OPEN_S * 2**self.opened_times, OPEN_MAX_S)
+    def _open_circuit(self, now: float) -> CircuitChange:
+        open_s = min(OPEN_S * 2**self.openings, OPEN_MAX_S)
         self.opened_at = now
-        self.open_until = now + pause_s
-        self.opened_times = min(self.opened_times + 1, OPEN_DOUBLINGS_MAX)
+        self.open_until = now + open_s
+        self.openings = min(self.openings + 1, OPEN_DOUBLINGS_MAX)
         self.outcomes.clear()
-        return CircuitChange(pause_s)
+        return CircuitChange(open_s)
 
 
-_UNKNOWN = _Endpoint()  # the state of an endpoint before its first attempt; never changed
+_UNKNOWN = _Endpoint()  # the state before the first attempt; never modified

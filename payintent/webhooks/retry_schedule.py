@@ -1,7 +1,7 @@
-"""When a failed delivery is tried again: thirteen attempts over 78 hours."""
+"""The retry schedule of webhooks: thirteen attempts over 78 hours."""
 
-# Before each attempt, counted from the end of the one before. Dense in the first ten minutes,
-# while a buyer waits at the checkout; then long enough to outlast an outage of a weekend.
+# Waits before each attempt, from the end of the previous attempt. They are short in the first ten
+# minutes, while a buyer waits at the checkout, and in total outlast an outage over a weekend.
 WAITS_S = (
     0,
     5,
@@ -19,16 +19,16 @@ WAITS_S = (
 )
 ATTEMPTS_MAX = len(WAITS_S)
 JITTER = 0.2  # either way
-RETRY_AFTER_MAX_S = 3_600  # honoured up to this, or to twice the wait if that is longer
+RETRY_AFTER_MAX_S = 3_600  # honoured up to this limit or twice the wait, whichever is longer
 
 
-def next_retry_wait_s(attempts_made: int, retry_after_s: int | None, chance: float) -> float | None:
+def next_retry_wait_s(attempts: int, retry_after_s: int | None, chance: float) -> float | None:
     """Return the seconds until the next attempt, None after the last; `chance` is in [0, 1)."""
-    if attempts_made >= ATTEMPTS_MAX:
+    if attempts >= ATTEMPTS_MAX:
         return None
-    base_s = WAITS_S[attempts_made]
+    base_s = WAITS_S[attempts]
     if retry_after_s is not None:
-        # Exact, without jitter: earlier would ignore the endpoint's request, later exceeds the
-        # limit.
+        # No jitter: an earlier attempt would ignore the endpoint's request, a later attempt could
+        # exceed the limit.
         return float(min(max(retry_after_s, base_s), max(2 * base_s, RETRY_AFTER_MAX_S)))
     return base_s * (1 - JITTER + 2 * JITTER * chance)

@@ -1,4 +1,4 @@
-"""Sends one webhook once: whatever the endpoint does, the result is an `AttemptResult`."""
+"""Send a webhook once; every behaviour of the endpoint results in an `AttemptResult`."""
 
 import asyncio
 import errno
@@ -32,7 +32,7 @@ from payintent.webhooks.egress import (
 from payintent.webhooks.signature import sign
 
 USER_AGENT = f"PaymentIntentService-Webhooks/{API_VERSION}"
-KEEP_ALIVE_S = 30.0  # then an idle connection is closed, so that a changed address is looked up
+KEEP_ALIVE_S = 30.0  # close idle connections, so that DNS changes take effect
 HEADER_LINE_BYTES_MAX = 8 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 DETAIL_CHARS_MAX = 200
@@ -44,7 +44,7 @@ _GONE, _TOO_MANY, _UNAVAILABLE = 410, 429, 503
 
 
 class _ClientResolver(CheckedResolver, AbstractResolver):
-    """The checked resolver as the HTTP client's own type."""
+    """The checked resolver in the HTTP client's type."""
 
 
 class AttemptOutcome(StrEnum):
@@ -54,7 +54,7 @@ class AttemptOutcome(StrEnum):
     CONNECT_ERROR = "connect_error"
     BLOCKED = "blocked"  # the URL or its address must not be called
     TLS_ERROR = "tls_error"
-    BAD_ANSWER = "bad_answer"  # not HTTP, cut off, or too large headers
+    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or with too large headers
     REDIRECT = "redirect"  # never followed
 
 
@@ -70,7 +70,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """The result of an attempt. `detail` is a short text of ours, `answer` the start of theirs."""
+    """The result of an attempt: `detail` is our short text, `answer` the start of their answer."""
 
     outcome: AttemptOutcome
     status: int | None = None
@@ -89,7 +89,7 @@ class AttemptResult:
 
 
 class WebhookSender:
-    """One HTTP client for all webhooks of a process; its session opens with the first send."""
+    """The HTTP client for all webhooks of a process; it opens its session on the first send."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class WebhookSender:
         lookup: Lookup | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Take `clock` in Unix seconds; `lookup` and `tls` replace the system's DNS and trust."""
+        """`clock` returns Unix seconds; `lookup` and `tls` replace the system's DNS and CAs."""
         self._settings = settings
         self._rules = egress_rules(settings)
         self._clock = clock
@@ -109,18 +109,17 @@ class WebhookSender:
         self._resolver: _ClientResolver | None = None
 
     async def send(self, delivery: WebhookRequest) -> AttemptResult:
-        """Post one webhook within the deadline; a failure is an `AttemptResult`, never raised."""
+        """Post a webhook within the deadline; failures are returned, never raised."""
         loop = asyncio.get_running_loop()
         started, start = loop.time(), AnswerStart()
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
-        except Exception as error:  # noqa: BLE001 - a foreign server must not break a worker
+        except Exception as error:  # noqa: BLE001 - an external server must not break a worker
             attempt = _accepted(start.status()) or _failed(error)
         return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
 
     async def close(self) -> None:
-        """Close every connection; a later send opens a new session."""
         session, resolver = self._session, self._resolver
         self._session = self._resolver = None
         if session is not None:
@@ -148,8 +147,8 @@ class WebhookSender:
                 return _accepted(response.status) or AttemptResult(
                     outcome=AttemptOutcome.BAD_ANSWER, status=response.status, detail=detail
                 )
-            answer = await self._read(response)
-            return self._judge(response, answer)
+            answer = await self._read_answer(response)
+            return self._to_result(response, answer)
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -170,19 +169,19 @@ class WebhookSender:
             self._session = _open_session(connector, settings)
         return self._session
 
-    async def _read(self, response: aiohttp.ClientResponse) -> str:
-        """Read the answer up to the limit, then close; returns text that PostgreSQL can store."""
+    async def _read_answer(self, response: aiohttp.ClientResponse) -> str:
+        """Read the answer up to the limit; the text contains no NUL, as PostgreSQL requires."""
         chunks: list[bytes] = []
-        missing = self._settings.webhook_answer_bytes_max
-        while missing > 0 and (chunk := await response.content.read(missing)):
+        remaining = self._settings.webhook_answer_bytes_max
+        while remaining > 0 and (chunk := await response.content.read(remaining)):
             chunks.append(chunk)
-            missing -= len(chunk)
+            remaining -= len(chunk)
         if not response.content.at_eof():
             response.close()
-        kept = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
-        return kept.decode("utf-8", errors="replace").replace("\0", "\ufffd")
+        start = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
+        return start.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
-    def _judge(self, response: aiohttp.ClientResponse, answer: str) -> AttemptResult:
+    def _to_result(self, response: aiohttp.ClientResponse, answer: str) -> AttemptResult:
         status = response.status
         if status < _SUCCESS:
             return AttemptResult(
@@ -197,7 +196,8 @@ class WebhookSender:
             )
         retry_after_s = None
         if status in (_TOO_MANY, _UNAVAILABLE):
-            retry_after_s = _seconds(response.headers.get("Retry-After", ""), self._clock())
+            header = response.headers.get("Retry-After", "")
+            retry_after_s = _parse_retry_after(header, self._clock())
         return AttemptResult(
             outcome=AttemptOutcome.HTTP_ERROR,
             status=status,
@@ -217,7 +217,7 @@ def _open_session(connector: aiohttp.TCPConnector, settings: Settings) -> aiohtt
         },
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.webhook_connect_timeout_s),
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # a few bytes may inflate to gigabytes
+        auto_decompress=False,  # a few bytes may decompress to gigabytes
         trust_env=False,  # a proxy would connect to addresses that were not checked
         read_bufsize=settings.webhook_answer_bytes_max,
         max_line_size=HEADER_LINE_BYTES_MAX,
@@ -226,13 +226,13 @@ def _open_session(connector: aiohttp.TCPConnector, settings: Settings) -> aiohtt
 
 
 def _accepted(status: int | None) -> AttemptResult | None:
-    """Return the result of a status line that accepts the event; None for any other."""
+    """Return a successful result if the status line accepts the event."""
     if status is None or not _SUCCESS <= status < _REDIRECT:
         return None
     return AttemptResult(
         outcome=AttemptOutcome.DELIVERED,
         status=status,
-        detail="accepted; what followed the status line could not be read",
+        detail="accepted; the rest of the answer could not be read",
     )
 
 
@@ -249,12 +249,12 @@ _PLAIN: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
         AttemptOutcome.BAD_ANSWER,
         "the connection was closed without an answer",
     ),
-    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_ANSWER, "the answer broke off"),
+    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_ANSWER, "the answer was cut off"),
 )
 
 
 def _explain(error: Exception) -> tuple[AttemptOutcome, str]:
-    """Map an error to an outcome and a text of ours: a library's may hold the whole URL."""
+    """Map an error to an outcome and our own text; a library's text may contain the URL."""
     if isinstance(error, EgressRefusedError):
         return AttemptOutcome.BLOCKED, error.reason
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
@@ -298,7 +298,7 @@ def _header_bytes(response: aiohttp.ClientResponse) -> int:
 
 
 def _host(location: str) -> str:
-    """Return the host of a Location and no more: the rest may contain the endpoint's secrets."""
+    """Return only the host of a Location: the rest may contain the endpoint's secrets."""
     try:
         host = urlsplit(location).hostname or "a relative address"
     except ValueError:
@@ -306,8 +306,8 @@ def _host(location: str) -> str:
     return host[:HOST_CHARS_MAX].encode("ascii", errors="replace").decode()
 
 
-def _seconds(retry_after: str, now_s: float) -> int | None:
-    """Parse a Retry-After, whole seconds or an HTTP date (RFC 9110, 10.2.3), else None."""
+def _parse_retry_after(retry_after: str, now_s: float) -> int | None:
+    """Parse a Retry-After of whole seconds or an HTTP date (RFC 9110, 10.2.3)."""
     text = retry_after.strip()
     if len(text) > _RETRY_AFTER_CHARS_MAX:
         return None
@@ -315,7 +315,7 @@ def _seconds(retry_after: str, now_s: float) -> int | None:
         return int(text) if len(text) <= RETRY_AFTER_DIGITS_MAX else None
     try:
         date = parsedate_to_datetime(text)
-        # "-0000" gives a date without a zone; HTTP dates are UTC.
+        # "-0000" results in a date without a time zone; HTTP dates are UTC.
         at_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None

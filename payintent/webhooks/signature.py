@@ -7,17 +7,17 @@ import secrets
 from collections.abc import Sequence
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix of every secret
-SECRET_BYTES = 32  # of a new one
+SECRET_BYTES = 32  # of a new secret
 SECRET_BYTES_MIN = 24
 SECRET_BYTES_MAX = 64
-SIGNATURES_MAX = 3  # of one delivery, while secrets rotate
+SIGNATURES_MAX = 3  # per delivery, while secrets rotate
 
 
 def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> str:
-    """Return the `webhook-signature` header: one `v1,<base64>` for each key, newest key first.
+    """Return the `webhook-signature` header: `v1,<base64>` for the three newest keys.
 
-    Beyond three keys the older ones are left out. The id must contain no dot: it would move the
-    borders of the signed text.
+    `keys` are sorted from new to old. The id must not contain a dot, which would make the signed
+    text ambiguous.
     """
     if not keys or not webhook_id or "." in webhook_id:
         raise ValueError("a signature needs a key, and a webhook id without a dot")
@@ -31,11 +31,7 @@ def new_key() -> bytes:
 
 
 def encode_secret(key: bytes) -> str:
-    """Write a key as the merchant reads it, `whsec_…`."""
-    _check_length(key)
-    return SECRET_PREFIX + base64.b64encode(key).decode()
-
-
-def _check_length(key: bytes) -> None:
+    """Encode a key in the form that merchants get, `whsec_…`."""
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
         raise ValueError(f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
+    return SECRET_PREFIX + base64.b64encode(key).decode()

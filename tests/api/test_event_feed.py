@@ -15,7 +15,7 @@ from payintent.api.event_feed import WAIT_MAX_S, write_feed_cursor
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.operations.merchants import SetCallbackUrl
-from payintent.storage.event_feed import LOOKED_MAX, FeedPosition
+from payintent.storage.event_feed import SCANNED_MAX, FeedCursor
 from tests.api.arrange import cancel, refusal
 from tests.api.refunding import paid
 from tests.support.patience import PATIENCE_S
@@ -226,9 +226,9 @@ async def test_readers_and_writers_at_once_leave_no_gap_and_no_double(api: Api) 
 
 
 async def test_more_events_than_are_numbered_at_a_time_are_all_read(api: Api) -> None:
-    await write_events(api.world, LOOKED_MAX + 30)
+    await write_events(api.world, SCANNED_MAX + 30)
     entries = await read_all(api)
-    assert len({entry["id"] for entry in entries}) == LOOKED_MAX + 30
+    assert len({entry["id"] for entry in entries}) == SCANNED_MAX + 30
 
 
 async def test_types_are_chosen_and_the_cursor_passes_by_the_others(api: Api) -> None:
@@ -245,9 +245,9 @@ async def test_types_are_chosen_and_the_cursor_passes_by_the_others(api: Api) ->
 
 async def test_what_is_not_wanted_does_not_end_the_reading(api: Api) -> None:
     minutes_ago = (time.time_ns() // 1_000_000 >> 16) - 5
-    await write_events(api.world, LOOKED_MAX + 1, id_begins=f"{minutes_ago:08x}")
+    await write_events(api.world, SCANNED_MAX + 1, id_begins=f"{minutes_ago:08x}")
     wanted = (await paid(api)).json["id"]
-    assert len(await read_all(api)) == LOOKED_MAX + 2, "and all of them have their numbers now"
+    assert len(await read_all(api)) == SCANNED_MAX + 2, "and all of them have their numbers now"
     entries = await read_all(api, "?types=payment.completed")
     assert payments_of(entries) == [wanted]
 
@@ -277,8 +277,8 @@ async def test_a_cursor_of_a_future_that_was_lost_is_refused(api: Api) -> None:
     """After the database was restored: the numbers are given again, to other events."""
     await end(api)
     answer = (await read(api)).json
-    lost = FeedPosition(1, uuid4())
-    for cursor in (write_feed_cursor(lost), write_feed_cursor(FeedPosition(7, uuid4()))):
+    lost = FeedCursor(1, uuid4())
+    for cursor in (write_feed_cursor(lost), write_feed_cursor(FeedCursor(7, uuid4()))):
         refused = await read(api, f"?after={cursor}")
         assert refusal(refused) == (400, "BAD_REQUEST")
         assert "restored" in refused.json["message"]

@@ -12,7 +12,7 @@ from payintent.api.event_feed import read_feed_cursor, write_feed_cursor
 from payintent.api.pagination import read_id_cursor
 from payintent.domain import ids
 from payintent.id_generator import IdGenerator
-from payintent.storage.event_feed import FeedPosition
+from payintent.storage.event_feed import FeedCursor
 
 #: In the order of their creation, each with its time in Unix milliseconds.
 _TIMED = [
@@ -77,7 +77,7 @@ def test_an_issued_checkout_id_is_one(text: str) -> None:
 def test_an_issued_feed_cursor_is_read_and_written_as_before(
     text: str, number: int, event_id: str
 ) -> None:
-    position = FeedPosition(number, UUID(event_id))
+    position = FeedCursor(number, UUID(event_id))
     assert read_feed_cursor(text) == position
     assert write_feed_cursor(position) == text
 

@@ -280,7 +280,7 @@ async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: W
     assert claimed.payment_id == payment.id
     assert METADATA in claimed.body
     await event_feed.number_new_events(database, world.merchant_id)
-    start = await event_feed.first_position(database, world.merchant_id)
+    start = await event_feed.get_first_cursor(database, world.merchant_id)
     page = await event_feed.page(database, world.merchant_id, start, ["payment.completed"], 10)
     assert [one.body for one in page.events] == [claimed.body]
 

@@ -117,11 +117,11 @@ async def test_the_feed_goes_on_behind_an_event_that_does_not_open(world: World)
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[1].id)
     database, before = world.database, unreadable("event")
     await event_feed.number_new_events(database, world.merchant_id)
-    start = await event_feed.first_position(database, world.merchant_id)
+    start = await event_feed.get_first_cursor(database, world.merchant_id)
     kinds = ["payment.completed"]
     first = await event_feed.page(database, world.merchant_id, start, kinds, 2)
     assert (len(first.events), first.has_more) == (1, True)
-    last = await event_feed.page(database, world.merchant_id, first.position, kinds, 2)
+    last = await event_feed.page(database, world.merchant_id, first.cursor, kinds, 2)
     assert (len(last.events), last.has_more) == (1, False)
     assert unreadable("event") == before + 1
 

@@ -174,17 +174,17 @@ async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
     page = await event_feed.page(database, merchant_id, event_feed.FEED_START, EVERY, 10)
     await pruned(world, 1_000)
     assert await world.rows("SELECT id FROM event") == []
-    after = page.position
-    assert await event_feed.is_position(database, merchant_id, after)
-    ahead = event_feed.FeedPosition(after.number + 1, after.event_id)
-    assert not await event_feed.is_position(database, merchant_id, ahead)
+    after = page.cursor
+    assert await event_feed.is_valid_cursor(database, merchant_id, after)
+    ahead = event_feed.FeedCursor(after.number + 1, after.event_id)
+    assert not await event_feed.is_valid_cursor(database, merchant_id, ahead)
     await world.move_clock(0)
     newer = await buy(world)
     await event_feed.number_new_events(database, merchant_id)
     again = await event_feed.page(database, merchant_id, after, EVERY, 10)
     assert [str(newer.id) in one.body or one.feed_position for one in again.events] == [2]
-    other = event_feed.FeedPosition(2, uuid4())  # of a database that was restored
-    assert not await event_feed.is_position(database, merchant_id, other)
+    other = event_feed.FeedCursor(2, uuid4())  # of a database that was restored
+    assert not await event_feed.is_valid_cursor(database, merchant_id, other)
 
 
 EVERY = ("payment.completed", "payment.failed", "payment.expired", "payment.cancelled")

@@ -59,11 +59,11 @@ class _OnePool:
     def room(self, _endpoint_id):
         return self._free
 
-    def started(self, endpoint_id):
+    def start(self, endpoint_id):
         self._free -= 1
         return endpoint_id
 
-    def finished(self, _flight, ok):
+    def finish(self, _flight, ok):
         self._free += 1
 
 
@@ -77,13 +77,13 @@ class _WindowOnly(_OnePool):
     def free_slots(self, endpoint_id):
         return min(self._free, 4 - self._flights.get(endpoint_id, 0))
 
-    def started(self, endpoint_id):
+    def start(self, endpoint_id):
         self._flights[endpoint_id] = self._flights.get(endpoint_id, 0) + 1
-        return super().started(endpoint_id)
+        return super().start(endpoint_id)
 
-    def finished(self, flight, ok):
+    def finish(self, flight, ok):
         self._flights[flight] -= 1
-        super().finished(flight, ok)
+        super().finish(flight, ok)
 
 
 class _Waits:
@@ -134,7 +134,7 @@ class _Dispatcher:
         queue = self.queues[endpoint_id]
         while queue and self.windows.share([endpoint_id], 1):
             due, made = queue.popleft()
-            flight = self.windows.started(endpoint_id)
+            flight = self.windows.start(endpoint_id)
             hangs = endpoint_id < self.hanging
             if not hangs:
                 self.waits.append((due, self.now - due))
@@ -142,7 +142,7 @@ class _Dispatcher:
             self.at(self.now + lasts_s, self.finish, endpoint_id, flight, made + 1, not hangs)
 
     def finish(self, endpoint_id, flight, made, ok):
-        self.windows.finished(flight, ok)
+        self.windows.finish(flight, ok)
         wait_s = None if ok else next_retry_wait_s(made, None, self.chance.random())
         if wait_s is not None:
             self.at(self.now + wait_s, self.queue, endpoint_id, made)
@@ -162,7 +162,7 @@ def _recover(*, down_s, attempt_s, events):
                 continue
             flying.remove(flight)
             ok = attempt.since >= down_s
-            if windows.finished(attempt, ok) == CircuitChange(0):
+            if windows.finish(attempt, ok) == CircuitChange(0):
                 due = [(min(at, now), before) for at, before in due]
             if ok:
                 delivered.append(now)
@@ -172,7 +172,7 @@ def _recover(*, down_s, attempt_s, events):
             for at, made in sorted(one for one in due if one[0] <= now)[:slots]:
                 due.remove((at, made))
                 lasts_s = attempt_s if now < down_s else 0.05
-                flying.append((now + lasts_s, windows.started(1), made + 1))
+                flying.append((now + lasts_s, windows.start(1), made + 1))
         now += POLL_S
     return delivered
 

@@ -29,14 +29,14 @@ def room(windows: EndpointWindows, endpoint_id: int) -> int:
 
 def reopens_in_s(windows: EndpointWindows, endpoint_id: int) -> float:
     endpoint = windows._endpoints.get(endpoint_id)
-    return 0.0 if endpoint is None else max(0.0, endpoint.shut_until - windows._clock())
+    return 0.0 if endpoint is None else max(0.0, endpoint.blocked_until - windows._clock())
 
 
 def test_a_new_endpoint_may_be_sent_two_at_once(windows):
     assert room(windows, WELL) == 2
-    windows.started(WELL)
+    windows.start(WELL)
     assert room(windows, WELL) == 1
-    windows.started(WELL)
+    windows.start(WELL)
     assert room(windows, WELL) == 0
 
 
@@ -50,39 +50,39 @@ def test_looking_at_endpoints_remembers_none(windows):
 def test_the_window_grows_by_one_with_each_success_to_sixteen(windows):
     rooms = []
     for _ in range(20):
-        windows.finished(windows.started(WELL), ok=True)
+        windows.finish(windows.start(WELL), ok=True)
         rooms.append(room(windows, WELL))
     assert rooms == [*range(3, 17), *[16] * 6]
 
 
 def test_a_failure_shrinks_the_window_to_one(windows):
     _succeed(windows, WELL, 5)
-    windows.finished(windows.started(WELL), ok=False)
+    windows.finish(windows.start(WELL), ok=False)
     assert room(windows, WELL) == 1
 
 
 def test_an_attempt_in_flight_for_over_two_seconds_shrinks_the_window_to_one(windows, clock):
     _succeed(windows, WELL, 5)
-    flight = windows.started(WELL)
+    flight = windows.start(WELL)
     clock.now += 2.0
     assert room(windows, WELL) == 6
     clock.now += 0.1
     assert room(windows, WELL) == 0  # the slow one fills it
-    windows.finished(flight, ok=True)
+    windows.finish(flight, ok=True)
     assert room(windows, WELL) == 1
-    windows.finished(windows.started(WELL), ok=True)
+    windows.finish(windows.start(WELL), ok=True)
     assert room(windows, WELL) == 2
 
 
 def test_a_quick_success_beside_a_slow_attempt_does_not_reopen_the_window(windows, clock):
     _succeed(windows, WELL, 5)
-    slow = windows.started(WELL)
+    slow = windows.start(WELL)
     clock.now += 1.5
-    quick = windows.started(WELL)
+    quick = windows.start(WELL)
     clock.now += 1.0
-    windows.finished(quick, ok=True)
+    windows.finish(quick, ok=True)
     assert room(windows, WELL) == 0
-    windows.finished(slow, ok=True)
+    windows.finish(slow, ok=True)
     assert room(windows, WELL) == 1
 
 
@@ -108,15 +108,15 @@ def test_a_success_starts_the_count_of_failures_anew(windows):
 
 def test_seventy_percent_of_ten_failing_within_a_minute_opens_the_breaker(windows):
     for ok in (False, False, False, True, False, False, True, True, False):
-        windows.finished(windows.started(DEAD), ok)
+        windows.finish(windows.start(DEAD), ok)
     assert room(windows, DEAD) == 1
-    windows.finished(windows.started(DEAD), ok=False)  # 7 of 10, never 5 in a row
+    windows.finish(windows.start(DEAD), ok=False)  # 7 of 10, never 5 in a row
     assert room(windows, DEAD) == 0
 
 
 def test_a_failed_probe_reopens_a_breaker_that_a_share_had_opened(windows, clock):
     for ok in (False, False, False, False, True, False, False, True, True, False):
-        windows.finished(windows.started(DEAD), ok)
+        windows.finish(windows.start(DEAD), ok)
     clock.now += 30
     _fail(windows, DEAD, 1)
     assert reopens_in_s(windows, DEAD) == 60
@@ -124,16 +124,16 @@ def test_a_failed_probe_reopens_a_breaker_that_a_share_had_opened(windows, clock
 
 def test_failures_older_than_a_minute_do_not_count_as_a_share(windows, clock):
     for ok in (False, False, False, True, False, False, True, True, False):
-        windows.finished(windows.started(DEAD), ok)
+        windows.finish(windows.start(DEAD), ok)
     clock.now += 61
-    windows.finished(windows.started(DEAD), ok=False)
+    windows.finish(windows.start(DEAD), ok=False)
     assert room(windows, DEAD) == 1
 
 
 def test_half_open_lets_one_probe_through(windows, clock):
     _fail(windows, DEAD, 5)
     clock.now += 30
-    windows.started(DEAD)
+    windows.start(DEAD)
     assert room(windows, DEAD) == 0
 
 
@@ -152,28 +152,28 @@ def test_each_failed_probe_doubles_the_wait_to_a_quarter_of_an_hour(windows, clo
 def test_a_probe_that_succeeds_closes_the_breaker_says_so_and_starts_at_two(windows, clock):
     _fail(windows, DEAD, 5)
     clock.now += 30
-    assert windows.finished(windows.started(DEAD), ok=True) == CircuitChange(0)
+    assert windows.finish(windows.start(DEAD), ok=True) == CircuitChange(0)
     assert room(windows, DEAD) == 2
-    assert windows.finished(windows.started(DEAD), ok=True) is None
+    assert windows.finish(windows.start(DEAD), ok=True) is None
     _fail(windows, DEAD, 5)
     assert reopens_in_s(windows, DEAD) == 30  # from the start again
 
 
 def test_the_failure_that_opens_the_breaker_says_for_how_long(windows, clock):
-    changes = [windows.finished(windows.started(DEAD), ok=False) for _ in range(5)]
+    changes = [windows.finish(windows.start(DEAD), ok=False) for _ in range(5)]
     assert changes == [None, None, None, None, CircuitChange(30)]
     clock.now += 30
-    assert windows.finished(windows.started(DEAD), ok=False) == CircuitChange(60)
+    assert windows.finish(windows.start(DEAD), ok=False) == CircuitChange(60)
 
 
 def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
     _succeed(windows, DEAD, 10)
-    late = [windows.started(DEAD) for _ in range(3)]
+    late = [windows.start(DEAD) for _ in range(3)]
     clock.now += 0.125
     _fail(windows, DEAD, 5)
-    assert windows.finished(late[0], ok=True) is None
+    assert windows.finish(late[0], ok=True) is None
     for flight in late[1:]:
-        windows.finished(flight, ok=False)
+        windows.finish(flight, ok=False)
     assert reopens_in_s(windows, DEAD) == 30
 
 
@@ -218,13 +218,13 @@ def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clo
 
 def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, clock):
     windows = EndpointWindows(10, clock)
-    flights = [windows.started(endpoint_id) for endpoint_id in range(6)]
+    flights = [windows.start(endpoint_id) for endpoint_id in range(6)]
     _fail(windows, DEAD + 100, 1)
     assert room(windows, DEAD + 100) == 1
     clock.now += 2.1
     assert room(windows, DEAD + 100) == 0  # six slow ones are more than half already
     for flight in flights[:2]:
-        windows.finished(flight, ok=False)
+        windows.finish(flight, ok=False)
     assert room(windows, DEAD + 100) == 1
 
 
@@ -232,11 +232,11 @@ def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
     windows = EndpointWindows(4, clock)
     _fail(windows, DEAD, 1)
     _succeed(windows, DEAD, 2)
-    flights = [windows.started(DEAD) for _ in range(3)]
+    flights = [windows.start(DEAD) for _ in range(3)]
     _fail(windows, WELL, 1)
     assert room(windows, WELL) == 1
     for flight in flights:
-        windows.finished(flight, ok=True)
+        windows.finish(flight, ok=True)
     assert windows._in_flight == 0
 
 
@@ -247,12 +247,12 @@ def test_the_books_balance_after_any_history(clock):
         endpoint_id = step * 7 % 13
         clock.now += step % 5 * 0.3
         if room(windows, endpoint_id):
-            flights.append(windows.started(endpoint_id))
+            flights.append(windows.start(endpoint_id))
         if step % 3 == 0 and flights:
-            windows.finished(flights.pop(step % len(flights)), ok=step % 4 > 0)
+            windows.finish(flights.pop(step % len(flights)), ok=step % 4 > 0)
         assert 0 <= windows._suspects_in_flight <= windows._in_flight == len(flights) <= 50
     for flight in flights:
-        windows.finished(flight, ok=False)
+        windows.finish(flight, ok=False)
     assert (windows._in_flight, windows._suspects_in_flight) == (0, 0)
 
 
@@ -260,12 +260,12 @@ def test_endpoints_that_are_well_and_idle_are_forgotten(windows, clock):
     for endpoint_id in range(1_000):
         _succeed(windows, endpoint_id, 1)
     _fail(windows, 5_000, 5)
-    staying = windows.started(6_000)
+    staying = windows.start(6_000)
     clock.now += 301
     _succeed(windows, WELL + 9_000, 1)
     assert len(windows) == 3  # the ill one, the one in flight, and the one just used
     clock.now += 3_600 + 900
-    windows.finished(staying, ok=False)
+    windows.finish(staying, ok=False)
     _succeed(windows, WELL + 9_000, 1)
     assert len(windows) == 2
 
@@ -279,15 +279,15 @@ def test_a_pause_outlives_forgetting(windows, clock):
 
 def _succeed(windows, endpoint_id, times):
     for _ in range(times):
-        windows.finished(windows.started(endpoint_id), ok=True)
+        windows.finish(windows.start(endpoint_id), ok=True)
 
 
 def _fail(windows, endpoint_id, times):
     for _ in range(times):
-        windows.finished(windows.started(endpoint_id), ok=False)
+        windows.finish(windows.start(endpoint_id), ok=False)
 
 
 def _fill(windows, endpoint_ids):
     for endpoint_id in endpoint_ids:
         for _ in range(room(windows, endpoint_id)):
-            windows.started(endpoint_id)
+            windows.start(endpoint_id)
