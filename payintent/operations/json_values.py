@@ -46,8 +46,10 @@ def _text(value: date | Decimal | UUID) -> str:
 def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
     """Build a `record_type` from the equally named fields of `record`, and from `values`."""
     is_struct = issubclass(record_type, msgspec.Struct)
-    target_fields = msgspec.structs.fields(record_type) if is_struct else fields(record_type)
-    names = [field.name for field in target_fields if field.name not in values]
+    named_fields = (
+        msgspec.structs.fields(record_type) if is_struct else fields(cast("Any", record_type))
+    )
+    names = [field.name for field in named_fields if field.name not in values]
     return record_type(**{name: getattr(record, name) for name in names}, **values)
 
 
