@@ -287,5 +287,5 @@ def _check_second_person(context: OperationContext, refund: Refund) -> None:
     requester = refund.requested_by
     if requester == context.who:
         raise ConflictError(
-            f"another person than {quote_input(requester)}, who asked, must approve"
+            f"another operator than {quote_input(requester)}, who asked, must approve"
         )
