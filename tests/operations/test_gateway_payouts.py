@@ -95,7 +95,7 @@ async def test_a_test_account_pays_nothing_out(world: World) -> None:
     async with world.database.transaction() as tx:
         account_id = await accounts.add(tx, new)
     code, message = await refusal(world, came(world, account_id=account_id))
-    assert (code, message) == (ErrorCode.UNPROCESSABLE, "a test account pays nothing out")
+    assert (code, message) == (ErrorCode.UNPROCESSABLE, "a test account has no payouts")
 
 
 @pytest.mark.parametrize("column", ["amount_minor", "fee_minor"])
