@@ -1,4 +1,4 @@
-"""Whether a client takes compressed answers, and an HTML page as such an answer."""
+"""Compressed responses."""
 
 import gzip
 import re
@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 _GZIP_LEVEL = 5
-_SURROGATE = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which no page can contain
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Tell whether a client accepts gzip; `gzip;q=0` refuses it."""
+    """Whether a client accepts gzip; `gzip;q=0` rejects it."""
     for part in request.headers.get("accept-encoding", "").lower().split(","):
         coding, _, weight = part.partition(";")
         if coding.strip() == "gzip":
@@ -23,7 +23,7 @@ def accepts_gzip(request: Request) -> bool:
 def html_response(
     request: Request, html: str, headers: Mapping[str, str], status: int = 200
 ) -> Response:
-    """Answer with a page, compressed where the client takes it; lone surrogates are replaced."""
+    """Respond with a page, compressed if possible; unpaired surrogates are replaced."""
     content = _SURROGATE.sub("\ufffd", html).encode()
     if accepts_gzip(request):
         content = gzip.compress(content, _GZIP_LEVEL, mtime=0)

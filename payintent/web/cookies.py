@@ -1,4 +1,4 @@
-"""Cookies that sign people in: no script reads them, and no other site's page sends them."""
+"""Sign-in cookies: not readable by scripts, and not sent with requests from other sites."""
 
 import secrets
 from dataclasses import dataclass
@@ -7,35 +7,35 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-_HOST_ONLY = "__Host-"  # browsers take such a name over https alone, and from no other host
-_VALUE_CHARS_MAX = 4_096  # browsers store no longer cookie
+_HOST_ONLY = "__Host-"  # browsers accept this prefix only over https and from the host itself
+_VALUE_CHARS_MAX = 4_096  # the limit of browsers
 
 
 def read_cookie(request: Request, name: str, chars_max: int = _VALUE_CHARS_MAX) -> str | None:
-    """Return the value of one cookie; None if it is absent, longer than `chars_max` or escaped.
+    """Return the value of a cookie; None if it is missing, longer than `chars_max` or escaped.
 
-    We never set a value that needs escapes. Python's own parser decodes them in quadratic time
-    before 3.11.10 and 3.12.6 (CVE-2024-7592), in every cookie that a request carries.
+    Our values never need escapes. Before Python 3.11.10 and 3.12.6, the parser of the standard
+    library decodes them in quadratic time, in all cookies of a request (CVE-2024-7592).
     """
     value = None
     for header in request.headers.getlist("cookie"):
         for pair in header.split(";"):
             key, equals, text = pair.partition("=")
             if equals and key.strip() == name:
-                value = text.strip()  # the last of several, as frameworks read them
+                value = text.strip()  # the last of several, as in Starlette
     if value is None or len(value) > chars_max or "\\" in value:
         return None
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
 def make_token() -> str:
-    """Make a secret for a cookie: 256 random bits."""
+    """Return 256 random bits as text."""
     return secrets.token_urlsafe(32)
 
 
 @dataclass(frozen=True, slots=True)
 class SignInCookie:
-    """A cookie of one purpose; over https its name begins with `__Host-`."""
+    """A cookie whose name has the prefix `__Host-` over https."""
 
     base_name: str
     is_secure: bool

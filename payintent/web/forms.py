@@ -1,4 +1,4 @@
-"""Forms of pages: read within bounds, and known to come from a page of ours."""
+"""Reading of HTML forms, and protection against cross-site requests."""
 
 import hmac
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from payintent.encryption import Encryption
 
 #: The field of a form that holds its token.
 FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
-_TOO_OLD = "this form is too old: open the page again and send it once more"
+_EXPIRED = "this form has expired: reload the page and try again"
 _BYTES_MAX = 16 * 1024
 _FIELDS_MAX = 20
-#: What browsers say of a request that a page of this origin, or a person, has caused.
-_OURS = frozenset({"same-origin", "none"})
-#: What browsers send for the origin of a page that gives no referrer, as those with links do.
-_UNTOLD = "null"
+#: `Sec-Fetch-Site` of requests from a page of this origin or from the user.
+_OWN_SITES = frozenset({"same-origin", "none"})
+#: `Origin` of requests from a page with the policy `no-referrer`, such as the sign-in link page.
+_NULL_ORIGIN = "null"
 
 
 async def read_form_fields(request: Request) -> dict[str, str]:
-    """Read the fields of a form that are not empty (`BAD_REQUEST` where it cannot be read)."""
+    """Read the non-empty fields of a form (`BAD_REQUEST`)."""
     raw = await read_raw(request, _BYTES_MAX)
     try:
         fields = parse_qsl(raw.decode(), max_num_fields=_FIELDS_MAX)
@@ -32,21 +32,21 @@ async def read_form_fields(request: Request) -> dict[str, str]:
 
 
 def make_form_token(encryption: Encryption, holder: str) -> str:
-    """Make the token of a holder's forms; `holder` names a session and is no secret by itself."""
+    """Make the token of a session's forms; `holder` identifies the session and is not secret."""
     return encryption.digest(f"form token:{holder}").hex()
 
 
 def check_form_token(form: Mapping[str, str], encryption: Encryption, holder: str) -> None:
-    """Refuse (`FORBIDDEN`) a form that has another's token."""
+    """Raise `FORBIDDEN` if the form does not have the holder's token."""
     expected = make_form_token(encryption, holder).encode()
-    given = form.get(FORM_TOKEN, "").encode(errors="replace")
-    if not hmac.compare_digest(given, expected):
-        raise RefusedError(ErrorCode.FORBIDDEN, _TOO_OLD)
+    token = form.get(FORM_TOKEN, "").encode(errors="replace")
+    if not hmac.compare_digest(token, expected):
+        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
 
 
 def check_sender(request: Request, origin: str | None) -> None:
-    """Refuse (`FORBIDDEN`) a form that a page of another origin than ours has sent."""
+    """Raise `FORBIDDEN` if a page of a foreign origin has sent the form."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origins = set(request.headers.getlist("origin"))
-    if site not in _OURS or not origins <= {origin, _UNTOLD}:
-        raise RefusedError(ErrorCode.FORBIDDEN, _TOO_OLD)
+    if site not in _OWN_SITES or not origins <= {origin, _NULL_ORIGIN}:
+        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)

@@ -1,4 +1,4 @@
-"""A style sheet or a script in the page itself: a browser need not ask for it."""
+"""Style sheets and scripts within a page, which save the browser a request."""
 
 from base64 import b64encode
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from hashlib import sha256
 @dataclass(frozen=True, slots=True)
 class InlinePart:
     text: str
-    source: str  # 'sha256-…' of the text to the letter (CSP Level 3, section 6.7.2.4)
+    source: str  # 'sha256-…' of the exact text (CSP Level 3, section 6.7.2.4)
 
 
 def inline_part(text: str) -> InlinePart:
-    """Prepare a style or a script of ours to stand in pages; it must not contain its end tag."""
+    """Return a style or script with its CSP source; the text must not contain its end tag."""
     digest = b64encode(sha256(text.encode()).digest()).decode()
     return InlinePart(text, f"'sha256-{digest}'")

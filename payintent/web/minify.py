@@ -1,20 +1,18 @@
-"""Makes a page's scripts and styles smaller: removes comments and needless blanks."""
+"""Minification of scripts and styles: removes comments and unnecessary whitespace."""
 
 import re
 
-# Strings, templates and regular expressions stay as they are; only spaces and comments go.
+# Strings, templates and regular expressions are not changed.
 _PARTS = re.compile(
-    r"""(?P<kept>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
+    r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
     r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
     r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
     re.DOTALL,
 )
-
-
-# Quoted strings stay; blanks go where a style needs none, which is not before a colon.
+# Whitespace before a colon is significant in a style.
 _BLANK = r"(?:\s|/\*.*?\*/)"
 _STYLE_PARTS = re.compile(
-    r"""(?P<kept>"[^"]*"|'[^']*')"""
+    r"""(?P<string>"[^"]*"|'[^']*')"""
     rf"""|{_BLANK}*(?P<mark>[{{}};,>]){_BLANK}*|(?P<colon>:){_BLANK}+|(?P<gap>{_BLANK}+)""",
     re.DOTALL,
 )
@@ -24,22 +22,22 @@ _AFTER_LINE = frozenset("})")
 
 
 def minify(source: str) -> str:
-    return _PARTS.sub(_shortened, source).strip()
+    return _PARTS.sub(_minify_part, source).strip()
 
 
 def minify_style(source: str) -> str:
-    return _STYLE_PARTS.sub(_shortened_style, source).replace(";}", "}").strip()
+    return _STYLE_PARTS.sub(_minify_style_part, source).replace(";}", "}").strip()
 
 
-def _shortened_style(part: re.Match[str]) -> str:
-    return part["kept"] or part["mark"] or part["colon"] or (" " if part["gap"] else "")
+def _minify_style_part(part: re.Match[str]) -> str:
+    return part["string"] or part["mark"] or part["colon"] or (" " if part["gap"] else "")
 
 
-def _shortened(part: re.Match[str]) -> str:
+def _minify_part(part: re.Match[str]) -> str:
     if part["gap"] is None:
         return part[0]
     before = part.string[part.start() - 1 : part.start()]
     after = part.string[part.end() : part.end() + 1]
-    if "\n" in part[0]:  # a line end may stand for a semicolon
+    if "\n" in part[0]:  # a newline may replace a semicolon
         return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
     return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "

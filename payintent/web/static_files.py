@@ -1,4 +1,4 @@
-"""Files of pages, addressed by a hash of them all, so that browsers may cache them for ever."""
+"""Static files of pages; their URLs contain a hash, so that browsers can cache them for ever."""
 
 import gzip
 from collections.abc import Callable, Mapping, Sequence
@@ -17,29 +17,27 @@ from payintent.web.minify import minify, minify_style
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _MINIFIERS = {"css": minify_style, "js": minify}
 _MARK_CHARS = 12
-#: Headers of every static file.
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'",  # an image that is opened is a document
+    "Content-Security-Policy": "default-src 'none'",  # an SVG image may be opened as a document
     "X-Content-Type-Options": "nosniff",
 }
-_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-#: While a new release is rolled out, a process may be asked for files of another release.
-_FOR_NOW = {"Cache-Control": "no-store"}
+_CACHED = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+#: During a rolling update, a request may ask for the files of a different release.
+_NOT_CACHED = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
     type: str
     plain: bytes
-    packed: bytes
+    compressed: bytes
 
 
 class StaticFiles:
-    """Some files of one folder of this package, and the addresses that they are served at.
+    """Files of a folder of this package, and their URLs.
 
-    `prefix` is what an address begins with: `/c/static` for `/c/static/{mark}/{name}`.
-    `prepare` completes the text of a file before it is minified, and `suffix` ends the mark of
-    files prepared so.
+    `prefix` is the start of a URL: `/c/static` for `/c/static/{mark}/{name}`. `prepare` completes
+    the text of a file before it is minified; `suffix` distinguishes the marks of such files.
     """
 
     def __init__(
@@ -61,15 +59,15 @@ class StaticFiles:
         return f"{self._prefix}/{self._mark}/{name}"
 
     async def get(self, request: Request) -> Response:
-        """Answer with a file, to be cached for ever if the address has the present mark."""
-        found = self._files.get(request.path_params["name"])
-        if found is None:
+        """Respond with a file, to be cached for ever if the URL has the current mark."""
+        file = self._files.get(request.path_params["name"])
+        if file is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
-        keep = _FOR_EVER if request.path_params["mark"] == self._mark else _FOR_NOW
-        headers = {**HEADERS, **keep}
+        caching = _CACHED if request.path_params["mark"] == self._mark else _NOT_CACHED
+        headers = {**HEADERS, **caching}
         if not accepts_gzip(request):
-            return Response(found.plain, 200, headers, found.type)
-        return Response(found.packed, 200, headers | {"Content-Encoding": "gzip"}, found.type)
+            return Response(file.plain, 200, headers, file.type)
+        return Response(file.compressed, 200, headers | {"Content-Encoding": "gzip"}, file.type)
 
     def text(self, name: str) -> str:
         return self._files[name].plain.decode()
@@ -78,7 +76,8 @@ class StaticFiles:
     def _files(self) -> Mapping[str, StaticFile]:
         folder = resources.files("payintent").joinpath(*self._folder.split("/"))
         return {
-            name: _pack(name, self._prepare((folder / name).read_text())) for name in self._names
+            name: _make_file(name, self._prepare((folder / name).read_text()))
+            for name in self._names
         }
 
     @cached_property
@@ -87,7 +86,7 @@ class StaticFiles:
         return sha256(content).hexdigest()[:_MARK_CHARS] + self._suffix
 
 
-def _pack(name: str, text: str) -> StaticFile:
+def _make_file(name: str, text: str) -> StaticFile:
     stem, _, kind = name.rpartition(".")
     if kind in _MINIFIERS and not stem.endswith(".min"):
         text = _MINIFIERS[kind](text)

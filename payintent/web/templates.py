@@ -1,4 +1,4 @@
-"""The Jinja environment of a folder of templates: all is escaped, and nothing may be undefined."""
+"""Jinja environments: values are escaped, and undefined variables are errors."""
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -10,7 +10,9 @@ def make_environment(folder: str) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,  # a template does not change while the process runs
+        auto_reload=False,  # templates do not change while a process runs
     )
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # a third smaller in Thai
+    environment.policies["json.dumps_kwargs"] = {
+        "ensure_ascii": False
+    }  # Thai text becomes a third smaller
     return environment

@@ -131,6 +131,6 @@ async def test_a_page_that_is_not_there_is_404(api: Api) -> None:
 def test_the_wheel_carries_the_documents_where_the_service_looks_for_them() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    for name, place in shipped._PLACES.items():
+    for name, place in shipped.CHECKOUT_PATHS.items():
         assert carried[place] == f"payintent/api/docs/templates/{name}"
         assert (ROOT / place).is_file()

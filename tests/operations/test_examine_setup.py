@@ -20,7 +20,7 @@ from tests.support.world import World
 
 __all__ = ["run"]
 _DAY_S = 24 * 3600
-_ALL_WELL = SetupFinding("accounts", True, "1, with the credentials that they need")
+_ALL_WELL = SetupFinding("accounts", True, "1, with all required credentials")
 
 
 @pytest.fixture
@@ -61,18 +61,18 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
         [finding, _] = await examine_setup(context)
         return finding.works, finding.text
 
-    too_few = "nothing that needs admins can be approved with fewer than 2"
-    assert await admins() == (False, f"admins whose token works: 0; {too_few}")
+    too_few = "operations for admins cannot be approved with fewer than 2"
+    assert await admins() == (False, f"admins with a valid token: 0; {too_few}")
     await world.perform(IssueOperatorToken(name="Ada", role=Role.ADMIN))
     await world.perform(IssueOperatorToken(name="Fay", role=Role.FINANCE))
-    assert await admins() == (False, f"admins whose token works: 1; {too_few}")
+    assert await admins() == (False, f"admins with a valid token: 1; {too_few}")
     alan = await world.perform(IssueOperatorToken(name="Alan", role=Role.ADMIN))
     await world.perform(IssueOperatorToken(name="Eve", role=Role.ADMIN, days=1))
-    assert await admins() == (True, "admins whose token works: 3")
+    assert await admins() == (True, "admins with a valid token: 3")
     await world.perform(RevokeOperatorToken(public_id=alan.token.split("_")[1]))
-    assert await admins() == (True, "admins whose token works: 2")
+    assert await admins() == (True, "admins with a valid token: 2")
     await world.move_clock(_DAY_S + 1)
-    assert await admins() == (False, f"admins whose token works: 1; {too_few}")
+    assert await admins() == (False, f"admins with a valid token: 1; {too_few}")
 
 
 @pytest.mark.parametrize("role", ["admin", "finance"])
@@ -83,10 +83,10 @@ async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
     given = {"oidc_issuer": "https://login.test", "oidc_roles": f"staff={role}"}
     database.settings = database.settings.model_copy(update=given)
     [finding, _] = await examine_setup(context)
-    text = "admins whose token works: 0"
+    text = "admins with a valid token: 0"
     if role == "admin":
         assert finding == SetupFinding(
-            "operators", True, f"{text}; others sign in by OpenID Connect"
+            "operators", True, f"{text}; other admins sign in with OpenID Connect"
         )
     else:
         assert not finding.works
@@ -104,7 +104,7 @@ async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothi
     await _add_account(world, {"utc_offset": "+08:00"})
     lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
     await world.perform(DisableAccount(account_id=lacking.pop()))
-    text = "accounts at 2c2p without utc_offset, which sell nothing: "
+    text = "accounts at 2c2p without utc_offset, which cannot be used: "
     assert await examine_setup(context) == [
         SetupFinding("accounts", False, text + ", ".join(map(str, lacking)))
     ]
@@ -117,8 +117,8 @@ async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody
     away = [await _add_account(world, {"utc_offset": "+08:00"}) for _ in range(3)]
     await world.perform(DisableAccount(account_id=away.pop()))
     text = (
-        "accounts at 2c2p, whose gateway is not installed here: "
-        f"{', '.join(map(str, away))}; install its package before anything starts"
+        "accounts at 2c2p, whose gateway is not installed: "
+        f"{', '.join(map(str, away))}; install its package before you start the service"
     )
     context = world.service.operation_context
     assert await examine_setup(context) == [SetupFinding("accounts", False, text)]
@@ -156,9 +156,9 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
         *doubts,
         ("places", "PAYINTENT_API_BASE is on this machine"),
         ("service", "the secrets match this database; this database role can change the audit log"),
-        ("operators", "admins whose token works"),
-        ("accounts", "accounts at fake, whose gateway is not installed here"),
-        ("accounts", f"accounts at 2c2p without {missing}, which sell nothing"),
+        ("operators", "admins with a valid token"),
+        ("accounts", "accounts at fake, whose gateway is not installed"),
+        ("accounts", f"accounts at 2c2p without {missing}, which cannot be used"),
         ("accounts", "accounts whose credentials are not bound to provider and base_url"),
     ]
     await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})

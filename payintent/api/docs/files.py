@@ -1,4 +1,4 @@
-"""The documents that the service ships: the API document and pages, in a checkout or a wheel."""
+"""The documents that ship with the service, in a wheel or in a checkout of the repository."""
 
 from functools import cache
 from importlib import resources
@@ -6,22 +6,27 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-#: Where the wheel has each document, and where a checkout of the repository has it.
-_NAMES = ("openapi.yaml", "openapi-pages.yaml", "integrate.md", "glossary.md", "runbook.md")
-_PLACES = {name: f"docs/{name}" for name in _NAMES}
+#: Names of documents, and their paths in a checkout.
+CHECKOUT_PATHS = {
+    name: f"docs/{name}"
+    for name in ("openapi.yaml", "openapi-pages.yaml", "integrate.md", "glossary.md", "runbook.md")
+}
 
 
 def read_document(name: str) -> str:
-    return _place(name).read_text(encoding="utf-8")
+    file: Traversable = resources.files("payintent") / "api" / "docs" / "templates" / name
+    if not file.is_file():
+        file = Path(__file__).parents[3] / CHECKOUT_PATHS[name]
+    return file.read_text(encoding="utf-8")
 
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """Return the API document with the routes that are no API; it is shared, so read-only.
+    """Return the OpenAPI document including page routes; the object is shared and read-only.
 
-    `/openapi.yaml` leaves these routes out: no client needs a method for a picture.
+    `/openapi.yaml` has no page routes, because API clients do not need methods for them.
     """
-    import yaml  # where pages are read: few processes ever need it
+    import yaml  # late, because few processes need it
 
     document, pages = (
         yaml.load(read_document(name), Loader=yaml.CSafeLoader)
@@ -32,8 +37,3 @@ def openapi_document() -> dict[str, Any]:
     for kind, components in pages["components"].items():
         document["components"][kind] |= components
     return document
-
-
-def _place(name: str) -> Traversable:
-    packed = resources.files("payintent") / "api" / "docs" / "templates" / name
-    return packed if packed.is_file() else Path(__file__).parents[3] / _PLACES[name]

@@ -1,14 +1,14 @@
-"""The served documentation: the API document itself, and HTML pages made from Markdown."""
+"""The served documentation: the OpenAPI document, and HTML pages rendered from Markdown."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +16,7 @@ from payintent.api.docs.files import openapi_document, read_document
 from payintent.api.docs.reference import ApiReference
 from payintent.api.etag import etag_response
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.web.templates import make_environment
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -32,8 +33,8 @@ _HEADERS = {
     ),
 }
 _ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
-#: Where a page's links lead when it is served; links to other files become plain text.
-_SERVED = {
+#: The URLs of linked documents; links to other files become plain text.
+_DOCUMENT_URLS = {
     "": "",
     "integrate.md": "/docs/integrate",
     "glossary.md": "/docs/glossary",
@@ -42,48 +43,51 @@ _SERVED = {
 
 
 async def openapi_yaml(request: Request) -> Response:
-    """`GET /openapi.yaml`: the API document, with CORS open for any browser's tools."""
-    return _answer(request, _contract_bytes(), "application/yaml", _ANY_ORIGIN)
+    """`GET /openapi.yaml`: the OpenAPI document, with CORS for browser-based tools."""
+    return _respond(request, _openapi_bytes(), "application/yaml", _ANY_ORIGIN)
 
 
 async def get_docs_index(request: Request) -> Response:
-    return _answer(request, await asyncio.to_thread(_index), "text/html")
+    return _respond(request, await asyncio.to_thread(_index), "text/html")
 
 
 async def get_docs_page(request: Request) -> Response:
-    """`GET /docs/{name}`: the guide, the reference, or their style sheet."""
+    """`GET /docs/{name}`: a page or the style sheet."""
     name: str = request.path_params["name"]
     if name not in _PAGES:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such page")
     render, media_type = _PAGES[name]
-    return _answer(request, await asyncio.to_thread(render), media_type)
+    return _respond(request, await asyncio.to_thread(render), media_type)
 
 
 def render_markdown(markdown: str) -> tuple[list[tuple[str, str]], str]:
-    """Render Markdown; returns anchors and texts of second-level headings, then the HTML."""
+    """Return the anchors and texts of second-level headings, and the HTML."""
     parser = _markdown()
     tokens = parser.parse(markdown)
-    contents = _name_headings(tokens)
+    contents = _add_anchors(tokens)
     _label_columns(tokens)
-    return contents, parser.renderer.render(_led(tokens), parser.options, {})
+    for token in tokens:
+        if token.children:
+            token.children = _resolve_links(token.children)
+    return contents, parser.renderer.render(tokens, parser.options, {})
 
 
-def _answer(
-    request: Request, body: bytes, media_type: str, more: Mapping[str, str] | None = None
+def _respond(
+    request: Request, body: bytes, media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     etag = f'"{sha256(body).hexdigest()}"'
-    return etag_response(request, body, etag, {**_HEADERS, **(more or {})}, media_type)
+    return etag_response(request, body, etag, {**_HEADERS, **(headers or {})}, media_type)
 
 
 @cache
 def _markdown() -> "MarkdownIt":
-    from markdown_it import MarkdownIt  # where pages are read: few processes ever need it
+    from markdown_it import MarkdownIt  # late, because few processes need it
 
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 @cache
-def _contract_bytes() -> bytes:
+def _openapi_bytes() -> bytes:
     return read_document("openapi.yaml").encode()
 
 
@@ -95,19 +99,13 @@ def _style() -> bytes:
 @cache
 def _index() -> bytes:
     groups = ApiReference(openapi_document()).groups()
-    return _rendered("index.html", contents=[], groups=groups)
+    return _render("index.html", contents=[], groups=groups)
 
 
 @cache
-def _guide() -> bytes:
-    contents, body = render_markdown(read_document("integrate.md"))
-    return _rendered("guide.html", contents=contents, body=body)
-
-
-@cache
-def _glossary() -> bytes:
-    contents, body = render_markdown(read_document("glossary.md"))
-    return _rendered("glossary.html", contents=contents, body=body)
+def _markdown_page(document: str, template: str) -> bytes:
+    contents, body = render_markdown(read_document(document))
+    return _render(template, contents=contents, body=body)
 
 
 @cache
@@ -120,7 +118,7 @@ def _reference() -> bytes:
         ("x-error-codes", "Error codes"),
         ("components", "Shapes"),
     ]
-    return _rendered(
+    return _render(
         "reference.html",
         contents=contents,
         groups=groups,
@@ -131,38 +129,28 @@ def _reference() -> bytes:
 
 
 _PAGES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "integrate": (_guide, "text/html"),
-    "glossary": (_glossary, "text/html"),
+    "integrate": (partial(_markdown_page, "integrate.md", "guide.html"), "text/html"),
+    "glossary": (partial(_markdown_page, "glossary.md", "glossary.html"), "text/html"),
     "reference": (_reference, "text/html"),
     "docs.css": (_style, "text/css"),
 }
 
 
-def _rendered(template: str, **shown: Any) -> bytes:
-    return (
-        _templates()
-        .get_template(template)
-        .render(info=openapi_document()["info"], **shown)
-        .encode()
-    )
+def _render(template: str, **values: Any) -> bytes:
+    info = openapi_document()["info"]
+    return _templates().get_template(template).render(info=info, **values).encode()
 
 
 @cache
 def _templates() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("payintent", "api/docs/templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = make_environment("api/docs/templates")
     environment.filters["prose"] = _markdown().render
     environment.filters["line"] = _markdown().renderInline
     return environment
 
 
-def _name_headings(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
-    """Give each heading the anchor that links use, and list those of the second level."""
+def _add_anchors(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
+    """Add anchors to all headings; return anchors and texts of those of the second level."""
     contents: list[tuple[str, str]] = []
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
@@ -174,7 +162,7 @@ def _name_headings(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
 
 
 def _label_columns(tokens: "Sequence[Token]") -> None:
-    """Label values with their column: narrow screens show a row as a list."""
+    """Add the column name to each cell, because narrow screens show rows as lists."""
     names: list[str] = []
     column = 0
     for opening, inline in pairwise(tokens):
@@ -190,33 +178,28 @@ def _label_columns(tokens: "Sequence[Token]") -> None:
 
 
 def _anchor(heading: str) -> str:
-    kept = [char for char in heading.lower() if char.isalnum() or char in "_- "]
-    return "".join(kept).replace(" ", "-")
+    chars = [char for char in heading.lower() if char.isalnum() or char in "_- "]
+    return "".join(chars).replace(" ", "-")
 
 
-def _led(tokens: "list[Token]") -> "list[Token]":
-    """Point links to served pages, and reduce the others to their text."""
-    for token in tokens:
-        if token.children:
-            token.children = list(_links(token.children))
+def _resolve_links(children: "Sequence[Token]") -> "list[Token]":
+    """Point links to served pages; replace other links by their text."""
+    tokens: list[Token] = []
+    is_dead = False
+    for child in children:
+        if child.type == "link_open":
+            url = _served_url(str(child.attrs.get("href", "")))
+            is_dead = url is None
+            child.attrSet("href", url or "")
+        if not (is_dead and child.type in {"link_open", "link_close"}):
+            tokens.append(child)
     return tokens
 
 
-def _links(children: "Sequence[Token]") -> "list[Token]":
-    kept: list[Token] = []
-    dead = False
-    for child in children:
-        if child.type == "link_open":
-            href = _served(str(child.attrs.get("href", "")))
-            dead = href is None
-            child.attrSet("href", href or "")
-        if not (dead and child.type in {"link_open", "link_close"}):
-            kept.append(child)
-    return kept
-
-
-def _served(href: str) -> str | None:
+def _served_url(href: str) -> str | None:
     if href.startswith(("http://", "https://")):
         return href
-    where, separator, anchor = href.partition("#")
-    return _SERVED[where] + separator + anchor if where in _SERVED else None
+    document, separator, anchor = href.partition("#")
+    if document not in _DOCUMENT_URLS:
+        return None
+    return _DOCUMENT_URLS[document] + separator + anchor

@@ -1,4 +1,4 @@
-"""The API reference built from the API document: operations, events, schemas and errors."""
+"""The API reference: operations, events and schemas of the OpenAPI document, for templates."""
 
 import json
 from collections import Counter
@@ -10,8 +10,8 @@ Json = Mapping[str, Any]
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 _PATTERN_CHARS_MAX = 40
-_NOTHING: Json = {}
-_EVERYWHERE = "X-Request-Id"  # documented once, at the top
+_EMPTY: Json = {}
+_COMMON_HEADER = "X-Request-Id"  # documented once, at the top
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +74,38 @@ class SchemaDoc:
 
 
 class ApiReference:
-    """Reads the API document's parts in the order in which they are shown."""
-
     def __init__(self, contract: Json) -> None:
         self._contract = contract
         self._members = _used_once(contract)
 
     def groups(self) -> list[OperationGroup]:
-        found = list(self._operations(self._contract["paths"]))
-        used = {tag for tags, _ in found for tag in tags}
+        operations = list(self._operations(self._contract["paths"]))
+        used_tags = {tag for tags, _ in operations for tag in tags}
         return [
             OperationGroup(
                 tag["name"],
                 tag["description"],
-                tuple(operation for tags, operation in found if tag["name"] in tags),
+                tuple(operation for tags, operation in operations if tag["name"] in tags),
             )
             for tag in self._contract["tags"]
-            if tag["name"] in used
+            if tag["name"] in used_tags
         ]
 
     def events(self) -> list[OperationDoc]:
         return [operation for _, operation in self._operations(self._contract["webhooks"])]
 
     def shapes(self) -> list[SchemaDoc]:
-        """Return the named schemas that are not shown where they are used, objects first."""
-        named = self._contract["components"]["schemas"]
-        shown_in_place = (self._bodies() - set(_references(named))) | self._members
-        shapes = [self._shape(name, named[name]) for name in named if name not in shown_in_place]
+        """Return the schemas that are not shown inline, objects first."""
+        schemas = self._contract["components"]["schemas"]
+        inline = (self._bodies() - set(_references(schemas))) | self._members
+        shapes = [self._shape(name, schemas[name]) for name in schemas if name not in inline]
         return sorted(shapes, key=lambda shape: shape.value is not None)
 
     def _bodies(self) -> set[str]:
         items = [*self._contract["paths"].values(), *self._contract["webhooks"].values()]
-        said = [item[method] for item in items for method in item if method in _METHODS]
+        operations = [item[method] for item in items for method in item if method in _METHODS]
         schemas = [
-            _content(operation.get("requestBody", {})).get("schema", {}) for operation in said
+            _content(operation.get("requestBody", {})).get("schema", {}) for operation in operations
         ]
         return {schema["$ref"].rpartition("/")[2] for schema in schemas if "$ref" in schema}
 
@@ -117,52 +115,52 @@ class ApiReference:
             for method in (key for key in item if key in _METHODS):
                 yield item[method]["tags"], self._operation(path, method, item[method], shared)
 
-    def _operation(self, path: str, method: str, said: Json, shared: list[Json]) -> OperationDoc:
+    def _operation(self, path: str, method: str, spec: Json, shared: list[Json]) -> OperationDoc:
         parameters = [
-            self._target(parameter) for parameter in (*shared, *said.get("parameters", []))
+            self._target(parameter) for parameter in (*shared, *spec.get("parameters", []))
         ]
-        content = _content(said.get("requestBody", {}))
+        content = _content(spec.get("requestBody", {}))
         return OperationDoc(
-            id=said["operationId"],
+            id=spec["operationId"],
             method=method.upper(),
             path=path,
-            summary=said["summary"],
-            about=said.get("description", ""),
-            needs_key=bool(said.get("security")),
+            summary=spec["summary"],
+            about=spec.get("description", ""),
+            needs_key=bool(spec.get("security")),
             parameters=tuple(
                 self._parameter(parameter)
                 for parameter in parameters
-                if parameter["name"] != _EVERYWHERE
+                if parameter["name"] != _COMMON_HEADER
             ),
             body=tuple(self._fields(self._target(content.get("schema", {})))),
             example=_example(content),
             answers=tuple(
                 self._answer(status, self._target(response))
-                for status, response in said["responses"].items()
+                for status, response in spec["responses"].items()
             ),
         )
 
-    def _answer(self, status: str, said: Json) -> AnswerDoc:
-        content = _content(said)
+    def _answer(self, status: str, spec: Json) -> AnswerDoc:
+        content = _content(spec)
         schema = content.get("schema", {})
         return AnswerDoc(
             status=status,
-            about=said["description"],
-            codes=tuple(said.get("x-codes", [])),
-            shape=_type(schema) if schema and "x-codes" not in said else (),
-            headers=tuple(name for name in said.get("headers", {}) if name != _EVERYWHERE),
+            about=spec["description"],
+            codes=tuple(spec.get("x-codes", [])),
+            shape=_type(schema) if schema and "x-codes" not in spec else (),
+            headers=tuple(name for name in spec.get("headers", {}) if name != _COMMON_HEADER),
             example=_example(content),
         )
 
-    def _parameter(self, said: Json) -> FieldDoc:
-        field = self._field(said["name"], said["schema"], required=said.get("required", False))
+    def _parameter(self, spec: Json) -> FieldDoc:
+        field = self._field(spec["name"], spec["schema"], required=spec.get("required", False))
         return FieldDoc(
             name=field.name,
-            type=(TypePart(f"{said['in']}: "), *field.type),
+            type=(TypePart(f"{spec['in']}: "), *field.type),
             required=field.required,
             rules=field.rules,
             values=field.values,
-            about=said.get("description") or field.about,
+            about=spec.get("description") or field.about,
         )
 
     def _shape(self, name: str, schema: Json) -> SchemaDoc:
@@ -175,51 +173,51 @@ class ApiReference:
         )
 
     def _fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
-        """Yield an object's members; those of a schema that is used only here have dotted names."""
-        # With fraud screening, fields are required only in the branch that is not denied: `if`,
-        # `else`.
-        needed = schema.get("required", schema.get("else", _NOTHING).get("required", []))
+        """Yield an object's members; members of inline schemas have dotted names."""
+        # With fraud screening, `else` has the fields that are required unless payments are denied.
+        required = schema.get("required", schema.get("else", _EMPTY).get("required", []))
         for name, member in schema.get("properties", {}).items():
-            of_items = "items" in member
+            is_list = "items" in member
             inner = member.get("items", member)
-            shown_here = _name(inner) in self._members
-            field = self._field(prefix + name, member, required=name in needed)
-            if shown_here:
+            is_inline = _name(inner) in self._members
+            field = self._field(prefix + name, member, required=name in required)
+            if is_inline:
                 about = member.get("description") or self._target(inner).get("description", "")
-                kind = _type({"type": "array" if of_items else "object"})
+                kind = _type({"type": "array" if is_list else "object"})
                 field = replace(field, type=kind, about=about)
             yield field
-            if shown_here:
+            if is_inline:
                 yield from self._fields(
-                    self._target(inner), f"{prefix}{name}{'[]' if of_items else ''}."
+                    self._target(inner), f"{prefix}{name}{'[]' if is_list else ''}."
                 )
 
     def _field(self, name: str, schema: Json, *, required: bool) -> FieldDoc:
         target = self._target(schema)
-        linked = target is not schema
-        said = schema.get("description")
+        is_reference = target is not schema
+        description = schema.get("description")
         inherited = "" if "properties" in target else target.get("description", "")
         return FieldDoc(
             name=name,
             type=_type(schema),
             required=required,
-            rules=() if linked else tuple(_rules(schema)),
-            values=() if linked else tuple(str(value_) for value_ in schema.get("enum", [])),
-            about=said if said is not None else inherited,
+            rules=() if is_reference else tuple(_rules(schema)),
+            values=() if is_reference else tuple(str(value) for value in schema.get("enum", [])),
+            about=inherited if description is None else description,
         )
 
-    def _target(self, said: Json) -> Json:
-        if "$ref" not in said:
-            return said
-        found: Any = self._contract
-        for step in said["$ref"].removeprefix("#/").split("/"):
-            found = found[step]
-        return found
+    def _target(self, node: Json) -> Json:
+        """Return the node that a reference points to, or the node itself."""
+        if "$ref" not in node:
+            return node
+        target: Any = self._contract
+        for key in node["$ref"].removeprefix("#/").split("/"):
+            target = target[key]
+        return target
 
 
-def _content(said: Json) -> Json:
-    contents: Json = said.get("content", {})
-    return next(iter(contents.values()), _NOTHING)
+def _content(body: Json) -> Json:
+    contents: Json = body.get("content", {})
+    return next(iter(contents.values()), _EMPTY)
 
 
 def _name(schema: Json) -> str:
@@ -227,18 +225,18 @@ def _name(schema: Json) -> str:
 
 
 def _used_once(contract: Json) -> set[str]:
-    """Return the objects that are a member of only one other object: they are shown there."""
-    named = contract["components"]["schemas"]
+    """Return the object schemas that are used as a member once; they are shown inline there."""
+    schemas = contract["components"]["schemas"]
     members = Counter(
         _name(member.get("items", member))
-        for schema in named.values()
+        for schema in schemas.values()
         for member in schema.get("properties", {}).values()
     )
-    used = Counter(_references(contract))
+    references = Counter(_references(contract))
     return {
         name
-        for name, times in members.items()
-        if times == used[name] == 1 and named[name].get("type") == "object"
+        for name, count in members.items()
+        if count == references[name] == 1 and schemas[name].get("type") == "object"
     }
 
 
@@ -255,7 +253,6 @@ def _references(node: Any) -> Iterator[str]:
 
 
 def _type(schema: Json) -> tuple[TypePart, ...]:
-    """Return a schema's type, with links to the schemas that it refers to."""
     if "$ref" in schema:
         return (TypePart(schema["$ref"].rpartition("/")[2], shape=True),)
     if "oneOf" in schema:
@@ -267,8 +264,8 @@ def _type(schema: Json) -> tuple[TypePart, ...]:
         )
     if schema.get("type") == "array":
         return (TypePart("list of "), *_type(schema.get("items", {"type": "objects"})))
-    named = schema.get("type", "any")
-    return (TypePart(named if isinstance(named, str) else " or ".join(named)),)
+    types = schema.get("type", "any")
+    return (TypePart(types if isinstance(types, str) else " or ".join(types)),)
 
 
 def _rules(schema: Json) -> Iterator[str]:
