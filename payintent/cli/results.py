@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # a command imports only the operations of its own subject
     from payintent.domain.fraud import FraudRule
     from payintent.domain.merchant import Merchant, PaymentMethod
     from payintent.operations.approvals import Approved
-    from payintent.operations.cases import CaseView
     from payintent.operations.chain_views import ChainView
     from payintent.operations.merchants import CreatedMerchant, CreateMerchant
     from payintent.operations.payment_timeline import TimelineEntry, TimelinePage
     from payintent.operations.rate_limits import ClearRateLimit
     from payintent.operations.statements import StatementText
     from payintent.operations.webhooks import EventAttempts, ReplayedEvents, ReplayMissedEvents
+    from payintent.storage.cases import CaseDetails
     from payintent.storage.outbox import StoredAttempt
 
 #: A record, a list with its table columns (None: the operation's columns), or text.
@@ -120,7 +120,7 @@ def _chain(chain: "ChainView") -> Iterator[Part]:
     yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
 
 
-def _case(case: "CaseView") -> Iterator[Part]:
+def _case(case: "CaseDetails") -> Iterator[Part]:
     fields: dict[str, Any] = to_json_value(case)
     money = {
         "expected": case.expected and case.expected.text,

@@ -7,7 +7,8 @@ from payintent.console.listing import has_status, link_operation, next_page, rea
 from payintent.console.page_action import PageAction, offer
 from payintent.domain.case import CaseKind
 from payintent.domain.operator import Role
-from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.operations.cases import ListCases, ResolveCase, ShowCase
+from payintent.storage.cases import CaseDetails
 from payintent.storage.database import current_time
 
 #: What has happened, for the operator who decides.
@@ -54,7 +55,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
     )
 
 
-def _actions(visit: OperatorVisit, case: CaseView) -> list[PageAction]:
+def _actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
     """Return the decisions that the operator may make; a refund needs FINANCE."""
     if case.status != "OPEN":
         return []

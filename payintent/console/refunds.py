@@ -9,12 +9,12 @@ from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.refunds import (
     ApproveRefund,
     ListRefunds,
-    RefundView,
     RejectRefund,
     ResendRefund,
     ShowRefund,
 )
 from payintent.storage.database import current_time
+from payintent.storage.refund_reviews import RefundDetails
 
 
 async def get_refunds(visit: OperatorVisit) -> Response:
@@ -44,7 +44,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
     )
 
 
-def _actions(visit: OperatorVisit, refund: RefundView) -> list[PageAction]:
+def _actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
     """Return the operations on a refund; the operator who requested it cannot approve it."""
     approve = link_operation(visit, ApproveRefund, refund_id=refund.id)
     reject = link_operation(visit, RejectRefund, refund_id=refund.id)

@@ -1,4 +1,4 @@
-"""Refunds: how much of a capture is refunded, and what a gateway's report does to a refund."""
+"""Refunds: shares of a capture, and the effect of gateway reports."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,11 +7,13 @@ from enum import StrEnum
 from fractions import Fraction
 from uuid import UUID
 
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.gateway import GatewayRefundState, RefundReport
+from payintent.domain.money import format_amount
 
-#: The requester of a refund that was made at the gateway itself.
+#: `requested_by` of refunds that were made at the gateway itself.
 OUTSIDE = "gateway:outside"
-#: The requester of automatic refunds: the merchant's own rule.
+#: `requested_by` of automatic refunds, which a merchant's setting causes.
 AUTO_REFUND = "policy:auto_refund"
 
 
@@ -22,14 +24,14 @@ class RefundStatus(StrEnum):
 
 
 class RefundFailureReason(StrEnum):
-    DECLINED = "DECLINED"  # the gateway will not do it
-    REJECTED = "REJECTED"  # an operator did not approve it
+    DECLINED = "DECLINED"  # by the gateway
+    REJECTED = "REJECTED"  # by an operator
 
 
 class RefundStep(StrEnum):
-    APPROVAL = "approval"  # waits for an operator
-    QUEUED = "queued"  # not sent yet
-    SENT = "sent"  # sent, and possibly received by its gateway
+    APPROVAL = "approval"  # needs a second operator
+    QUEUED = "queued"
+    SENT = "sent"  # possibly received by its gateway
     ENDED = "ended"
 
 
@@ -37,13 +39,13 @@ class RefundStep(StrEnum):
 class Refund:
     id: UUID
     merchant_id: int | None
-    payment_id: UUID | None  # None: the capture belongs to no payment
+    payment_id: UUID | None  # None if the capture belongs to no payment
     capture_id: UUID
-    case_id: UUID | None  # None: requested by the merchant
-    amount: Decimal | None  # a part of the payment's amount; None: of a case
+    case_id: UUID | None  # None for a refund of a payment
+    amount: Decimal | None  # in the payment's currency; None for a refund of a case
     amount_text: str | None
     currency: str
-    amount_minor: int  # what the gateway refunds, in the capture's minor units
+    amount_minor: int  # in minor units of the capture's currency
     reason: str | None
     destination: str | None
     status: RefundStatus
@@ -61,18 +63,18 @@ class Refund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundableRemainder:
-    amount: Decimal  # of the payment, whole
-    left: Decimal  # of the amount, neither refunded nor reserved
-    capture_minor: int  # whole
+    amount: Decimal  # the payment's full amount
+    left: Decimal  # neither refunded nor reserved
+    capture_minor: int  # the full capture
     capture_left: int
 
 
 def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> int:
-    """Return the share of the capture that `part` is of the amount, in smallest units.
+    """Convert `part` of the payment's amount to smallest units of the capture.
 
-    Rounded down to whole `unit`s of the gateway; a refund of all that is left takes the rest.
-    No refund takes more than its share of what is left either: refunds that were rounded down and
-    failed have left less than their share, and later ones must still find something.
+    The result is rounded down to multiples of the gateway's `unit`; the last refund gets the rest.
+    A refund gets at most its share of the remaining capture as well, because refunds that were
+    rounded down and failed have left less than their share, which later refunds need.
     """
     if part == remainder.left:
         return remainder.capture_left
@@ -81,12 +83,19 @@ def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> i
     return int(min(of_all, of_left) / unit) * unit
 
 
+def format_refund_amount(amount: Decimal, currency: str) -> str:
+    """Format an amount in the payment's currency."""
+    return format_amount(
+        amount, CURRENCIES[currency].amount_decimals, trim=CURRENCIES[currency].crypto
+    )
+
+
 class RefundEffect(StrEnum):
     NOTHING = "nothing"
-    WAIT = "wait"  # it is under way, or its outcome is unknown
+    WAIT = "wait"  # in progress, or of unknown outcome
     SUCCEED = "succeed"
     FAIL = "fail"
-    CONTRADICT = "contradict"  # it had ended otherwise: an operator must look
+    CONTRADICT = "contradict"  # it had ended differently: needs manual review
 
 
 def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:

@@ -1,6 +1,6 @@
-"""Alarms of chains that are not watched: at once, and after a day a case for each payment.
+"""Alarms for chains that are not watched: immediately, and after a day a case for each payment.
 
-The case closes by itself when the payment has ended by what the chain's blocks say.
+A case closes automatically once the chain's blocks have ended the payment.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,44 +16,44 @@ from payintent.storage.database import Database
 from payintent.storage.onchain import chain_gas, chain_watch
 from payintent.storage.onchain.chain_watch import ChainWatch
 
-_CASES_MAX = 100  # opened for one chain, or closed, in one step
+_CASES_MAX = 100  # opened per chain, or closed, per step
 
 WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so offered", ["chain"])
-WAITING = Gauge(
-    "payintent_chain_waiting", "Sessions that wait for a chain that is not watched", ["chain"]
-)
+WAITING = Gauge("payintent_chain_waiting", "Sessions of a chain that is not watched", ["chain"])
 AUTOMATIC_GAS_LEFT = Gauge(
-    "payintent_chain_auto_refund_gas_left", "Gas of the day left for automatic refunds", ["chain"]
+    "payintent_chain_auto_refund_gas_left",
+    "Gas of the day left for automatic refunds",
+    ["chain"],
 )
 _log = get_logger("chain_alarm")
 
 
 def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
-    """Return a step that reports each change, opens cases and closes decided ones.
+    """Return a step that reports changes, opens cases and closes decided cases.
 
-    The step returns whether there are more cases to open or to close.
+    The step returns whether more cases remain to be opened or closed.
     """
     watched_before: dict[str, bool] = {}
 
     async def step() -> bool:
-        plenty = False
+        has_more = False
         for watch in await chain_watch.list_watches(database):
-            _report(watch, watched_before.get(watch.chain))
+            _report_watch(watch, watched_before.get(watch.chain))
             watched_before[watch.chain] = watch.watched
             if not watch.watched:
-                plenty |= await _open_cases(database, watch.chain)
+                has_more |= await _open_cases(database, watch.chain)
         await _report_gas(database)
-        return await _close_cases(database) or plenty
+        return await _close_cases(database) or has_more
 
     return step
 
 
-def _report(watch: ChainWatch, before: bool | None) -> None:
+def _report_watch(watch: ChainWatch, watched_before: bool | None) -> None:
     WATCHED.labels(watch.chain).set(watch.watched)
     WAITING.labels(watch.chain).set(0 if watch.watched else watch.sessions)
-    if watch.watched and before is False:
+    if watch.watched and watched_before is False:
         _log.info("chain_watched", chain=watch.chain)
-    if not watch.watched and before is not False:
+    if not watch.watched and watched_before is not False:
         _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
 
 

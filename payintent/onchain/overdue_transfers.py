@@ -1,4 +1,4 @@
-"""Payments seen on a chain that do not become final: an alarm, and after a day a case."""
+"""Alarms for transfers that do not become final in time, and after a day a case for each."""
 
 from prometheus_client import Gauge
 
@@ -11,18 +11,20 @@ from payintent.storage.onchain import pending_transfers
 from payintent.storage.onchain.chains import ChainRecord
 
 _log = get_logger("overdue")
-_SHOWN_MAX = 100
+_MAX = 100
 
 OVERDUE = Gauge(
-    "payintent_chain_overdue", "Payments that were seen and are not final in time", ["chain"]
+    "payintent_chain_overdue", "Payments that were seen but are not final in time", ["chain"]
 )
 
 
 async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
-    """Report payments that are not final within the chain's grace time; none ever fails."""
-    found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
-    OVERDUE.labels(chain.slug).set(len(found))
-    for transfer in found:
+    """Report payments that are not final within the chain's grace time; they never fail."""
+    overdue = await pending_transfers.list_overdue(
+        database, chain.slug, chain.grace_s, _REPORTED_MAX
+    )
+    OVERDUE.labels(chain.slug).set(len(overdue))
+    for transfer in overdue:
         if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.has_case:
             session = ids.format_id(ids.SESSION, transfer.session_id)
             _log.error(

@@ -1,6 +1,6 @@
-"""What is not final yet: pending transfers in the newest blocks, and posted transactions.
+"""Pending transfers in the newest blocks, and posted transactions.
 
-None of it moves money. It is shown to the buyer, and keeps sessions from ending too early.
+Neither settles a payment. The buyer sees them, and they keep sessions from ending too early.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,18 @@ from payintent.domain.evm import (
     PaidLog,
     TransactionReceipt,
 )
-from payintent.domain.onchain import PostedTransactionState, TransferDetails, is_exact_transfer
+from payintent.domain.onchain import PostedTransactionState
 from payintent.evm.abi import read_pay
+from payintent.onchain.unproven_transfers import build_pending_transfer, match_session
 from payintent.onchain.watcher import read_block_ranges
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains, pending_transfers, transfers
 from payintent.storage.onchain.chains import ChainCursor, DeployedContract
-from payintent.storage.onchain.pending_transfers import PendingTransfer, PostedHash
+from payintent.storage.onchain.pending_transfers import PostedHash
 
-_WITNESSES = 2  # endpoints that must lack a transaction before that counts
-_WINDOW_STRETCHES_MAX = 50
-_HINTS_MAX = 100
+_WITNESSES = 2  # endpoints that must have returned all newest logs to prove absence
+_WINDOW_RANGES_MAX = 50
+_POSTED_MAX = 100  # per pass
 _ALREADY_PAID = "already paid"
 
 
@@ -39,66 +40,59 @@ class PendingTransferScanner:
     chain: str
 
     async def scan(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
-        """Read all blocks above the cursor again; payments in them are pending transfers.
+        """Read all blocks above the cursor again and store their payments as pending transfers.
 
-        Where two endpoints have shown all logs, a session without one is unpaid so far.
+        If two endpoints have returned all logs, a session without a log is known to be unpaid.
         """
-        contracts_listed = await chains.list_contracts(self.database, self.chain)
-        contracts = {contract.address: contract for contract in contracts_listed}
+        contracts = {
+            contract.address: contract
+            for contract in await chains.list_contracts(self.database, self.chain)
+        }
         newest = max((head.latest for head in heads), key=lambda block: block.number)
-        shown: list[datetime] = []
-        found: dict[tuple[bytes, int], PaidLog] = {}
+        read_until: list[datetime] = []  # by each endpoint that has returned all logs
+        logs_by_position: dict[tuple[bytes, int], PaidLog] = {}
         for head in sorted(heads, key=lambda head: -head.latest.number)[:_WITNESSES]:
             try:
-                logs = await self._window(head, cursor, list(contracts))
+                logs = await self._read_window(head, cursor, list(contracts))
             except ChainUnavailableError:
                 continue
-            found |= {(log.tx_hash, log.log_index): log for log in logs}
-            shown.append(head.latest.at)
-        await self._sight(list(found.values()), contracts)
-        window_at = min(shown) if len(shown) == _WITNESSES else None
+            logs_by_position |= {(log.tx_hash, log.log_index): log for log in logs}
+            read_until.append(head.latest.at)
+        await self._store_pending(list(logs_by_position.values()), contracts)
+        window_at = min(read_until) if len(read_until) == _WITNESSES else None
         await chains.set_head(self.database, self.chain, newest.number, newest.at, window_at)
 
-    async def _window(
+    async def _read_window(
         self, head: ChainHeads, cursor: ChainCursor, contracts: Sequence[bytes]
     ) -> list[PaidLog]:
         start, last = cursor.block + 1, head.latest.number
         if last < cursor.block:
-            raise ChainUnavailableError(f"{head.endpoint} ends before what was read")
-        if last - start >= _WINDOW_STRETCHES_MAX * self.reader.span(head.endpoint):
-            raise ChainUnavailableError(
-                f"{head.endpoint} has to be asked too often"
-            )  # while we catch up
-        found = read_block_ranges(self.reader, head.endpoint, start, last, contracts)
-        return [log async for chunk in found for log in chunk.logs]
+            raise ChainUnavailableError(f"{head.endpoint} is behind the cursor")
+        if last - start >= _WINDOW_RANGES_MAX * self.reader.span(head.endpoint):
+            raise ChainUnavailableError(  # while we catch up
+                f"{head.endpoint} would need too many requests"
+            )
+        batches = read_block_ranges(self.reader, head.endpoint, start, last, contracts)
+        return [log async for batch in batches for log in batch.logs]
 
-    async def _sight(
+    async def _store_pending(
         self, logs: Sequence[PaidLog], contracts: Mapping[bytes, DeployedContract]
     ) -> None:
         if not logs:
             return
-        named = await transfers.find_named_sessions(self.database, list({log.uuid for log in logs}))
-        pending: list[PendingTransfer] = []
-        for log in logs:
-            name, contract = named.get(log.uuid), contracts[log.contract]
-            if name is None or name.account_id != contract.account_id:
-                continue
-            paid = TransferDetails(contract.account_id, log.token, log.amount, log.receiver)
-            pending.append(
-                PendingTransfer(
-                    tx_hash=log.tx_hash,
-                    log_index=log.log_index,
-                    session_id=name.session_id,
-                    exact=name.expected is not None and is_exact_transfer(paid, name.expected),
-                    block=log.block_number,
-                )
-            )
+        uuids = {log.uuid for log in logs}
+        referenced = await transfers.find_referenced_sessions(self.database, uuids)
+        pending = [
+            build_pending_transfer(log, session)
+            for log in logs
+            if (session := match_session(log, referenced, contracts)) is not None
+        ]
         await pending_transfers.save_pending(self.database, self.chain, pending)
 
     async def check_posted_transactions(self, cursor: ChainCursor) -> None:
-        """Look posted transactions up; only a final one is decided, and a hash proves nothing."""
+        """Look up posted transactions; only the state of a final transaction decides anything."""
         posted = await pending_transfers.list_undecided_posted(
-            self.database, self.chain, _HINTS_MAX
+            self.database, self.chain, _POSTED_MAX
         )
         if not posted:
             return
@@ -113,17 +107,16 @@ class PendingTransferScanner:
     async def _classify_at(
         self, name: str, cursor: ChainCursor, posted: Sequence[PostedHash]
     ) -> Sequence[PostedHash]:
-        """Classify what one endpoint has; returns the rest, which another one may have.
+        """Classify the transactions that one endpoint has, and return the rest.
 
-        Only a call of our contract is looked up further: anybody may post the hash of a transaction
-        with a receipt that is larger than we read.
+        Receipts are only read for calls of our contract, since anybody can post the hash of a
+        transaction with a receipt larger than we read.
         """
-        found = await self.reader.transactions(
-            name, [posted_hash.tx_hash for posted_hash in posted]
-        )
+        tx_hashes = [posted_hash.tx_hash for posted_hash in posted]
+        answers = await self.reader.transactions(name, tx_hashes)
         located = [
             (posted_hash, tx)
-            for posted_hash, tx in zip(posted, found, strict=True)
+            for posted_hash, tx in zip(posted, answers, strict=True)
             if isinstance(tx, ChainTransaction)
         ]
         ours = [
@@ -131,11 +124,13 @@ class PendingTransferScanner:
         ]
         receipts_of = dict(zip(ours, await self.reader.receipts(name, ours), strict=True))
         for posted_hash, tx in located:
-            await self._judge(name, cursor, posted_hash, tx, receipts_of.get(posted_hash.tx_hash))
+            await self._classify(
+                name, cursor, posted_hash, tx, receipts_of.get(posted_hash.tx_hash)
+            )
         classified = {posted_hash.tx_hash for posted_hash, _ in located}
         return [posted_hash for posted_hash in posted if posted_hash.tx_hash not in classified]
 
-    async def _judge(
+    async def _classify(
         self,
         name: str,
         cursor: ChainCursor,
@@ -149,19 +144,23 @@ class PendingTransferScanner:
         elif receipt is not None and receipt.status == 1:
             state, final = PostedTransactionState.MINED, receipt.block_number <= cursor.block
         elif receipt is not None:
-            reason = await self._reason(name, tx, receipt) or posted_hash.reason
+            reason = await self._get_revert_reason(name, tx, receipt) or posted_hash.reason
             state = (
                 PostedTransactionState.DUPLICATE
                 if reason == _ALREADY_PAID
                 else PostedTransactionState.REVERTED
             )
-            final = receipt.block_number <= cursor.block and await self._agreed(name, receipt)
+            final = receipt.block_number <= cursor.block and await self._is_confirmed_revert(
+                name, receipt
+            )
         await pending_transfers.set_posted_state(
             self.database, posted_hash.session_id, posted_hash.tx_hash, state, reason, final=final
         )
 
-    async def _reason(self, name: str, tx: ChainTransaction, receipt: TransactionReceipt) -> str:
-        """Find the contract's reason, by the same call on the block before."""
+    async def _get_revert_reason(
+        self, name: str, tx: ChainTransaction, receipt: TransactionReceipt
+    ) -> str:
+        """Repeat the call on the block before, and return the contract's reason or ""."""
         try:
             await self.reader.call(
                 name,
@@ -175,22 +174,22 @@ class PendingTransferScanner:
             return reverted.reason
         except ChainUnavailableError:
             return ""
-        return ""  # it would succeed: it ran out of gas, or another one came before it
+        return ""  # it succeeds there: it ran out of gas, or a transaction of its block preceded it
 
-    async def _agreed(self, name: str, receipt: TransactionReceipt) -> bool:
-        """Ask a second endpoint, where there is one, whether a transaction really failed."""
-        others = [other for other in self.reader.names if other != name]
-        for other in others:
+    async def _is_confirmed_revert(self, name: str, receipt: TransactionReceipt) -> bool:
+        """Return whether a second endpoint, if there is one, confirms the revert."""
+        other_names = [endpoint for endpoint in self.reader.names if endpoint != name]
+        for endpoint in other_names:
             try:
-                [found] = await self.reader.receipts(other, [receipt.tx_hash])
+                [second] = await self.reader.receipts(endpoint, [receipt.tx_hash])
             except ChainUnavailableError:
                 continue
-            if found is not None:
-                return found.status == 0 and found.block_hash == receipt.block_hash
-        return not others
+            if second is not None:
+                return second.status == 0 and second.block_hash == receipt.block_hash
+        return not other_names
 
 
 def _is_payment_of(posted_hash: PostedHash, tx: ChainTransaction) -> bool:
-    """Tell whether a transaction pays the session that it was posted for, at its own contract."""
+    """Return whether a transaction pays the session that it was posted for, at its contract."""
     call = read_pay(tx.input)
     return tx.to == posted_hash.contract and call is not None and call.uuid == posted_hash.uuid

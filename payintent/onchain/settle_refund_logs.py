@@ -1,11 +1,10 @@
-"""Applies final `Refunded` logs: ours settle refunds, all others are only counted.
+"""Settlement of refunds by final `Refunded` logs.
 
-Logs are stored in the cursor's transaction and classified after it: each in a transaction of
-its own, which locks one payment, its capture and its refund, like every settlement of a refund.
+Logs are stored in the cursor's transaction and classified later, each in a transaction of its own
+that locks one payment, its capture and its refund, like every settlement of a refund.
 """
 
 from collections.abc import Mapping, Sequence
-from uuid import UUID
 
 from prometheus_client import Counter
 
@@ -24,11 +23,13 @@ from payintent.storage.onchain.chains import DeployedContract
 from payintent.storage.onchain.refund_logs import ClassifiedRefundLog, NewRefundLog
 
 _log = get_logger("chain_refunds")
-_CLASSIFIED_MAX = 500  # in one pass
+_CLASSIFIED_MAX = 500  # per pass
+#: Money has left without a refund, or not as the refund said.
+_ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}
 
 REFUNDS = Counter(
     "payintent_chain_refunds_total",
-    "Finalized refund logs by what they were",
+    "Finalized refund logs by disposition",
     ["chain", "disposition"],
 )
 
@@ -36,18 +37,18 @@ REFUNDS = Counter(
 async def store_refund_logs(
     tx: Tx, chain: str, logs: Sequence[RefundedLog], contracts: Mapping[bytes, DeployedContract]
 ) -> int:
-    """Store final logs of our contracts (by address), each once; returns how many were new."""
-    fresh = [
+    """Store final logs of `contracts` (by address), each once; return how many were new."""
+    new_logs = [
         NewRefundLog(
             id=tx.id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log
         )
         for log in logs
     ]
-    return await refund_logs.add(tx, chain, fresh)
+    return await refund_logs.add(tx, chain, new_logs)
 
 
 async def settle_refund_logs(database: Database, chain: str) -> None:
-    """Classify stored logs that are not classified yet; after a crash the next call continues."""
+    """Classify and apply stored logs; after a crash, the next call continues."""
     for log_id in await refund_logs.list_unclassified(database, chain, _CLASSIFIED_MAX):
         async with database.transaction() as tx:
             classified = await refund_logs.lock(tx, log_id)
@@ -55,7 +56,7 @@ async def settle_refund_logs(database: Database, chain: str) -> None:
                 continue
             await _apply(tx, classified)
             await refund_logs.set_disposition(tx, log_id, classified)
-        _report(chain, classified)
+        _report_disposition(chain, classified)
 
 
 async def _apply(tx: Tx, classified: ClassifiedRefundLog) -> None:
@@ -67,31 +68,24 @@ async def _apply(tx: Tx, classified: ClassifiedRefundLog) -> None:
         )
         await settle_refund(tx, classified.refund_id, report)
     elif classified.disposition in _ALARMING:
-        await _open_case(tx, classified.refund_id)
+        refund = await refunds.get(tx, classified.refund_id)
+        assert refund is not None  # noqa: S101 - refunds are never deleted
+        await open_case(
+            tx,
+            CaseKind.RECONCILIATION,
+            refund_origin(refund),
+            capture_id=refund.capture_id,
+            refund_id=refund.id,
+        )
 
 
-async def _open_case(tx: Tx, refund_id: UUID) -> None:
-    """Let a person look: money of ours has gone where or as it should not."""
-    refund = await refunds.get(tx, refund_id)
-    assert refund is not None  # noqa: S101 - refunds are never deleted
-    await open_case(
-        tx,
-        CaseKind.RECONCILIATION,
-        refund_origin(refund),
-        capture_id=refund.capture_id,
-        refund_id=refund.id,
-    )
-
-
-_ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}
-
-
-def _report(chain: str, classified: ClassifiedRefundLog) -> None:
+def _report_disposition(chain: str, classified: ClassifiedRefundLog) -> None:
     REFUNDS.labels(chain, classified.disposition.value).inc()
     if classified.disposition in _ALARMING and classified.refund_id is not None:
-        refund, tx_hash = (
-            ids.format_id(ids.REFUND, classified.refund_id),
-            f"0x{classified.tx_hash.hex()}",
+        _log.error(
+            "refund_astray",
+            chain=chain,
+            refund=ids.format_id(ids.REFUND, classified.refund_id),
+            tx=f"0x{classified.tx_hash.hex()}",
+            what=classified.disposition.value,
         )
-        what = classified.disposition.value
-        _log.error("refund_astray", chain=chain, refund=refund, tx=tx_hash, what=what)

@@ -1,4 +1,4 @@
-"""Final transfers take their effect: each is classified, decided on and kept exactly once."""
+"""Settlement of final transfers: each is classified, settled and stored exactly once."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from payintent.storage.captures import SettledCapture
 from payintent.storage.database import Tx
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.chains import DeployedContract
-from payintent.storage.onchain.transfers import NamedSession, NewTransfer
+from payintent.storage.onchain.transfers import NewTransfer, ReferencedSession
 from payintent.storage.settlements import Settlement
 
 
@@ -31,32 +31,33 @@ from payintent.storage.settlements import Settlement
 class _Batch:
     chain: str
     contracts: Mapping[bytes, DeployedContract]
-    named: Mapping[bytes, NamedSession]
-    payments: Mapping[UUID, Payment]  # as they were locked
+    referenced: Mapping[bytes, ReferencedSession]  # by uuid
+    payments: Mapping[UUID, Payment]  # locked, as before the batch
     sessions: Mapping[UUID, Session]
     now: datetime
-    paid: set[UUID]  # payments that logs before have paid
+    paid: set[UUID]  # payments that earlier logs of the batch have paid
 
 
 async def settle_transfers(
     tx: Tx, chain: str, logs: Sequence[PaidLog], contracts: Mapping[bytes, DeployedContract]
 ) -> Counter[TransferDisposition]:
-    """Decide on finalized logs of our contracts (by address) and write what follows from them.
+    """Settle final logs of `contracts` (by address) that are not stored yet.
 
-    Logs that are stored already change nothing. The caller has locked the cursor; then payments are
-    locked, then their sessions.
+    The caller must have locked the cursor. Payments are locked next, then their sessions.
     """
-    fresh = await transfers.pick_unknown(tx, chain, logs)
-    if not fresh:
+    new_logs = await transfers.pick_unknown(tx, chain, logs)
+    if not new_logs:
         return Counter()
-    named = await transfers.find_named_sessions(tx, list({log.uuid for log in fresh}))
-    payment_ids = list({named_session.payment_id for named_session in named.values()})
-    session_ids = [named_session.session_id for named_session in named.values()]
+    referenced = await transfers.find_referenced_sessions(tx, {log.uuid for log in new_logs})
+    payment_ids = list({session.payment_id for session in referenced.values()})
+    session_ids = [session.session_id for session in referenced.values()]
     locked = await settlements.lock_records(tx, payment_ids, dict.fromkeys(session_ids))
-    batch = _Batch(chain, contracts, named, locked.payments, locked.sessions, locked.now, set())
+    batch = _Batch(
+        chain, contracts, referenced, locked.payments, locked.sessions, locked.now, set()
+    )
     new_transfers: list[NewTransfer] = []
     decisions: list[Settlement] = []
-    for log in sorted(fresh, key=log_position):
+    for log in sorted(new_logs, key=log_position):
         transfer, settlement = _decide(batch, tx.id_generator, log)
         new_transfers.append(transfer)
         decisions.append(settlement)
@@ -71,19 +72,18 @@ def _decide(
     batch: _Batch, id_generator: IdGenerator, log: PaidLog
 ) -> tuple[NewTransfer, Settlement]:
     account_id = batch.contracts[log.contract].account_id
-    named_session = batch.named.get(log.uuid)
     details = TransferDetails(account_id, log.token, log.amount, log.receiver)
-    payment = batch.payments[named_session.payment_id] if named_session else None
+    referenced = batch.referenced.get(log.uuid)
+    payment = batch.payments[referenced.payment_id] if referenced else None
     if payment and payment.id in batch.paid:
         payment = replace(payment, paid_at=batch.now)
-    session = batch.sessions[named_session.session_id] if named_session else None
-    disposition = classify_transfer(
-        details, named_session.expected if named_session else None, payment, session
-    )
-    if named_session is None or disposition is TransferDisposition.UNKNOWN_UUID:
+    session = batch.sessions[referenced.session_id] if referenced else None
+    expected = referenced.expected if referenced else None
+    disposition = classify_transfer(details, expected, payment, session)
+    if referenced is None or disposition is TransferDisposition.UNKNOWN_UUID:
         payment, session, origin = None, None, UNKNOWN_ORIGIN
     else:
-        origin = named_session.origin
+        origin = referenced.origin
     transfer = NewTransfer(
         id=id_generator.new_id(),
         chain=batch.chain,
@@ -97,7 +97,7 @@ def _decide(
         origin=origin,
         payment=payment,
         session=session,
-        capture=_capture(transfer, id_generator.new_id()),
+        capture=_build_capture(transfer, id_generator.new_id()),
         receipt_id=transfer.id,
         chain=transfer.chain,
         case_id=id_generator.new_id(),
@@ -105,8 +105,8 @@ def _decide(
     return transfer, settlement
 
 
-def _capture(transfer: NewTransfer, capture_id: UUID) -> SettledCapture | None:
-    """Give the money of a transfer; None where it is not ours to give back."""
+def _build_capture(transfer: NewTransfer, capture_id: UUID) -> SettledCapture | None:
+    """Return the capture of a transfer; None if another receiver has the money."""
     if transfer.disposition is TransferDisposition.WRONG_RECEIVER:
         return None
     log = transfer.log

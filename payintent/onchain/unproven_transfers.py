@@ -1,7 +1,6 @@
-"""Logs of one endpoint that cannot be proven: set aside as cases, never credited.
+"""Logs that only one endpoint reports: they are set aside as cases and never credited.
 
-The session that such a log names waits for its proof, as for a pending transfer, and the cursor
-moves on for all others.
+The session of such a log waits for its proof, as for a pending transfer, while the cursor moves on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +17,9 @@ from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import pending_transfers, transfers
 from payintent.storage.onchain.chains import DeployedContract
 from payintent.storage.onchain.pending_transfers import PendingTransfer
-from payintent.storage.onchain.transfers import NamedSession
+from payintent.storage.onchain.transfers import ReferencedSession
 
-#: Open cases of one chain. With more of them its endpoints are wrong, and nothing is read.
+#: Open cases per chain. More cases mean that its endpoints are wrong, so reading stops.
 OPEN_MAX = 100
 
 SET_ASIDE = Counter(
@@ -29,11 +28,11 @@ SET_ASIDE = Counter(
 _log = get_logger("set_aside")
 
 _SUBJECT = "unproven log on"
-Doubts = dict[ContractLog, str]  # logs, with the endpoint that told of each
+DisputedLogs = dict[ContractLog, str]  # with the endpoint that reported each log
 
 
 async def has_room(database: Executor, chain: str, count: int) -> bool:
-    """Tell whether so many more logs of a chain may be set aside."""
+    """Return whether `count` more logs of a chain may be set aside."""
     if not count:
         return True
     if await cases.count_open(database, f"{_SUBJECT} {chain} ") + count <= OPEN_MAX:
@@ -43,16 +42,17 @@ async def has_room(database: Executor, chain: str, count: int) -> bool:
 
 
 async def set_aside(
-    tx: Tx, chain: str, doubts: Doubts, contracts: Mapping[bytes, DeployedContract]
+    tx: Tx, chain: str, logs: DisputedLogs, contracts: Mapping[bytes, DeployedContract]
 ) -> None:
-    """Open a case for each log, and let the session that it names wait for its proof."""
-    if not doubts:
+    """Open a case for each log, and let the session of the log wait for its proof."""
+    if not logs:
         return
-    paid = [log for log in doubts if isinstance(log, PaidLog)]
-    named = (
-        await transfers.find_named_sessions(tx, list({log.uuid for log in paid})) if paid else {}
-    )
-    sessions = {log: _session_of(log, named, contracts) for log in doubts}
+    uuids = {log.uuid for log in logs if isinstance(log, PaidLog)}
+    referenced = await transfers.find_referenced_sessions(tx, uuids) if uuids else {}
+    sessions = {
+        log: match_session(log, referenced, contracts) if isinstance(log, PaidLog) else None
+        for log in logs
+    }
     new_cases = {
         log: NewCase(
             id=tx.id_generator.new_id(),
@@ -62,50 +62,47 @@ async def set_aside(
         )
         for log, session in sessions.items()
     }
-    opened = await cases.open_cases(tx, list(new_cases.values()))
-    for log, endpoint in doubts.items():
-        if new_cases[log].id in opened:
+    opened_ids = await cases.open_cases(tx, list(new_cases.values()))
+    for log, endpoint in logs.items():
+        if new_cases[log].id in opened_ids:
             SET_ASIDE.labels(chain).inc()
             tx_hash = log.tx_hash.hex()
             _log.error("log_set_aside", chain=chain, tx=tx_hash, endpoint=endpoint)
     pending = [
-        _pending_transfer(log, session, contracts)
+        build_pending_transfer(log, session)
         for log, session in sessions.items()
         if session is not None and isinstance(log, PaidLog)
     ]
     await pending_transfers.save_pending(tx, chain, pending)
 
 
-async def settle_doubts(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
-    """Close the cases of logs that are proven by now."""
+async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
     if logs:
         await cases.dismiss_proven(tx, [_subject(chain, log) for log in logs])
 
 
 def _subject(chain: str, log: ContractLog) -> str:
-    """Name a log, the same at every look."""
     return f"{_SUBJECT} {chain} 0x{log.tx_hash.hex()} {log.log_index}"
 
 
-def _session_of(
-    log: ContractLog,
-    named: Mapping[bytes, NamedSession],
+def match_session(
+    log: PaidLog,
+    referenced: Mapping[bytes, ReferencedSession],
     contracts: Mapping[bytes, DeployedContract],
-) -> NamedSession | None:
-    name = named.get(log.uuid) if isinstance(log, PaidLog) else None
-    if name is None or name.account_id != contracts[log.contract].account_id:
+) -> ReferencedSession | None:
+    """Return the log's session, unless the log comes from another account's contract."""
+    session = referenced.get(log.uuid)
+    if session is None or session.account_id != contracts[log.contract].account_id:
         return None
-    return name
+    return session
 
 
-def _pending_transfer(
-    log: PaidLog, name: NamedSession, contracts: Mapping[bytes, DeployedContract]
-) -> PendingTransfer:
-    paid = TransferDetails(contracts[log.contract].account_id, log.token, log.amount, log.receiver)
+def build_pending_transfer(log: PaidLog, session: ReferencedSession) -> PendingTransfer:
+    paid = TransferDetails(session.account_id, log.token, log.amount, log.receiver)
     return PendingTransfer(
         tx_hash=log.tx_hash,
         log_index=log.log_index,
-        session_id=name.session_id,
-        exact=name.expected is not None and is_exact_transfer(paid, name.expected),
+        session_id=session.session_id,
+        exact=session.expected is not None and is_exact_transfer(paid, session.expected),
         block=log.block_number,
     )

@@ -1,6 +1,6 @@
-"""Takes a buyer's page into a wallet's own browser, without telling its maker the checkout id.
+"""Links that open a buyer's page in a wallet's browser without revealing the checkout id.
 
-The link carries a code that is signed, names the session and lasts a quarter of an hour.
+A link has a signed code, which identifies the session and expires after a quarter of an hour.
 """
 
 import hmac
@@ -11,42 +11,40 @@ from uuid import UUID
 
 from payintent.encryption import Encryption
 
-LASTS = timedelta(minutes=15)
-_ID_BYTES, _TIME_BYTES, _MARK_BYTES = 16, 5, 15  # 48 characters of base64
+VALIDITY = timedelta(minutes=15)
+_ID_BYTES, _TIME_BYTES, _SIGNATURE_BYTES = 16, 5, 15  # 48 characters of base64
 _CONTEXT = "wallet-handoff:"
 
 
 @dataclass(frozen=True, slots=True)
 class WalletHandoff:
-    """Makes and reads the codes of links into wallets' browsers."""
-
     encryption: Encryption
     checkout_base: str
 
     def link(self, session_id: UUID, now: datetime) -> str | None:
-        """Return the link into MetaMask's browser; None without an address of the page."""
+        """Return the link into MetaMask's browser; None if the page has no URL."""
         _, separator, rest = self.checkout_base.partition("://")
         if not separator:
             return None
         return f"https://link.metamask.io/dapp/{rest}/wallet/open/{self.code(session_id, now)}"
 
     def code(self, session_id: UUID, now: datetime) -> str:
-        """Return a code that names a session for a while."""
-        until_s = int((now + LASTS).timestamp())
-        named = session_id.bytes + until_s.to_bytes(_TIME_BYTES)
-        return urlsafe_b64encode(named + self._mark(named)).decode()
+        until_s = int((now + VALIDITY).timestamp())
+        payload = session_id.bytes + until_s.to_bytes(_TIME_BYTES)
+        return urlsafe_b64encode(payload + self._sign(payload)).decode()
 
     def read(self, code: str, now: datetime) -> UUID | None:
-        """Return the session that a code names; None for one that is not ours, or too old."""
+        """Return the session of a code; None if the code is forged or has expired."""
         try:
             decoded = urlsafe_b64decode(code)
         except ValueError:
             return None
-        named, mark = decoded[:-_MARK_BYTES], decoded[-_MARK_BYTES:]
-        if not hmac.compare_digest(self._mark(named), mark):
+        payload, signature = decoded[:-_SIGNATURE_BYTES], decoded[-_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(self._sign(payload), signature):
             return None
-        until_s = int.from_bytes(named[_ID_BYTES:])
-        return UUID(bytes=named[:_ID_BYTES]) if now.astimezone(UTC).timestamp() < until_s else None
+        until_s = int.from_bytes(payload[_ID_BYTES:])
+        is_valid = now.astimezone(UTC).timestamp() < until_s
+        return UUID(bytes=payload[:_ID_BYTES]) if is_valid else None
 
-    def _mark(self, named: bytes) -> bytes:
-        return self.encryption.digest(_CONTEXT + named.hex())[:_MARK_BYTES]
+    def _sign(self, payload: bytes) -> bytes:
+        return self.encryption.digest(_CONTEXT + payload.hex())[:_SIGNATURE_BYTES]

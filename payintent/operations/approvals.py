@@ -26,7 +26,6 @@ from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.refunds import (
     ApproveRefund,
     ListRefunds,
-    RefundView,
     RejectRefund,
     ShowRefund,
 )
@@ -34,6 +33,7 @@ from payintent.operations.validation import check_list_limit, check_note, parse_
 from payintent.storage import operator_tokens, proposals
 from payintent.storage.database import Executor, Tx
 from payintent.storage.proposals import Proposal
+from payintent.storage.refund_reviews import RefundDetails
 
 _WAITING = "WAITING"
 _REFUND = "refund"
@@ -205,7 +205,7 @@ def proposal_view(proposal: Proposal) -> ApprovalView:
     return copy_fields(ApprovalView, proposal, id=ids.format_id(ids.APPROVAL, proposal.id))
 
 
-def _refund_view(refund: RefundView) -> ApprovalView:
+def _refund_view(refund: RefundDetails) -> ApprovalView:
     status = _WAITING
     if refund.step != RefundStep.APPROVAL:
         status = "REJECTED" if refund.failure_reason == "REJECTED" else "APPROVED"
@@ -225,7 +225,7 @@ def _refund_view(refund: RefundView) -> ApprovalView:
     )
 
 
-def _describe_refund(refund: RefundView) -> list[str]:
+def _describe_refund(refund: RefundDetails) -> list[str]:
     amount = refund.amount or f"{refund.amount_minor} smallest units"
     subject = refund.payment_id or refund.case_id or "money without a payment"
     changes = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]

@@ -11,7 +11,7 @@ from payintent.domain.payment import Payment
 from payintent.domain.refund import RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.fields import argument, option
-from payintent.operations.refunds import RefundView, read_refund_view
+from payintent.operations.refunds import read_refund_details
 from payintent.operations.validation import check_text_if_given, require_payment
 from payintent.payments.cancel import cancel_by_operator
 from payintent.payments.create_refund import CreateRefundRequest, RefundCreator
@@ -20,6 +20,7 @@ from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import read_unavailable_channels
 from payintent.storage import refunds, settlements
 from payintent.storage.database import Tx
+from payintent.storage.refund_reviews import RefundDetails
 
 _REASON_MAX = 500
 _DESTINATION_MAX = 100
@@ -70,7 +71,7 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
         )
 
 
-class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
+class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     """Refund a payment in full or in part on behalf of its merchant; a worker sends the refund.
 
     On a chain, it needs a second operator if it exceeds the threshold or if its destination is not
@@ -102,7 +103,7 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
         check_text_if_given("reason", self.reason, _REASON_MAX)
         check_text_if_given("destination", self.destination, _DESTINATION_MAX)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         """Reserve and queue the refund; raises the errors of the merchant's own request."""
         payment = (await require_payment(tx, self.payment_id)).payment
         request = CreateRefundRequest(
@@ -120,9 +121,9 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
         refund = (await creator.create_within(tx, request, down)).refund
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
-        return await read_refund_view(tx, ids.format_id(ids.REFUND, refund.id))
+        return await read_refund_details(tx, ids.format_id(ids.REFUND, refund.id))
 
-    def audit_details(self, result: RefundView) -> dict[str, object]:
+    def audit_details(self, result: RefundDetails) -> dict[str, object]:
         return {"refund_id": result.id}
 
 

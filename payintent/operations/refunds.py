@@ -1,4 +1,4 @@
-"""Refunds: listed, shown, and approved or rejected by a second operator."""
+"""Operations that list, show, approve, reject and resend refunds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,8 @@ from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
-from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
-from payintent.operations.refund_views import RefundView, refund_view
 from payintent.operations.validation import (
     as_utc,
     check_list_limit,
@@ -25,16 +23,16 @@ from payintent.operations.validation import (
     quote_input,
     require_payment,
 )
-from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, cases, refund_reviews, refunds, resting_refunds
-from payintent.storage.database import Executor, Tx, current_time
-from payintent.storage.refund_reviews import RefundFilter, RefundReview
+from payintent.payments.settle_refund import lock_refund
+from payintent.storage import cases, refund_reviews, refunds, resting_refunds
+from payintent.storage.database import Executor, Tx
+from payintent.storage.refund_reviews import RefundDetails, RefundFilter
 
 _RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
 
 
-class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
-    """List refunds, newest first; of those that wait for a person also the oldest first."""
+class ListRefunds(ReadOperation[list[RefundDetails]], frozen=True, kw_only=True):
+    """List refunds, newest first; refunds that need approval also oldest first."""
 
     action: ClassVar[str] = "refund.list"
     columns = (
@@ -42,169 +40,167 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
         *("amount_minor", "currency", "requested_by", "created_at"),
     )
     merchant_id: OfMerchantId = None
-    payment_id: Annotated[str | None, option("Of one payment, its cases' too.", name="payment")] = (
-        None
-    )
+    payment_id: Annotated[
+        str | None, option("Of one payment, including its cases.", name="payment")
+    ] = None
     status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
-    step: Annotated[RefundStep | None, option("How far; `approval` waits for a person.")] = None
+    step: Annotated[RefundStep | None, option("`approval`: needs a second operator.")] = None
     currency: Annotated[str | None, option("Of one currency, such as THB.")] = None
     since: MadeSince = None
     until: MadeUntil = None
     older_than: OlderThan = None
     changed_since: Annotated[
-        datetime | None, option("Changed last from this time on, UTC; an ended one has ended then.")
+        datetime | None,
+        option("Updated at or after this time, UTC (for ended refunds: their end)."),
     ] = None
-    changed_until: Annotated[datetime | None, option("Changed last before this time, UTC.")] = None
-    before: Annotated[
-        str | None, option("The next page: refunds before this one, the last of a page.")
-    ] = None
+    changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
+    before: Annotated[str | None, option("The last refund of the previous page.")] = None
     order: ListOrder = "newest"
-    after: Annotated[str | None, option("The next page where the oldest come first.")] = None
+    after: Annotated[str | None, option("The last refund of the page, oldest first.")] = None
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[RefundView]:
+    async def read(self, context: OperationContext) -> list[RefundDetails]:
         check_list_limit(self.limit)
         check_order(self.order, "step approval", self.step == RefundStep.APPROVAL)
         check_pages(self.order, self.before, self.after)
         await check_merchant(context.database, self.merchant_id)
-        made = await made_between(context.database, self.since, self.until, self.older_than)
-        wanted = RefundFilter(
+        times = await made_between(context.database, self.since, self.until, self.older_than)
+        criteria = RefundFilter(
             merchant_id=self.merchant_id,
-            payment_id=await self._payment(context),
+            payment_id=await self._parse_payment_id(context),
             status=self.status,
             step=self.step,
             currency=self.currency,
-            created_from=made.since,
-            created_before=made.until,
+            created_from=times.since,
+            created_before=times.until,
             updated_from=as_utc("changed_since", self.changed_since),
             updated_before=as_utc("changed_until", self.changed_until),
             oldest_first=self.order == "oldest",
             last=parse_before(ids.REFUND, self.before)
             or parse_before(ids.REFUND, self.after, "after"),
         )
-        records = await refund_reviews.list_refunds(context.reading, wanted, self.limit)
-        return list(map(refund_view, records))
+        return await refund_reviews.list_refunds(context.reading, criteria, self.limit)
 
-    async def _payment(self, context: OperationContext) -> UUID | None:
+    async def _parse_payment_id(self, context: OperationContext) -> UUID | None:
         if self.payment_id is None:
             return None
         return (await require_payment(context.database, self.payment_id)).payment.id
 
 
-class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
-    """Show one refund, and the money that it gives back."""
+class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
+    """Show one refund."""
 
     action: ClassVar[str] = "refund.show"
     refund_id: _RefundId
 
-    async def read(self, context: OperationContext) -> RefundView:
-        return await read_refund_view(context.database, self.refund_id)
+    async def read(self, context: OperationContext) -> RefundDetails:
+        return await read_refund_details(context.database, self.refund_id)
 
 
-class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """Let a refund be sent that waits for a person; who asked for it cannot."""
+class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Approve a refund; its requester cannot."""
 
     action: ClassVar[str] = "refund.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
-    note: Annotated[str, option("Needed where the money goes to another than its payer.")] = ""
+    note: Annotated[str, option("Required if the money does not go back to its payer.")] = ""
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note, needed=False)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        review = await _known(tx, self.refund_id)
-        refund, at = await _waiting(tx, review)
-        _check_second_person(context, refund)
-        if refund.destination != to_hex_or_none(review.payer):
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, now = await _lock(tx, self.refund_id)
+        if refund.step is not RefundStep.APPROVAL:
+            raise ConflictError(f"the refund does not need approval: it is {_describe(refund)}")
+        if refund.requested_by == context.who:
+            requester = quote_input(refund.requested_by)
+            raise ConflictError(
+                f"another operator than {requester}, who requested it, must approve"
+            )
+        details = await read_refund_details(tx, self.refund_id)
+        if refund.destination != details.payer:
             check_note(self.note)
-        await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
-        return await read_refund_view(tx, self.refund_id)
+        await refund_reviews.approve(tx, refund.id, context.who, self.note, now)
+        return await read_refund_details(tx, self.refund_id)
 
 
-class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """End a refund that waits for a person, or was never sent; what it reserved is free again."""
+class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Reject a refund that needs approval or was never sent, and release its amount.
+
+    Its requester can withdraw it this way, too.
+    """
 
     action: ClassVar[str] = "refund.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
-    note: Annotated[str, option("Kept with the refund; left out: the reason.", or_reason=True)]
+    note: Annotated[str, option("Stored with the refund; default: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        """End the refund; its requester may withdraw it this way too."""
-        refund = await _lock(tx, await _known(tx, self.refund_id))
-        at = await current_time(tx)
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, now = await _lock(tx, self.refund_id)
         unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
         if not unsent and refund.step is not RefundStep.APPROVAL:
-            raise ConflictError(f"the refund cannot be rejected: it is {_how_far(refund)}")
-        await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
+            raise ConflictError(f"the refund cannot be rejected: it is {_describe(refund)}")
+        await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
         await refund_reviews.add_note(tx, refund.id, self.note)
-        return await read_refund_view(tx, self.refund_id)
+        return await read_refund_details(tx, self.refund_id)
 
 
-class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """Send a refund again that rests with a case and was surely not done; needs two people.
+class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Retry a refund that was handed over to an operator; a second person must approve.
 
-    A worker asks the gateway, or the chain, before it sends anything: a refund is sent again only
-    where nothing was refunded, or where the gateway does it once however often it is sent.
+    A worker first queries the gateway or the chain. It sends the refund again only if nothing was
+    refunded, or if the gateway executes a refund once however often it is sent.
     """
 
     action: ClassVar[str] = "refund.resend"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
-    note: Annotated[str, option("Kept with its case; left out: the reason.", or_reason=True)]
+    note: Annotated[str, option("Stored with its case; default: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: it moves money, on a later day than the one it was counted for."""
-        return True
+        return True  # it moves money, on a later day than the daily limits counted it for
 
     async def changes(self, context: OperationContext) -> list[str]:
-        refund = await _known(context.database, self.refund_id)
-        amount = f"{refund.amount_minor} smallest units of {refund.capture_currency}"
-        destination = refund.destination or "the way that it came"
+        refund = await read_refund_details(context.database, self.refund_id)
+        amount = refund.goes_back or f"{refund.amount_minor} smallest units of an unknown token"
+        destination = refund.destination or "the payer"
         return [
-            f"refund {self.refund_id} of merchant {refund.merchant_id} is taken up again",
-            f"{amount} go back to {destination}, unless they have gone back before",
+            f"refund {self.refund_id} of merchant {refund.merchant_id} is retried",
+            f"{amount} are refunded to {destination}, unless they were refunded before",
             f"note: {self.note}",
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a refund that is still polled, or may have been done."""
         check_note(self.note)
-        await _check_resting(
-            context, context.database, await _known(context.database, self.refund_id)
-        )
+        refund = await _require_refund(context.database, self.refund_id)
+        await _check_resendable(context, context.database, refund.id)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        """Resume polling the refund; its case stays open, or is reopened."""
-        found = await _known(tx, self.refund_id)
-        await _lock(tx, found)
-        await _check_resting(context, tx, found)
-        await resting_refunds.resume(tx, found.id, context.approved_by or context.who)
-        note = f"sent again by {context.who}: {self.note}"
-        await cases.reopen_for_refund(tx, found.id, note)
-        return await read_refund_view(tx, self.refund_id)
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, _ = await _lock(tx, self.refund_id)
+        await _check_resendable(context, tx, refund.id)
+        await resting_refunds.resume(tx, refund.id, context.approved_by or context.who)
+        note = f"resent by {context.who}: {self.note}"
+        await cases.reopen_for_refund(tx, refund.id, note)
+        return await read_refund_details(tx, self.refund_id)
 
 
 @dataclass(frozen=True, slots=True)
-class RefundsAskedFirst:
-    """How many refunds their gateways are asked about before anything is sent."""
-
+class RefundsToInquire:
     refunds: int
 
 
-class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=True):
-    """After a restore, before a worker runs: ask about every refund before it is sent.
+class AskRefundsFirst(ChangeOperation[RefundsToInquire], frozen=True, kw_only=True):
+    """Query the gateway for every queued refund before sending it; run this after a restore.
 
-    What was queued at the moment that was restored may have been sent since. Until it is known what
-    became of it, each counts as sent now: a worker asks its gateway, or its chain. It is sent only
-    where the gateway does a refund once per id, or where the contract has not done it.
+    Run it before any worker starts. A refund that was queued in the backup may have been sent
+    since, so it is marked as sent now and a worker queries its gateway or its chain. It is sent
+    again only if the gateway executes a refund once per id, or the contract has not executed it.
     """
 
     action: ClassVar[str] = "refund.ask-first"
@@ -212,80 +208,60 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
     is_destructive: ClassVar[bool] = True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        harm = "one that its gateway does not know fails after ten minutes"
         return [
-            "every refund that waits to be sent is asked about first",
-            f"{harm}, unless it can be sent twice without harm",
+            "every queued refund is queried at its gateway before it is sent",
+            "if its gateway does not know it, it fails after ten minutes unless resending is safe",
         ]
 
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundsAskedFirst:
-        """Mark every queued refund as sent now, to be asked about; a resting one keeps resting."""
-        return RefundsAskedFirst(await resting_refunds.mark_queued_as_sent(tx))
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundsToInquire:
+        return RefundsToInquire(await resting_refunds.mark_queued_as_sent(tx))
 
-    def audit_details(self, result: RefundsAskedFirst) -> Mapping[str, object]:
+    def audit_details(self, result: RefundsToInquire) -> Mapping[str, object]:
         return {"refunds": result.refunds}
 
 
-async def read_refund_view(database: Executor, refund_id: str) -> RefundView:
-    return refund_view(await _known(database, refund_id))
+async def read_refund_details(database: Executor, refund_id: str) -> RefundDetails:
+    refund = await _require_refund(database, refund_id)
+    details = await refund_reviews.get(database, refund.id)
+    assert details is not None  # noqa: S101 - refunds are never deleted
+    return details
 
 
-async def _check_resting(
-    context: OperationContext, database: Executor, refund: RefundReview
-) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` if it is still polled, or may have been done."""
-    found = await resting_refunds.get(database, refund.id)
-    if not found.resting:
-        state = found.status if found.step == RefundStep.ENDED else found.step
-        raise ConflictError(f"the refund does not rest with a case: it is {state}")
-    if found.logged:
-        raise ConflictError("the chain shows that money went back under this refund's id")
-    if found.disputed:
-        raise ConflictError("a dispute holds the money that it would give back")
-    capabilities = context.capabilities(found.provider)
+async def _require_refund(database: Executor, refund_id: str) -> Refund:
+    parsed = ids.parse_id(ids.REFUND, refund_id)
+    refund = await refunds.get(database, parsed) if parsed else None
+    if refund is None:
+        raise NotFoundError(f"no refund {quote_input(refund_id)}")
+    return refund
+
+
+async def _lock(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
+    """Lock the payment, the capture and the refund, in this order; return the time, too."""
+    _, refund, now = await lock_refund(tx, (await _require_refund(tx, refund_id)).id)
+    return refund, now
+
+
+async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
+    """Raise `CONFLICT` or `UNPROCESSABLE` if the refund is still polled or may have been done."""
+    refund = await resting_refunds.get(database, refund_id)
+    if not refund.resting:
+        state = refund.status if refund.step == RefundStep.ENDED else refund.step
+        raise ConflictError(f"the refund was not handed over to an operator: it is {state}")
+    if refund.logged:
+        raise ConflictError("the chain shows a transfer under this refund's id")
+    if refund.disputed:
+        raise ConflictError("a dispute holds the money of this refund")
+    capabilities = context.capabilities(refund.provider)
     is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
-    if found.step == RefundStep.SENT and not is_repeatable:
+    if refund.step == RefundStep.SENT and not is_repeatable:
         raise UnprocessableError(
-            f"{found.provider} may have done this refund, and might do it twice if it is sent "
-            "again: settle it at the gateway"
+            f"{refund.provider} may have executed this refund and could execute it twice: "
+            "settle it at the gateway"
         )
 
 
-async def _known(database: Executor, refund_id: str) -> RefundReview:
-    parsed = ids.parse_id(ids.REFUND, refund_id)
-    found = await refund_reviews.get(database, parsed) if parsed else None
-    if found is None:
-        raise NotFoundError(f"no refund {quote_input(refund_id)}")
-    return found
-
-
-async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
-    """Lock payment, capture and refund; raise `CONFLICT` if it does not wait for approval."""
-    refund = await _lock(tx, review)
-    if refund.step is not RefundStep.APPROVAL:
-        raise ConflictError(f"the refund does not wait for approval: it is {_how_far(refund)}")
-    return refund, await current_time(tx)
-
-
-def _how_far(refund: Refund) -> str:
-    """Say how a refund has ended, or its step: one that may have been sent before is not unsent."""
+def _describe(refund: Refund) -> str:
+    """Return the failure reason or the step; `queued` does not prove that it was never sent."""
     if refund.step is RefundStep.QUEUED and refund.sent_at is not None:
         return "queued, and may have been sent before"
     return refund.failure_reason or refund.step
-
-
-async def _lock(tx: Tx, review: RefundReview) -> Refund:
-    """Lock payment, capture and refund, in this order."""
-    if review.payment_id is not None:
-        await lock_payments(tx, [review.payment_id])
-    await captures.lock(tx, review.capture_id)
-    return await refunds.lock(tx, review.id)
-
-
-def _check_second_person(context: OperationContext, refund: Refund) -> None:
-    """Refuse (`CONFLICT`) the requester; a merchant's refund needs only one operator."""
-    requester = refund.requested_by
-    if requester == context.who:
-        raise ConflictError(
-            f"another operator than {quote_input(requester)}, who asked, must approve"
-        )

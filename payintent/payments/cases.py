@@ -1,4 +1,4 @@
-"""Open cases: money or a contradiction that a person must look at."""
+"""Opening of cases: money or a contradiction that needs manual review."""
 
 from uuid import UUID
 
@@ -18,9 +18,10 @@ def session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
 
 
 def refund_origin(refund: Refund) -> MoneyOrigin:
-    """Name the money that a refund gives back; its session is found by its capture."""
     return MoneyOrigin(
-        merchant_id=refund.merchant_id, payment_id=refund.payment_id, session_id=None
+        merchant_id=refund.merchant_id,
+        payment_id=refund.payment_id,
+        session_id=None,  # the capture leads to it
     )
 
 
@@ -34,7 +35,7 @@ async def open_case(
     subject: str | None = None,
     note: str = "",
 ) -> UUID | None:
-    """Open a case; None where there is one of its kind for the same things."""
+    """Open a case; return None if one of its kind exists for the same objects."""
     case = NewCase(
         id=tx.id_generator.new_id(),
         kind=kind,
@@ -48,7 +49,7 @@ async def open_case(
 
 
 async def hand_over_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
-    """Open a case, once, for a session that its chain does not end; the payment goes on waiting."""
+    """Open a case, once, for a session whose chain does not end it; the payment stays open."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, [payment_id])
         origin = session_origin(locked.payments[0], session_id)

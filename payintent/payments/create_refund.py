@@ -1,7 +1,7 @@
-"""Accepts refunds: of payments by merchants, and of cases by operators.
+"""Creation of refunds: of payments by merchants and operators, of cases by operators.
 
-Everything is reserved in the transaction that accepts the refund; a worker sends it later. So no
-two refunds, however parallel, can refund more than was captured.
+The transaction that accepts a refund also reserves its amount, so parallel refunds cannot exceed
+the captured amount. A worker sends the refund later.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from payintent.domain.dispute import refundable
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayCapabilities, RefundSupport
 from payintent.domain.member import member_name
-from payintent.domain.money import format_amount, parse_amount, to_smallest_unit, trim_zeros
+from payintent.domain.money import parse_amount, to_smallest_unit, trim_zeros
 from payintent.domain.onchain_refund import AUTOMATIC_TRANSFERS_MAX
 from payintent.domain.payment import IdempotentRequest, Payment, PaymentStatus
 from payintent.domain.refund import (
@@ -24,11 +24,12 @@ from payintent.domain.refund import (
     RefundableRemainder,
     RefundStatus,
     capture_share,
+    format_refund_amount,
 )
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import PAUSE_S, GatewayChannel
 from payintent.payments.idempotency import claim_or_match, request_fingerprint
-from payintent.payments.refund_approval import destination_and_step
+from payintent.payments.refund_approval import choose_destination_and_step
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, payments, refunds
 from payintent.storage.captures import LockedCapture
@@ -43,20 +44,17 @@ _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRefundRequest:
-    """A merchant's request, or an operator's; without `amount`, all that is left."""
-
     merchant_id: int
     payment_id: UUID
-    key: UUID | None  # None: an operator's that is not repeated
-    requested_by: str | None = None  # the operator; None: the merchant
+    key: UUID | None  # None: an operator's request without an idempotency key
+    requested_by: str | None = None  # the operator; None for the merchant
     api_key_id: str = ""  # the public part of the merchant's key
-    member: str = ""  # the e-mail address of the merchant's member, without a key
-    amount: str | None = None  # as sent
+    member: str = ""  # the e-mail address of the merchant's member, if no key was used
+    amount: str | None = None  # as sent; None for the full remainder
     reason: str | None = None
     destination: str | None = None  # an address on the chain of the capture
 
     def under_key(self, key: UUID) -> IdempotentRequest:
-        """Return what recognises a repetition of this request under its key."""
         payment = str(self.payment_id)
         return IdempotentRequest(
             merchant_id=self.merchant_id,
@@ -77,12 +75,11 @@ class CreateRefundRequest:
 
     @property
     def operation(self) -> str:
-        """Return the operation of its key: operators' keys are none of the merchant's."""
+        # Operators' keys must not collide with the merchant's.
         return OPERATION if self.requested_by is None else _BY_OPERATOR
 
     @property
     def requester(self) -> str:
-        """Return who requests it, as the refund names it: of a merchant the key or the member."""
         if self.requested_by is not None:
             return self.requested_by
         if self.member:
@@ -92,7 +89,7 @@ class CreateRefundRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatedRefund:
-    """A refund as it was when accepted, by this request or an earlier one."""
+    """A refund as accepted, by this request or by an earlier one with the same key."""
 
     refund: Refund
     replayed: bool
@@ -103,36 +100,40 @@ class RefundCreator:
     database: Database
     accounts: GatewayAccounts
 
-    async def create(self, ask: CreateRefundRequest) -> CreatedRefund:
-        """Accept a refund: one transaction stores the key, reserves and queues.
+    async def create(self, request: CreateRefundRequest) -> CreatedRefund:
+        """Store the idempotency key, reserve the amount and queue the refund in one transaction.
 
-        Raises `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
-        left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot refund),
+        Raises `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` if the payment is not paid or already
+        fully refunded, `INVALID_AMOUNT`, `UNPROCESSABLE` if the gateway cannot refund the amount,
         `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
         """
-        down = await self.accounts.health.unavailable_channels()
+        unavailable = await self.accounts.health.unavailable_channels()
         async with self.database.transaction() as tx:
-            return await self.create_within(tx, ask, down)
+            return await self.create_within(tx, request, unavailable)
 
     async def create_within(
-        self, tx: Tx, ask: CreateRefundRequest, down: Collection[tuple[int, GatewayChannel]]
+        self,
+        tx: Tx,
+        request: CreateRefundRequest,
+        unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> CreatedRefund:
-        """Accept a refund as `create` does, in the caller's transaction."""
+        """Create a refund as `create` does, in the caller's transaction."""
         refund_id = tx.id_generator.new_id()
-        earlier = await _earlier(tx, ask, ask.key, refund_id) if ask.key is not None else None
-        if earlier is not None:
-            return CreatedRefund(as_originally_accepted(earlier), replayed=True)
-        refund = await self._reserve(tx, ask, refund_id, down)
+        if request.key is not None:
+            earlier = await _claim_key(tx, request, request.key, refund_id)
+            if earlier is not None:
+                return CreatedRefund(as_originally_accepted(earlier), replayed=True)
+        refund = await self._reserve(tx, request, refund_id, unavailable)
         return CreatedRefund(refund, replayed=False)
 
     async def _reserve(
         self,
         tx: Tx,
-        ask: CreateRefundRequest,
+        request: CreateRefundRequest,
         refund_id: UUID,
-        down: Collection[tuple[int, GatewayChannel]],
+        unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        locked = await lock_payments(tx, [ask.payment_id])
+        locked = await lock_payments(tx, [request.payment_id])
         payment = locked.payments[0]
         if payment.status not in _REFUNDABLE:
             raise RefusedError(
@@ -140,18 +141,22 @@ class RefundCreator:
                 f"cannot refund a payment in {payment.status} status",
             )
         capture = await captures.lock_credited(tx, payment.id)
-        capabilities = self._capabilities(capture)
-        left = payment.amount - payment.refunded_amount
-        left -= await payments.get_reserved_amount(tx, payment.id)
-        part, text = _part(payment, ask.amount, _undisputed(payment, capture, left, capabilities))
-        amount_minor = _minor(payment, capture, part, left, capabilities)
-        if capabilities is None or (capture.account_id, GatewayChannel.REFUNDS) in down:
+        gateway = self.accounts.gateway(capture.provider)
+        capabilities = gateway.capabilities if gateway else None
+        remainder = payment.amount - payment.refunded_amount
+        remainder -= await payments.get_reserved_amount(tx, payment.id)
+        refundable_amount = _undisputed_remainder(payment, capture, remainder, capabilities)
+        amount, text = _parse_refund_amount(payment, request.amount, refundable_amount)
+        amount_minor = _to_gateway_units(payment, capture, amount, remainder, capabilities)
+        if capabilities is None or (capture.account_id, GatewayChannel.REFUNDS) in unavailable:
             raise RefusedError(
                 ErrorCode.REFUND_PROVIDER_UNAVAILABLE,
-                "the provider gives nothing back just now",
+                "refunds at this provider are temporarily unavailable",
                 retry_after_s=PAUSE_S,
             )
-        destination, step = await destination_and_step(tx, capture, ask.destination, amount_minor)
+        destination, step = await choose_destination_and_step(
+            tx, capture, request.destination, amount_minor
+        )
         return await refunds.add(
             tx,
             NewRefund(
@@ -160,25 +165,21 @@ class RefundCreator:
                 payment_id=payment.id,
                 capture_id=capture.id,
                 case_id=None,
-                amount=part,
+                amount=amount,
                 amount_text=text,
                 currency=payment.currency,
                 amount_minor=amount_minor,
-                reason=ask.reason,
+                reason=request.reason,
                 destination=destination,
                 step=step,
-                requested_by=ask.requester,
+                requested_by=request.requester,
                 at=locked.now,
             ),
         )
 
-    def _capabilities(self, capture: LockedCapture) -> GatewayCapabilities | None:
-        gateway = self.accounts.gateway(capture.provider)
-        return gateway.capabilities if gateway else None
-
 
 def as_originally_accepted(refund: Refund) -> Refund:
-    """Return a refund as its request answered it: only columns that never change are left."""
+    """Return a refund as the response to its request showed it."""
     return replace(
         refund,
         status=RefundStatus.PENDING,
@@ -190,7 +191,7 @@ def as_originally_accepted(refund: Refund) -> Refund:
 async def auto_refund_case(
     tx: Tx, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
 ) -> None:
-    """Refund a case at once if its merchant wants that, its kind allows it, and it is worth gas."""
+    """Refund a case immediately if its kind and the merchant's settings allow it."""
     if kind not in AUTOMATIC or merchant_id is None:
         return
     if not await captures.has_auto_refund(
@@ -198,27 +199,27 @@ async def auto_refund_case(
     ):
         return
     capture = await captures.lock(tx, capture_id)
-    if capture.left_minor > 0:  # a gateway may report that it has taken nothing
+    if capture.left_minor > 0:  # a gateway may report a capture of nothing
         await refund_case(tx, case_id, capture_id, AUTO_REFUND)
 
 
 async def refund_case(
     tx: Tx, case_id: UUID, capture_id: UUID, who: str, destination: str | None = None
 ) -> Refund:
-    """Reserve all that is left of a capture that belongs to no payment, and queue its refund.
+    """Queue a refund of everything that remains of a capture that belongs to no payment.
 
-    Raises `CONFLICT` where nothing is left, or where the capture has paid its payment: only the
-    payment's own refunds refund that. The case closes when the refund has succeeded. The caller
-    has locked the capture's payment, if it has one.
+    Raises `CONFLICT` if nothing remains, or if the capture has paid its payment and so must be
+    refunded with the payment. The case closes once the refund has succeeded. The caller must have
+    locked the capture's payment, if there is one.
     """
     capture = await captures.lock(tx, capture_id)
     if capture.credited:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "this money has paid its payment: refund the payment"
-        )
+        raise RefusedError(ErrorCode.CONFLICT, "this money pays a payment: refund the payment")
     if capture.left_minor == 0:
-        raise RefusedError(ErrorCode.CONFLICT, "nothing is left to give back")
-    destination, step = await destination_and_step(tx, capture, destination, capture.left_minor)
+        raise RefusedError(ErrorCode.CONFLICT, "nothing is left to refund")
+    destination, step = await choose_destination_and_step(
+        tx, capture, destination, capture.left_minor
+    )
     return await refunds.add(
         tx,
         NewRefund(
@@ -240,103 +241,99 @@ async def refund_case(
     )
 
 
-async def _earlier(tx: Tx, ask: CreateRefundRequest, key: UUID, refund_id: UUID) -> Refund | None:
-    """Claim the key, or give the refund that this request has made before."""
-    request = ask.under_key(key)
+async def _claim_key(
+    tx: Tx, request: CreateRefundRequest, key: UUID, refund_id: UUID
+) -> Refund | None:
+    """Claim the key for this request, or return the refund that was created under it."""
+    idempotent = request.under_key(key)
     new = FirstRequest(
-        request_hash=request.request_hash,
-        payment_id=ask.payment_id,
+        request_hash=idempotent.request_hash,
+        payment_id=request.payment_id,
         country=None,
         refund_id=refund_id,
     )
-    first = await claim_or_match(tx, ask.operation, request, new)
+    first = await claim_or_match(tx, request.operation, idempotent, new)
     if first is None:
         return None
     assert first.refund_id is not None  # noqa: S101 - a refund's key is written with its refund
     return await refunds.get(tx, first.refund_id)
 
 
-def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, str]:
-    """Read the requested amount; refuse zero, and more than is left."""
+def _parse_refund_amount(
+    payment: Payment, raw: str | None, refundable_amount: Decimal
+) -> tuple[Decimal, str]:
+    """Return the requested amount as a number and a text; the default is the full remainder."""
     if raw is None:
-        if left == 0:
-            raise _exceeds(payment, left)
-        return left, _text(payment, left)
-    # What is left is the upper bound, and has an error code of its own.
-    part = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
-    if part > left:
-        raise _exceeds(payment, left)
-    return part, raw
+        if refundable_amount == 0:
+            raise _exceeds_remainder(payment, refundable_amount)
+        return refundable_amount, format_refund_amount(refundable_amount, payment.currency)
+    # The upper bound has an error code of its own.
+    amount = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
+    if amount > refundable_amount:
+        raise _exceeds_remainder(payment, refundable_amount)
+    return amount, raw
 
 
-def _undisputed(
+def _exceeds_remainder(payment: Payment, remainder: Decimal) -> RefusedError:
+    text = format_refund_amount(remainder, payment.currency)
+    return RefusedError(
+        ErrorCode.REFUND_EXCEEDS_REMAINING,
+        f"the amount exceeds the refundable remainder of {text} {payment.currency}",
+    )
+
+
+def _undisputed_remainder(
     payment: Payment,
     capture: LockedCapture,
-    left: Decimal,
+    remainder: Decimal,
     capabilities: GatewayCapabilities | None,
 ) -> Decimal:
-    """Return what is left of a payment and not disputed, in whole units of the gateway."""
+    """Return the part of the remainder that no dispute holds, in whole units of the gateway."""
     if capture.left_minor == capture.remaining_minor:
-        return left
-    free = refundable(payment.amount, left, capture.amount_minor, capture.left_minor)
+        return remainder
+    undisputed = refundable(payment.amount, remainder, capture.amount_minor, capture.left_minor)
     decimals = (capabilities.decimals if capabilities else None) or {}
     currency = CURRENCIES[payment.currency]
     places = min(currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals))
-    return free.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
+    return undisputed.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
 
 
-def _exceeds(payment: Payment, left: Decimal) -> RefusedError:
-    return RefusedError(
-        ErrorCode.REFUND_EXCEEDS_REMAINING,
-        f"amount exceeds what is left to refund, {_text(payment, left)} {payment.currency}",
-    )
-
-
-def _text(payment: Payment, value: Decimal) -> str:
-    currency = CURRENCIES[payment.currency]
-    return format_amount(value, currency.amount_decimals, trim=currency.crypto)
-
-
-def _minor(
+def _to_gateway_units(
     payment: Payment,
     capture: LockedCapture,
-    part: Decimal,
-    left: Decimal,
+    amount: Decimal,
+    remainder: Decimal,
     capabilities: GatewayCapabilities | None,
 ) -> int:
-    """Return what the gateway refunds, in minor units; `UNPROCESSABLE` for what it cannot."""
+    """Return the amount to refund at the gateway, in minor units of the capture's currency.
+
+    Raises `UNPROCESSABLE` if the gateway cannot refund this amount.
+    """
     unit = 1
     if capabilities is not None:
-        whole = part == payment.amount
         if capabilities.refunds is RefundSupport.NONE:
-            raise RefusedError(
-                ErrorCode.UNPROCESSABLE, "the provider of this payment gives no refunds"
-            )
-        if capabilities.refunds is RefundSupport.WHOLE and not whole:
-            raise RefusedError(
-                ErrorCode.UNPROCESSABLE, "the provider of this payment refunds it whole only"
-            )
+            raise _unsupported("does not support refunds")
+        if capabilities.refunds is RefundSupport.WHOLE and amount != payment.amount:
+            raise _unsupported("supports full refunds only")
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
-            # All that is left can be refunded, in whatever units: it was collected.
-            if part != left and to_smallest_unit(part, decimals) is None:
-                raise RefusedError(
-                    ErrorCode.UNPROCESSABLE,
-                    f"the provider of this payment gives back {capture.currency} with "
-                    f"{decimals} decimals only",
-                )
+            # The full remainder can be refunded in any units, since it was collected in them.
+            if amount != remainder and to_smallest_unit(amount, decimals) is None:
+                raise _unsupported(f"refunds {capture.currency} with {decimals} decimals only")
             unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
-    remainder = RefundableRemainder(
+    refundable_remainder = RefundableRemainder(
         amount=payment.amount,
-        left=left,
+        left=remainder,
         capture_minor=capture.amount_minor,
         capture_left=capture.remaining_minor,
     )
-    amount_minor = capture_share(part, remainder, unit)
+    amount_minor = capture_share(amount, refundable_remainder, unit)
     if amount_minor > capture.left_minor:  # the rest is disputed
         amount_minor = capture.left_minor // unit * unit
     if amount_minor == 0:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE, "the amount is too small for the provider to give back"
-        )
+        raise _unsupported("cannot refund so small an amount")
     return amount_minor
+
+
+def _unsupported(problem: str) -> RefusedError:
+    return RefusedError(ErrorCode.UNPROCESSABLE, f"the provider of this payment {problem}")

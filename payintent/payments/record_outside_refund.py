@@ -1,7 +1,8 @@
-"""Records refunds that were made at a gateway itself: they count, and open a case.
+"""Recording of refunds that were made at a gateway itself.
 
-The gateway has moved the money already, so nothing here can refuse it. What it takes is no longer
-refundable, the payment becomes PARTIALLY_REFUNDED or REFUNDED, and a person learns of it.
+The gateway has already moved the money, so such a refund cannot be rejected. It reduces the
+refundable amount, the payment becomes PARTIALLY_REFUNDED or REFUNDED, and a case notifies the
+operator.
 """
 
 from decimal import ROUND_DOWN, Decimal
@@ -12,10 +13,10 @@ from payintent.domain.case import CaseKind
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.dispute import refundable
 from payintent.domain.gateway import GatewayRefundState, RefundReport
-from payintent.domain.money import EXACT, format_amount, format_smallest_units
+from payintent.domain.money import EXACT, format_smallest_units
 from payintent.domain.outside_reports import OutsideRefund
 from payintent.domain.payment import Payment
-from payintent.domain.refund import OUTSIDE, RefundStep
+from payintent.domain.refund import OUTSIDE, RefundStep, format_refund_amount
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.reported_capture import ReportedCapture, lock_reported_capture
@@ -30,14 +31,14 @@ _REASON = "Made at the payment provider"
 
 
 class RefundUnderWayError(Exception):
-    """Refunds that we requested reserve the money: one of the two will not be done."""
+    """Refunds that were requested here reserve the money, so one of them will fail."""
 
 
 async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) -> UUID | None:
-    """Apply a report, however late or often it arrives; returns the payment, if there is one.
+    """Apply a report once, however late or often it arrives, and return the payment's id.
 
-    Raises `EarlyReportError` if its money is not known yet, and `RefundUnderWayError` until it is
-    known what became of our own refunds of the same money.
+    Raises `EarlyReportError` if the capture is not known yet, and `RefundUnderWayError` while
+    refunds that were requested here reserve the same money.
     """
     reported = await lock_reported_capture(tx, account_id, report.capture)
     if reported is None:
@@ -45,7 +46,7 @@ async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) 
         return None
     refund_id = await refunds.find_by_reference(tx, reported.capture.id, report.reference)
     if refund_id is None:
-        refund_id = await _add(tx, reported, report)
+        refund_id = await _add_refund(tx, reported, report)
     if refund_id is not None:
         as_reported = RefundReport(
             state=report.state, reference=report.reference, detail=report.detail
@@ -55,30 +56,35 @@ async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) 
 
 
 async def open_outside_refund_case(tx: Tx, account_id: int, report: OutsideRefund) -> None:
-    """Open the case of a refund that cannot be counted yet, once."""
+    """Open a case, once, for a refund that cannot be counted yet."""
     reported = await lock_reported_capture(tx, account_id, report.capture)
     if reported is not None:
-        await _open_case(tx, reported, report, "not counted: our own refunds reserve this money")
+        await _open_case(
+            tx, reported, report, "not counted: refunds requested here reserve this money"
+        )
 
 
-async def _add(tx: Tx, reported: ReportedCapture, report: OutsideRefund) -> UUID | None:
-    """Store a refund that is reported for the first time; None if it cannot be counted."""
+async def _add_refund(tx: Tx, reported: ReportedCapture, report: OutsideRefund) -> UUID | None:
+    """Store a refund that is reported for the first time; return None if it cannot be counted."""
     capture, amount_minor = reported.capture, report.amount_minor
-    is_undone = report.state not in {GatewayRefundState.DONE, GatewayRefundState.PENDING}
-    unreturned = capture.remaining_minor + capture.reserved_minor
-    is_part = amount_minor <= unreturned and report.currency == capture.currency
-    fits = is_part and amount_minor <= capture.remaining_minor
-    if amount_minor <= 0 or (is_undone and not fits):
+    has_failed = report.state not in {GatewayRefundState.DONE, GatewayRefundState.PENDING}
+    unrefunded_minor = capture.remaining_minor + capture.reserved_minor
+    is_part = amount_minor <= unrefunded_minor and report.currency == capture.currency
+    is_free = is_part and amount_minor <= capture.remaining_minor
+    if amount_minor <= 0 or (has_failed and not is_free):
         return None
-    if not fits:
+    if not is_free:
         if is_part:
             raise RefundUnderWayError
-        await _open_case(tx, reported, report, "not counted: it is no part of what is left")
+        await _open_case(tx, reported, report, "not counted: it exceeds the remaining capture")
         return None
-    part = await _part(tx, reported.payment, capture, amount_minor)
-    if part is None and is_undone:
+    amount = await _to_payment_amount(tx, reported.payment, capture, amount_minor)
+    if amount is None and has_failed:
         return None
-    case_id = None if is_undone else await _open_case(tx, reported, report, "counted")
+    case_id = None if has_failed else await _open_case(tx, reported, report, "counted")
+    payment, text = (None if amount is None else reported.payment), None
+    if payment is not None and amount is not None:
+        text = format_refund_amount(amount, payment.currency)
     refund = await refunds.add(
         tx,
         NewRefund(
@@ -86,10 +92,10 @@ async def _add(tx: Tx, reported: ReportedCapture, report: OutsideRefund) -> UUID
             merchant_id=capture.merchant_id,
             payment_id=capture.payment_id,
             capture_id=capture.id,
-            case_id=case_id if part is None else None,
-            amount=part,
-            amount_text=None if part is None else _text(reported.payment, part),
-            currency=reported.payment.currency if part and reported.payment else capture.currency,
+            case_id=case_id if amount is None else None,
+            amount=amount,
+            amount_text=text,
+            currency=payment.currency if payment else capture.currency,
             amount_minor=amount_minor,
             reason=_REASON,
             destination=None,
@@ -102,30 +108,23 @@ async def _add(tx: Tx, reported: ReportedCapture, report: OutsideRefund) -> UUID
     return refund.id
 
 
-async def _part(
+async def _to_payment_amount(
     tx: Tx, payment: Payment | None, capture: LockedCapture, amount_minor: int
 ) -> Decimal | None:
-    """Return the part of the payment's amount that a refund gives back.
+    """Convert a refund's amount to the payment's currency.
 
-    None if the capture did not pay a payment, or if the part is too small to be counted.
+    Returns None if the capture did not pay a payment, or if the amount rounds to zero.
     """
     if payment is None or not capture.credited:
         return None
-    left = payment.amount - payment.refunded_amount
-    left -= await payments.get_reserved_amount(tx, payment.id)
+    remainder = payment.amount - payment.refunded_amount
+    remainder -= await payments.get_reserved_amount(tx, payment.id)
     if amount_minor == capture.remaining_minor:
-        return left or None
-    remaining = capture.remaining_minor - amount_minor
-    part = left - refundable(payment.amount, left, capture.amount_minor, remaining)
+        return remainder or None
+    rest_minor = capture.remaining_minor - amount_minor
+    amount = remainder - refundable(payment.amount, remainder, capture.amount_minor, rest_minor)
     places = CURRENCIES[payment.currency].amount_decimals
-    return part.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, EXACT) or None
-
-
-def _text(payment: Payment | None, part: Decimal) -> str | None:
-    if payment is None:
-        return None
-    currency = CURRENCIES[payment.currency]
-    return format_amount(part, currency.amount_decimals, trim=currency.crypto)
+    return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, EXACT) or None
 
 
 async def _open_case(tx: Tx, reported: ReportedCapture, report: OutsideRefund, remark: str) -> UUID:
@@ -142,9 +141,9 @@ async def _open_case(tx: Tx, reported: ReportedCapture, report: OutsideRefund, r
     if case_id is not None:
         _log.error("outside_refund", case=ids.format_id(ids.CASE, case_id))
         return case_id
-    earlier_id = await cases.find_about(
-        tx, CaseKind.OUTSIDE_REFUND, reported.origin, report.reference
+    earlier_id = await cases.find_by_subject(
+        tx, CaseKind.OUTSIDE_REFUND, report.reference, reported.origin.session_id
     )
-    assert earlier_id is not None  # noqa: S101 - only an earlier case of the same refund stands
+    assert earlier_id is not None  # noqa: S101 - the case was not opened because it exists
     await cases.add_note(tx, earlier_id, remark)
     return earlier_id

@@ -1,4 +1,4 @@
-"""Where a refund goes, and whether a second person must approve it."""
+"""The destination of a refund, and whether a second person must approve it."""
 
 from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -9,52 +9,55 @@ from payintent.storage.captures import LockedCapture
 from payintent.storage.database import Tx
 
 
-async def destination_and_step(
-    tx: Tx, capture: LockedCapture, wanted: str | None, amount_minor: int
+async def choose_destination_and_step(
+    tx: Tx, capture: LockedCapture, requested_address: str | None, amount_minor: int
 ) -> tuple[str | None, RefundStep]:
-    """Return the destination and the first step; only a refund on a chain can have a destination.
+    """Return a refund's destination, which is None at a gateway, and its first step.
 
-    Back to the payer unless the request names an address. Raises `BAD_REQUEST` for an invalid
-    address, `UNPROCESSABLE` at a gateway, which refunds the way the money came.
+    On a chain, the default destination is the payer. Raises `BAD_REQUEST` for an invalid address,
+    and `UNPROCESSABLE` for any address at a gateway, which refunds to the payment method.
     """
     if capture.chain is None:
-        if wanted is not None:
+        if requested_address is not None:
             raise RefusedError(
-                ErrorCode.UNPROCESSABLE, "destination: this money goes back the way that it came"
+                ErrorCode.UNPROCESSABLE,
+                "destination: the provider of this payment refunds to its payment method only",
             )
-        waits = await _exceeds_threshold(tx, capture, amount_minor)
-        return None, RefundStep.APPROVAL if waits else RefundStep.QUEUED
-    payer = f"0x{capture.payer.hex()}" if capture.payer else None
-    destination = payer if wanted is None else _address(wanted)
-    if destination is None:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
-            "destination: the payer's address is not kept any more, so name one",
+        destination, needs_approval = None, await _exceeds_gateway_limit(tx, capture, amount_minor)
+    else:
+        payer = f"0x{capture.payer.hex()}" if capture.payer else None
+        destination = payer if requested_address is None else _parse_address(requested_address)
+        if destination is None:
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE,
+                "destination: the payer's address is no longer stored, so an address is required",
+            )
+        needs_approval = destination != payer or await _exceeds_chain_limit(
+            tx, capture, capture.chain, amount_minor
         )
-    if destination != payer or await _needs_approval(tx, capture, capture.chain, amount_minor):
-        return destination, RefundStep.APPROVAL
-    return destination, RefundStep.QUEUED
+    return destination, RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
 
 
-async def _exceeds_threshold(tx: Tx, capture: LockedCapture, amount_minor: int) -> bool:
-    """Tell whether it is more than the merchant may refund at gateways in a day by itself."""
+async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: int) -> bool:
     if capture.merchant_id is None or capture.merchant_approval_above is None:
         return False
     decimals = TENDER[capture.currency].amount_decimals
     above_minor = capture.merchant_approval_above.scaleb(decimals)
     if amount_minor > above_minor:
         return True
-    earlier = await refund_reviews.sum_unapproved_at_gateways(
+    refunded_minor = await refund_reviews.sum_unapproved_at_gateways(
         tx, capture.merchant_id, capture.currency
     )
-    return amount_minor + earlier > above_minor
+    return amount_minor + refunded_minor > above_minor
 
 
-async def _needs_approval(tx: Tx, capture: LockedCapture, chain: str, amount_minor: int) -> bool:
-    """Tell whether a refund is more than its merchant may refund in a day without an approval.
+async def _exceeds_chain_limit(
+    tx: Tx, capture: LockedCapture, chain: str, amount_minor: int
+) -> bool:
+    """Return whether the refund exceeds what a merchant may refund on a chain without approval.
 
-    The threshold is one number of tokens for the chain, and what was refunded within a day counts,
-    in any token: many small refunds count like a large one.
+    The limit is a number of tokens per chain. All refunds of a day count, in any token, so that
+    many small refunds need approval like a large one.
     """
     if capture.token_decimals is None or capture.approval_above_minor is None:
         return True
@@ -64,7 +67,7 @@ async def _needs_approval(tx: Tx, capture: LockedCapture, chain: str, amount_min
     return amount_minor + tokens * 10**capture.token_decimals > capture.approval_above_minor
 
 
-def _address(text: str) -> str:
+def _parse_address(text: str) -> str:
     try:
         value = parse_address(text)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Sends refunds to their gateways: sent once, then inquired about until they have ended.
+"""Sending of refunds to their gateways, and inquiries until they have ended.
 
-A refund is marked as sent before its gateway gets it, so that after a crash it is inquired about
-first. It is sent again only where surely nothing was done, or where the gateway does it once per
-id.
+A refund is marked as sent before the gateway is called, so that after a crash the next step is an
+inquiry. It is sent again only if the gateway has certainly not executed it, or if the gateway
+executes a refund once per id.
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,11 +39,11 @@ _RefundCall = Callable[
     [GatewayAccount, GatewayRefundRequest], Awaitable[RefundReport | OutcomeUnknown]
 ]
 
-#: Seconds between inquiries about a refund that has not ended, the last one repeated.
+#: Seconds between inquiries about a refund that has not ended; the last value repeats.
 WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
-#: A refund that was never sent is not delayed for long once its gateway answers again.
+#: Keeps the delay short once a gateway answers again, for refunds that were never sent.
 UNSENT_WAIT_MAX_S = 60.0
-#: A request of ours may still be on its way when a gateway answers that it does not know a refund.
+#: A gateway may report a refund as unknown while our request is still in transit.
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
@@ -55,19 +55,19 @@ class RefundSender:
     api_base: str
 
     async def process(self, due: DueRefund) -> None:
-        """Send one refund, or ask about it, and apply the answer."""
+        """Send a refund or inquire about it, apply the answer and schedule the next attempt."""
         if due.refund.payment_id is not None:
             tracing.follow_payment(due.refund.payment_id)
         try:
             await self._process(due)
         except (StorageUnavailableError, LockTimeoutError):
             raise
-        except Exception as error:  # a bug: after a week a person hears of it all the same
-            await self._next(due, OutcomeUnknown(detail=type(error).__name__))
+        except Exception as error:  # a bug: the hand-over after a week still happens
+            await self._schedule(due, OutcomeUnknown(detail=type(error).__name__))
             raise
 
     async def _process(self, due: DueRefund) -> None:
-        answer = await self._turn(due)
+        answer = await self._contact_gateway(due)
         if answer is None:
             return
         if isinstance(answer, OutcomeUnknown):
@@ -76,10 +76,10 @@ class RefundSender:
         else:
             async with self.database.transaction() as tx:
                 await settle_refund(tx, due.refund.id, answer)
-        await self._next(due, answer)
+        await self._schedule(due, answer)
 
-    async def _turn(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
-        """Ask the gateway what is next to be asked; None where another process did."""
+    async def _contact_gateway(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
+        """Send the refund or inquire about it; return None if neither is needed any more."""
         connection = await self.accounts.connect(due.account_id, due.provider)
         if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
@@ -87,15 +87,15 @@ class RefundSender:
             answer = await self._call(
                 due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
             )
-            return await self._read(due, connection.gateway, answer)
+            return await self._resolve_absent(due, connection.gateway, answer)
         if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
-            return NotContacted(detail="the gateway is given a rest")
+            return NotContacted(detail="the gateway's circuit is open")
         return await self._send(due)
 
     async def _call(
         self, due: DueRefund, kind: GatewayRequestKind, operation: Callable[[Gateway], _RefundCall]
     ) -> RefundReport | OutcomeUnknown:
-        request = await self._request(due)
+        request = await self._build_request(due)
         call = GatewayCall(
             account_id=due.account_id,
             provider=due.provider,
@@ -104,8 +104,7 @@ class RefundSender:
             payment_id=due.refund.payment_id,
         )
         return await self.accounts.call(
-            call,
-            lambda gateway, account: operation(gateway)(account, request),
+            call, lambda gateway, account: operation(gateway)(account, request)
         )
 
     async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
@@ -118,7 +117,7 @@ class RefundSender:
         return answer
 
     async def _decline_disputed(self, due: DueRefund) -> None:
-        """End a refund that was never sent where a dispute gives the buyer its money already."""
+        """Decline a refund that was never sent if a dispute already returns the money."""
         async with self.database.transaction() as tx:
             _, refund, _ = await lock_refund(tx, due.refund.id)
             unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
@@ -128,45 +127,43 @@ class RefundSender:
             await settle_refund(tx, refund.id, report)
         _log.warning("refund_disputed", refund=ids.format_id(ids.REFUND, due.refund.id))
 
-    async def _read(
+    async def _resolve_absent(
         self, due: DueRefund, gateway: Gateway, answer: RefundReport | OutcomeUnknown
     ) -> RefundReport | OutcomeUnknown:
-        """Decide what an answer of `ABSENT` proves: to be sent again, or not done."""
+        """Turn an `ABSENT` answer into a repeated send or, after some time, into a decline."""
         if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
             return answer
-        if answer.hopeless or due.refund.requested_by == OUTSIDE:  # it was not ours to send
+        if answer.hopeless or due.refund.requested_by == OUTSIDE:  # we did not send it
             return answer
         if gateway.capabilities.refund_is_idempotent:
             await refunds.mark_queued(self.database, due.refund.id)
             return answer
         sent_at = due.refund.sent_at
-        long_ago = sent_at and (due.now - sent_at).total_seconds() > ABSENT_PROVES_AFTER_S
-        return (
-            RefundReport(state=GatewayRefundState.DECLINED, detail="never seen")
-            if long_ago
-            else answer
-        )
+        if sent_at is None or (due.now - sent_at).total_seconds() <= ABSENT_PROVES_AFTER_S:
+            return answer
+        return RefundReport(state=GatewayRefundState.DECLINED, detail="never received")
 
-    async def _next(self, due: DueRefund, answer: RefundReport | OutcomeUnknown) -> None:
+    async def _schedule(self, due: DueRefund, answer: RefundReport | OutcomeUnknown) -> None:
         refund = due.refund
-        hopeless = isinstance(answer, RefundReport) and answer.hopeless
-        # Since it was accepted or approved: an approval may have taken long.
-        if hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
+        is_hopeless = isinstance(answer, RefundReport) and answer.hopeless
+        # `updated_at` is when it was accepted or approved, since an approval may have taken long.
+        if is_hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)
         elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
             await refunds.schedule_inquiry(self.database, refund.id, WAITS_S[0], inquiries=0)
         else:
-            unsent = isinstance(answer, NotContacted)
-            wait_s = min(_wait_s(due), UNSENT_WAIT_MAX_S) if unsent else _wait_s(due)
+            wait_s = WAITS_S[min(refund.inquiries, len(WAITS_S) - 1)]
+            if isinstance(answer, NotContacted):
+                wait_s = min(wait_s, UNSENT_WAIT_MAX_S)
             inquiries = refund.inquiries + 1
             await refunds.schedule_inquiry(self.database, refund.id, wait_s, inquiries=inquiries)
 
-    async def _request(self, due: DueRefund) -> GatewayRefundRequest:
+    async def _build_request(self, due: DueRefund) -> GatewayRefundRequest:
         refund = due.refund
         return GatewayRefundRequest(
             refund_id=refund.id,
             reference=refund.reference,
-            session=await self._session(due),
+            session=await self._get_session(due),
             capture=Capture(
                 reference=due.capture_reference,
                 amount_minor=due.capture_minor,
@@ -179,8 +176,8 @@ class RefundSender:
             sent_before=refund.sent_at is not None,
         )
 
-    async def _session(self, due: DueRefund) -> GatewaySessionRef | None:
-        """Return the session of the capture; some gateways refund by it alone."""
+    async def _get_session(self, due: DueRefund) -> GatewaySessionRef | None:
+        # Some gateways identify the payment to refund by its session only.
         if due.session_id is not None:
             session = await sessions.get(self.database, due.session_id)
             return session.gateway_ref if session else None
@@ -195,23 +192,19 @@ class RefundSender:
         )
 
     async def _hand_over(self, due: DueRefund) -> None:
-        """After a week, or where nothing can come of it, open a case; the amount stays reserved."""
+        """Stop inquiries and open a case; the amount stays reserved."""
         refund = due.refund
         async with self.database.transaction() as tx:
-            _, present, _ = await lock_refund(tx, refund.id)
-            if present.step is RefundStep.ENDED:
+            _, current, _ = await lock_refund(tx, refund.id)
+            if current.step is RefundStep.ENDED:
                 return
-            opened = await open_case(
+            case_id = await open_case(
                 tx,
                 CaseKind.RECONCILIATION,
                 refund_origin(refund),
                 capture_id=refund.capture_id,
                 refund_id=refund.id,
             )
-            if opened is None:
-                await cases.reopen_for_refund(tx, refund.id, "it rests again")
+            if case_id is None:
+                await cases.reopen_for_refund(tx, refund.id, "it was handed over again")
             await refunds.stop_inquiries(tx, refund.id)
-
-
-def _wait_s(due: DueRefund) -> float:
-    return WAITS_S[min(due.refund.inquiries, len(WAITS_S) - 1)]

@@ -1,4 +1,4 @@
-"""PAID → PARTIALLY_REFUNDED → REFUNDED: applies what a gateway reports of a refund."""
+"""Settlement of refunds: applies gateway reports, PAID → PARTIALLY_REFUNDED → REFUNDED."""
 
 from datetime import datetime
 from uuid import UUID
@@ -16,18 +16,18 @@ from payintent.storage.database import Tx, current_time
 
 _log = get_logger("settle_refund")
 _NOTE_MAX = 500
-_DONE_AFTER_ALL = "its gateway says now that the money has gone back"
+_DONE_AFTER_ALL = "the gateway now reports that the money was refunded"
 
 
 async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> RefundEffect:
-    """Apply a report: however often, late or out of order it comes, it takes effect once."""
+    """Apply a report, which takes effect once, however often, late or out of order it arrives."""
     payment, refund, now = await lock_refund(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
         await _succeed(tx, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refunds.mark_failed(tx, refund, RefundFailureReason.DECLINED, report.reference, now)
-        if report.detail and not refund.note:  # an operator reads why; nobody else does
+        if report.detail and not refund.note:  # only operators read the note
             await refund_reviews.add_note(tx, refund.id, report.detail[:_NOTE_MAX])
     elif effect is RefundEffect.CONTRADICT:
         await _contradict(tx, refund)
@@ -37,16 +37,16 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
 
 
 async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, datetime]:
-    """Lock the payment first, then the capture, then the refund; returns the time too."""
-    refund_before = await refunds.get(tx, refund_id)
-    assert refund_before is not None  # noqa: S101 - refunds are never deleted
+    """Lock the payment, the capture and the refund, in this order; return the time, too."""
+    unlocked = await refunds.get(tx, refund_id)
+    assert unlocked is not None  # noqa: S101 - refunds are never deleted
     payment = None
-    if refund_before.payment_id is not None:
-        locked = await lock_payments(tx, [refund_before.payment_id])
+    if unlocked.payment_id is not None:
+        locked = await lock_payments(tx, [unlocked.payment_id])
         payment, now = locked.payments[0], locked.now
     else:
         now = await current_time(tx)
-    await captures.lock(tx, refund_before.capture_id)
+    await captures.lock(tx, unlocked.capture_id)
     return payment, await refunds.lock(tx, refund_id), now
 
 
@@ -55,30 +55,30 @@ async def _succeed(
 ) -> None:
     await refunds.mark_succeeded(tx, refund, report.reference, now)
     if refund.case_id is not None:
-        note = f"{ids.format_id(ids.REFUND, refund.id)} has gone back"
+        note = f"{ids.format_id(ids.REFUND, refund.id)} succeeded"
         await cases.close(tx, refund.case_id, "REFUNDED", refund.requested_by, note)
         await cases.close_refunded(tx, refund.capture_id, refund.requested_by, note)
     if refund.amount is None or payment is None:
         return
-    rest = payment.refunded_amount + refund.amount == payment.amount
-    move = TransitionRequest(
+    is_full = payment.refunded_amount + refund.amount == payment.amount
+    transition = TransitionRequest(
         payment=payment,
-        trigger=PaymentTrigger.REFUND_REST if rest else PaymentTrigger.REFUND_PART,
+        trigger=PaymentTrigger.REFUND_REST if is_full else PaymentTrigger.REFUND_PART,
         at=now,
         refunded=refund.amount,
     )
-    await apply_transitions(tx, [move])
+    await apply_transitions(tx, [transition])
 
 
 async def _contradict(tx: Tx, refund: Refund) -> None:
-    """Keep what was said, and let a person look: the money is elsewhere than we have told.
+    """Open a case, once: the money is elsewhere than we have reported.
 
-    Once, also where the refund has had a case already because nobody heard its end.
+    The refund may already have a case, if it was handed over to an operator before it ended.
     """
-    failed = refund.failure_reason is not None
-    kind = CaseKind.RECONCILIATION if failed else CaseKind.REFUND_REVERSED
-    note = _DONE_AFTER_ALL if failed else ""
-    opened = await open_case(
+    has_failed = refund.failure_reason is not None
+    kind = CaseKind.RECONCILIATION if has_failed else CaseKind.REFUND_REVERSED
+    note = _DONE_AFTER_ALL if has_failed else ""
+    case_id = await open_case(
         tx,
         kind,
         refund_origin(refund),
@@ -86,7 +86,7 @@ async def _contradict(tx: Tx, refund: Refund) -> None:
         refund_id=refund.id,
         note=note,
     )
-    if opened is not None or (
-        failed and await cases.reopen_for_refund(tx, refund.id, note, once=True)
+    if case_id is not None or (
+        has_failed and await cases.reopen_for_refund(tx, refund.id, note, once=True)
     ):
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

@@ -1,4 +1,4 @@
-"""Cases as an operator lists them, and disputes with the time until they must be answered."""
+"""Lists of cases and disputes."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.case import CaseKind
-from payintent.storage.cases import COLUMNS, SOURCES, CaseRecord, from_row
+from payintent.storage.cases import COLUMNS, SOURCES, CaseDetails, from_row
 from payintent.storage.database import Executor
 from payintent.storage.lists import SCANNED_MAX, KeysetList
 from payintent.storage.rows import build
@@ -14,19 +14,18 @@ from payintent.storage.rows import build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseListFilter:
-    """Which cases to list; None means any, `last` ended the page before."""
+    """Filters for a list of cases; None matches all."""
 
     merchant_id: int | None = None
     status: str | None = None
     kind: str | None = None
     opened_from: datetime | None = None
     opened_before: datetime | None = None
-    oldest_first: bool = False  # of open ones
-    last: UUID | None = None
+    oldest_first: bool = False  # only for open cases
+    last: UUID | None = None  # the last case of the previous page
 
 
 def _cases(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
-    """List the cases that an index holds in order, or look through the first of all."""
     return (
         KeysetList(
             "SELECT id, merchant_id, status, kind, opened_at FROM money_case",
@@ -59,32 +58,32 @@ _NEWEST, _OPEN, _OF_MERCHANT = (
     _cases("status = 'OPEN'"),
     _cases("merchant_id = {merchant_id}"),
 )
-_WAITING = _cases("status = 'OPEN'", oldest_first=True)
+_OPEN_OLDEST_FIRST = _cases("status = 'OPEN'", oldest_first=True)
 
 
-async def list_cases(database: Executor, wanted: CaseListFilter, limit: int) -> list[CaseRecord]:
-    """List cases; if no index holds them in order, of the newest 10,000."""
-    if wanted.oldest_first:
-        cases = _WAITING
-    elif wanted.status == "OPEN":
+async def list_cases(database: Executor, criteria: CaseListFilter, limit: int) -> list[CaseDetails]:
+    """List cases; conditions without an index are applied to the newest 10,000 only."""
+    if criteria.oldest_first:
+        cases = _OPEN_OLDEST_FIRST
+    elif criteria.status == "OPEN":
         cases = _OPEN
     else:
-        cases = _NEWEST if wanted.merchant_id is None else _OF_MERCHANT
-    rows = await cases.page(database, wanted.last, limit, **asdict(wanted))
+        cases = _NEWEST if criteria.merchant_id is None else _OF_MERCHANT
+    rows = await cases.page(database, criteria.last, limit, **asdict(criteria))
     return [from_row(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeFilter:
-    """Which disputes to list; None means any, `last` ended the page before."""
+    """Filters for a list of disputes; None matches all."""
 
     merchant_id: int | None = None
     running: bool = True  # the bank has not decided
     currency: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
-    oldest_first: bool = False  # of running ones
-    last: UUID | None = None
+    oldest_first: bool = False  # only for running disputes
+    last: UUID | None = None  # the last dispute of the previous page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +128,17 @@ def _disputes(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
 
 
 _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
-_EVERY, _RUNNING = _disputes(), _disputes(_IS_RUNNING)
-_RUNNING_LONGEST = _disputes(_IS_RUNNING, oldest_first=True)
+_ALL, _RUNNING = _disputes(), _disputes(_IS_RUNNING)
+_RUNNING_OLDEST_FIRST = _disputes(_IS_RUNNING, oldest_first=True)
 
 
 async def list_disputes(
-    database: Executor, wanted: DisputeFilter, limit: int
+    database: Executor, criteria: DisputeFilter, limit: int
 ) -> list[DisputeRecord]:
-    """List disputes; with a filter, of the first 10,000."""
-    newest = _RUNNING if wanted.running else _EVERY
-    disputes = _RUNNING_LONGEST if wanted.oldest_first else newest
-    rows = await disputes.page(database, wanted.last, limit, **asdict(wanted))
+    """List disputes; filters are applied to the first 10,000 only."""
+    newest = _RUNNING if criteria.running else _ALL
+    disputes = _RUNNING_OLDEST_FIRST if criteria.oldest_first else newest
+    rows = await disputes.page(database, criteria.last, limit, **asdict(criteria))
     return [DisputeRecord(**row) for row in rows]
 
 

@@ -1,26 +1,19 @@
-"""What a case's session expected, and what came."""
+"""The amount that a case's session expected, and the amount that arrived."""
 
 from dataclasses import dataclass
 from uuid import UUID
 
+from payintent.domain.case import CaseAmount
 from payintent.storage.database import Executor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseMoney:
-    """The total of the session's quote, and the capture or transfer; None: not known."""
-
-    expected_amount: str | None
-    expected_currency: str | None
-    expected_chain: str | None
-    came_minor: str | None  # smallest units
-    came_currency: str | None  # of a token that we do not take: its address
-    came_chain: str | None
-    came_decimals: int | None  # of a token that we take
+    expected: CaseAmount | None  # the total of the session's quote
+    came: CaseAmount | None  # the capture or the transfer
 
 
 async def get(database: Executor, case_id: UUID) -> CaseMoney:
-    """Read the money of a case that there is."""
     row = await database.row(
         """
         SELECT s.total_amount AS expected_amount, s.currency AS expected_currency,
@@ -37,4 +30,14 @@ async def get(database: Executor, case_id: UUID) -> CaseMoney:
         case_id,
     )
     assert row is not None  # noqa: S101 - cases are never deleted
-    return CaseMoney(**row)
+    expected = None
+    if row["expected_amount"] is not None and row["expected_currency"] is not None:
+        expected = CaseAmount(
+            amount=row["expected_amount"],
+            currency=row["expected_currency"],
+            chain=row["expected_chain"],
+        )
+    came = CaseAmount.from_smallest_units(
+        row["came_minor"], row["came_currency"], row["came_chain"], row["came_decimals"]
+    )
+    return CaseMoney(expected=expected, came=came)

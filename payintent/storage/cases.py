@@ -1,22 +1,22 @@
-"""Cases: opened, listed, filled, closed with a reason. Nothing else writes `money_case`."""
+"""Cases, table `money_case`: reading, opening and closing. No other module writes this table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import LiteralString
 from uuid import UUID
 
-from payintent.domain.case import AUTOMATIC, CaseKind, MoneyOrigin
+from payintent.domain import ids
+from payintent.domain.case import AUTOMATIC, CaseAmount, CaseKind, MoneyOrigin
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.rows import build
 
 STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
 
 
 @dataclass(frozen=True, slots=True)
 class CaseRefund:
-    """The last refund of a case's money."""
-
-    id: UUID
+    id: str
     status: str
     step: str
     failure_reason: str | None
@@ -24,25 +24,21 @@ class CaseRefund:
 
 @dataclass(frozen=True, slots=True)
 class CaseDispute:
-    """The dispute that a case is about; the case has its amount and currency."""
-
-    reference: str
+    reference: str  # the gateway's id of the dispute
     state: str
-    funds: str
+    funds: str  # untouched, withdrawn or reinstated
     reason: str
     respond_by: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRecord:
-    """A case with the money it is about, where a transfer or a capture states it."""
-
-    id: UUID
+class CaseDetails:
+    id: str
     kind: str
     status: str
     merchant_id: int | None
-    payment_id: UUID | None
-    session_id: UUID | None
+    payment_id: str | None
+    session_id: str | None
     opened_at: datetime
     closed_at: datetime | None
     closed_by: str | None
@@ -52,39 +48,44 @@ class CaseRecord:
     currency: str | None
     amount_minor: str | None  # smallest units
     chain: str | None
-    tx_hash: bytes | None
-    payer: bytes | None
-    token: bytes | None
-    capture_id: UUID | None
-    credited: bool  # the capture pays its payment; only that payment's refunds refund it
-    refund_id: UUID | None  # the refund that the case is about
-    subject: str | None  # what a gateway's own list says, or lacks
-    money_chain: str | None  # where the amount came, of a capture too
-    token_symbol: str | None  # of a token that is taken there
-    token_decimals: int | None
-    refund: CaseRefund | None
+    tx_hash: str | None
+    payer: str | None
+    token: str | None
+    subject: str | None  # the line of a gateway's list, or the log, that the case is about
+    refund_id: str | None  # the refund that the case is about
+    refund: CaseRefund | None  # the latest refund of the case's money
     dispute: CaseDispute | None
+    came: CaseAmount | None
+    expected: CaseAmount | None = None  # from the session's quote; only read for a single case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseStanding:
+    """Whether a case is open and has money that can be refunded."""
+
+    id: UUID
+    kind: str
+    status: str
+    payment_id: UUID | None
+    capture_id: UUID | None
+    credited: bool  # the capture pays its payment, so it can only be refunded with the payment
+    refund_id: UUID | None  # the latest refund of the case's money
+    refund_status: str | None
 
 
 COLUMNS: LiteralString = """
     m.id, m.kind, m.status, m.merchant_id, m.payment_id, m.session_id, m.opened_at, m.closed_at,
     m.closed_by, m.note, coalesce(c.account_id, r.account_id) AS account_id, c.reference,
     coalesce(d.currency, c.currency) AS currency,
-    coalesce(d.amount_minor, c.amount_minor, r.amount)::text AS amount_minor, r.chain, r.tx_hash,
-    r.payer, r.token, m.capture_id, coalesce(c.credited, false) AS credited, m.refund_id, m.subject,
+    coalesce(d.amount_minor, c.amount_minor, r.amount)::text AS amount_minor, r.chain,
+    '0x' || encode(r.tx_hash, 'hex') AS tx_hash, '0x' || encode(r.payer, 'hex') AS payer,
+    '0x' || encode(r.token, 'hex') AS token, m.refund_id, m.subject,
     f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason,
     d.reference AS d_reference, d.state AS d_state, d.funds AS d_funds, d.reason AS d_reason,
     d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
     t.decimals AS token_decimals
 """
-#: What the columns are read from.
-SOURCES: LiteralString = """
-    FROM money_case m
-    LEFT JOIN capture c ON c.id = m.capture_id
-    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
-    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
-    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
-    LEFT JOIN dispute d ON d.case_id = m.id
+_LATEST_REFUND: LiteralString = """
     LEFT JOIN LATERAL (
         SELECT id, status, step, failure_reason
         FROM refund
@@ -93,21 +94,76 @@ SOURCES: LiteralString = """
         LIMIT 1
     ) f ON true
 """
+#: The tables of `COLUMNS`.
+SOURCES: LiteralString = (
+    """
+    FROM money_case m
+    LEFT JOIN capture c ON c.id = m.capture_id
+    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
+    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
+    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
+    LEFT JOIN dispute d ON d.case_id = m.id
+"""
+    + _LATEST_REFUND
+)
 
 
-async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
-    """Read a case with its money; None where there is none of this id."""
+async def get(database: Executor, case_id: UUID) -> CaseDetails | None:
     row = await database.row("SELECT" + COLUMNS + SOURCES + "WHERE m.id = $1", case_id)
     return from_row(row) if row else None
 
 
+def from_row(row: Row) -> CaseDetails:
+    """Build a case from a row with `COLUMNS`."""
+    refund = dispute = None
+    if row["f_id"]:
+        refund_id = ids.format_id(ids.REFUND, row["f_id"])
+        refund = CaseRefund(refund_id, row["f_status"], row["f_step"], row["f_failure_reason"])
+    if row["d_reference"]:
+        dispute = CaseDispute(
+            row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
+        )
+    return build(
+        CaseDetails,
+        row,
+        id=ids.format_id(ids.CASE, row["id"]),
+        payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        session_id=row["session_id"] and ids.format_id(ids.SESSION, row["session_id"]),
+        refund_id=row["refund_id"] and ids.format_id(ids.REFUND, row["refund_id"]),
+        refund=refund,
+        dispute=dispute,
+        came=CaseAmount.from_smallest_units(
+            row["amount_minor"],
+            row["token_symbol"] or row["currency"] or row["token"],
+            row["money_chain"],
+            row["token_decimals"],
+        ),
+        expected=None,
+    )
+
+
+async def get_standing(database: Executor, case_id: UUID) -> CaseStanding | None:
+    row = await database.row(
+        """
+        SELECT m.id, m.kind, m.status, m.payment_id, m.capture_id,
+            coalesce(c.credited, false) AS credited, f.id AS refund_id, f.status AS refund_status
+        FROM money_case m
+        LEFT JOIN capture c ON c.id = m.capture_id
+        """
+        + _LATEST_REFUND
+        + "WHERE m.id = $1",
+        case_id,
+    )
+    return CaseStanding(**row) if row else None
+
+
 async def lock(tx: Tx, case_id: UUID) -> None:
-    """Lock a case; its payment, capture and refund must be locked before where they are needed."""
+    """Lock a case. Lock its payment, capture and refund first, if you need them."""
     await tx.row("SELECT id FROM money_case WHERE id = $1 FOR NO KEY UPDATE", case_id)
 
 
 async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
-    """Append a note to an open case."""
+    """Append a note if the case is open."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -120,7 +176,7 @@ async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
 
 
 async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -> bool:
-    """Close a case and append a note; False where it was closed before."""
+    """Close a case and append a note; return False if it was already closed."""
     row = await tx.row(
         """
         UPDATE money_case
@@ -137,25 +193,9 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
     return row is not None
 
 
-def from_row(row: Row) -> CaseRecord:
-    """Build a case from a row with `COLUMNS`."""
-    columns: dict[str, Any] = {
-        name: value for name, value in dict(row).items() if not name.startswith(("f_", "d_"))
-    }
-    refund = CaseRefund(row["f_id"], row["f_status"], row["f_step"], row["f_failure_reason"])
-    dispute = CaseDispute(
-        row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
-    )
-    return CaseRecord(
-        **columns,
-        refund=refund if row["f_id"] else None,
-        dispute=dispute if row["d_reference"] else None,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCase:
-    """A case to open; there is one of its kind for the same things."""
+    """A case to open; only one of its kind exists for the same objects."""
 
     id: UUID
     kind: CaseKind
@@ -169,7 +209,7 @@ class NewCase:
 
 
 async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
-    """Open cases; the result has the ids of those that did not stand before."""
+    """Open cases that do not exist yet, and return their ids."""
     if not cases:
         return set()
     rows = await tx.fetch(
@@ -201,36 +241,26 @@ async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
     return {row["id"] for row in rows}
 
 
-async def find_about(tx: Tx, kind: CaseKind, about: MoneyOrigin, subject: str) -> UUID | None:
-    """Find the case of a kind about a payment's session, or about no session, and a subject."""
-    if about.session_id is None:
-        row = await tx.row(
-            """
-            SELECT id
-            FROM money_case
-            WHERE kind = $1 AND subject = $2 AND session_id IS NULL
-            LIMIT 1
-            """,
-            kind,
-            subject,
-        )
-    else:
-        row = await tx.row(
-            """
-            SELECT id
-            FROM money_case
-            WHERE kind = $1 AND subject = $2 AND session_id = $3
-            LIMIT 1
-            """,
-            kind,
-            subject,
-            about.session_id,
-        )
+async def find_by_subject(
+    tx: Tx, kind: CaseKind, subject: str, session_id: UUID | None
+) -> UUID | None:
+    row = await tx.row(
+        """
+        SELECT id FROM money_case WHERE kind = $1 AND subject = $2 AND session_id = $3
+        UNION ALL
+        SELECT id FROM money_case
+        WHERE kind = $1 AND subject = $2 AND session_id IS NULL AND $3::uuid IS NULL
+        LIMIT 1
+        """,
+        kind,
+        subject,
+        session_id,
+    )
     return row["id"] if row else None
 
 
 async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) -> None:
-    """Close the open cases that hold the money of a capture, once all of it is refunded."""
+    """Close the open cases of a capture's money if all of it is refunded."""
     await tx.fetch(
         """
         UPDATE money_case m
@@ -248,9 +278,9 @@ async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) ->
 
 
 async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
-    """Give money that came at last to the open case that waits for it, one of each session.
+    """Record money that finally arrived in its session's open UNDECIDED case.
 
-    The result has the id of the case that was filled, by the id of the one that is not needed.
+    Returns the ids of the filled cases by the ids of the given cases, which are not needed then.
     """
     filling = [case for case in cases if case.origin.session_id and case.capture_id]
     if not filling:
@@ -282,7 +312,7 @@ async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
 
 
 async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
-    """Close the open case of a session that has ended without money."""
+    """Close the UNDECIDED case of a session that has ended unpaid."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -296,9 +326,9 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
 
 
 async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Close the cases of captures whose session was not known, and has appeared since.
+    """Close the UNKNOWN_REFERENCE cases of captures whose session has appeared since.
 
-    What a person has decided before counts no more: the note says what it was.
+    This overrides an operator's earlier decision, which is recorded in the note.
     """
     await tx.fetch(
         """
@@ -312,8 +342,8 @@ async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     )
 
 
-async def give_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Give the cases of disputes to the payments that have adopted their locked captures."""
+async def assign_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Assign the dispute cases of locked captures to the payments that have adopted them."""
     await tx.fetch(
         """
         UPDATE money_case m
@@ -327,7 +357,7 @@ async def give_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> None
 
 
 async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
-    """Close the cases of chain logs that are proven by now."""
+    """Close the open cases of chain logs that have since been proven."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -340,11 +370,11 @@ async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
 
 
 async def dismiss_decided(database: Executor, limit: int) -> int:
-    """Close cases of payments that waited for their chain and have ended by its blocks.
+    """Close the cases of stranded payments that have ended after their chain was read again.
 
-    Gives how many. A case stays open where it is not clear what became of the money: another case
-    of the session is open, or without a credited capture an exact payment was seen, or a posted
-    transaction has no end.
+    Returns the number of closed cases. A case stays open if the fate of the money is unclear:
+    another case of the session is open, or there is no credited capture although an exact transfer
+    was seen or a posted transaction is not final.
     """
     rows = await database.fetch(
         """
@@ -383,7 +413,6 @@ async def dismiss_decided(database: Executor, limit: int) -> int:
 
 
 async def count_open(database: Executor, subject_prefix: str) -> int:
-    """Count the open cases whose subject begins so."""
     row = await database.row(
         "SELECT count(*) AS n FROM money_case WHERE status = 'OPEN' AND subject LIKE $1 || '%'",
         subject_prefix,
@@ -393,7 +422,7 @@ async def count_open(database: Executor, subject_prefix: str) -> int:
 
 
 async def reopen(tx: Tx, case_id: UUID) -> None:
-    """Open a case again that was closed; its notes stay."""
+    """Reopen a closed case and keep its notes."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -405,9 +434,9 @@ async def reopen(tx: Tx, case_id: UUID) -> None:
 
 
 async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str, *, once: bool = False) -> bool:
-    """Keep the case of a refund open, or open it again: a refund has one of its kind for ever.
+    """Reopen the only RECONCILIATION case of a refund, or keep it open, and append a note.
 
-    With `once` only where it has not had this note before; False where it has.
+    With `once`, does nothing and returns False if the case already has this note.
     """
     row = await tx.row(
         """

@@ -1,4 +1,4 @@
-"""Cases as their merchant may read them: listed by id, newest first."""
+"""Cases as their merchant may read them."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -13,18 +13,16 @@ from payintent.storage.rows import build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFilter:
-    """Which of a merchant's cases to list; `before` is where the last page ended."""
-
     merchant_id: int
     status: str | None = None
     kind: CaseKind | None = None
     payment_id: UUID | None = None
-    before: UUID | None = None
+    before: UUID | None = None  # the last case of the previous page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantCase:
-    """A case without the details between the operator and a gateway."""
+    """A case without the details that are internal to the operator."""
 
     id: UUID
     kind: str
@@ -32,7 +30,7 @@ class MerchantCase:
     payment_id: UUID | None
     currency: str | None
     amount_minor: int | None  # smallest units
-    token_decimals: int | None  # of a transfer on a chain, where its token is one we take
+    token_decimals: int | None  # of a configured token on a chain
     on_chain: bool
     opened_at: datetime
     closed_at: datetime | None
@@ -60,12 +58,12 @@ _CASES = KeysetList(
 )
 
 
-async def page(database: Executor, wanted: CaseFilter, limit: int) -> list[MerchantCase]:
-    rows = await _CASES.page(database, wanted.before, limit, **asdict(wanted))
-    return [_case(row) for row in rows]
+async def page(database: Executor, criteria: CaseFilter, limit: int) -> list[MerchantCase]:
+    rows = await _CASES.page(database, criteria.before, limit, **asdict(criteria))
+    return [_from_row(row) for row in rows]
 
 
-def _case(row: Row) -> MerchantCase:
+def _from_row(row: Row) -> MerchantCase:
     amount = row["amount_minor"]
     return build(
         MerchantCase,

@@ -1,4 +1,4 @@
-"""Refunds of a merchant's payments, as its members and its server list them."""
+"""Refunds of a merchant's payments, as the portal and the API list them."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ _NEWEST = KeysetList(
 )
 
 
-def _last_changed(*where: LiteralString) -> KeysetList:
+def _by_update(*where: LiteralString) -> KeysetList:
     return KeysetList(
         "SELECT" + refunds.COLUMNS + "FROM refund r",
         "r.updated_at, r.id",
@@ -29,35 +29,33 @@ def _last_changed(*where: LiteralString) -> KeysetList:
     )
 
 
-_LAST_CHANGED, _LAST_CHANGED_OF_STATUS = _last_changed(), _last_changed("r.status = {status}")
+_BY_UPDATE, _BY_UPDATE_OF_STATUS = _by_update(), _by_update("r.status = {status}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantRefundFilter:
-    """Which of a merchant's refunds to list; `before` is where the last page ended."""
-
     merchant_id: int
     status: str | None = None
     updated_since: datetime | None = None
-    before: tuple[datetime, UUID] | None = None  # (`updated_at`, id)
+    before: tuple[datetime, UUID] | None = None  # `updated_at` and id of the previous page's last
 
 
 async def page(
     database: Executor, merchant_id: int, before: UUID | None, limit: int
 ) -> list[Refund]:
-    """List a page of the refunds of a merchant's payments, without refunds of cases."""
+    """List a merchant's refunds, newest first, without refunds of cases."""
     rows = await _NEWEST.page(database, before, limit, merchant_id=merchant_id)
     return [refunds.from_row(row) for row in rows]
 
 
 async def page_by_update(
-    database: Executor, wanted: MerchantRefundFilter, limit: int
+    database: Executor, criteria: MerchantRefundFilter, limit: int
 ) -> list[Refund]:
-    """List a page of the refunds of a merchant's payments, the last changed first.
+    """List a merchant's refunds, most recently updated first, without refunds of cases.
 
-    The index of refunds by status has this order: a rare one is not looked for among all.
+    A status has a list of its own, which follows its index even if the status is rare.
     """
-    changed = _LAST_CHANGED if wanted.status is None else _LAST_CHANGED_OF_STATUS
-    last = wanted.before or (_END_OF_TIME, LAST_ID)
-    rows = await changed.page(database, last, limit, **asdict(wanted))
+    refund_list = _BY_UPDATE if criteria.status is None else _BY_UPDATE_OF_STATUS
+    last = criteria.before or (_END_OF_TIME, LAST_ID)
+    rows = await refund_list.page(database, last, limit, **asdict(criteria))
     return [refunds.from_row(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Refunds as an operator works on them: listed, shown, approved."""
+"""Refunds as operators list, read and approve them."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -6,38 +6,38 @@ from decimal import Decimal
 from typing import LiteralString
 from uuid import UUID
 
+from payintent.domain import ids
+from payintent.domain.money import format_smallest_units
 from payintent.domain.refund import OUTSIDE
-from payintent.storage.database import Executor, Tx
+from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.lists import SCANNED_MAX, KeysetList
+from payintent.storage.rows import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefundReview:
-    id: UUID
+class RefundDetails:
+    id: str
     status: str
     step: str
     failure_reason: str | None
     merchant_id: int | None
-    payment_id: UUID | None
-    capture_id: UUID
-    case_id: UUID | None
-    account_id: int
+    payment_id: str | None
+    case_id: str | None
     provider: str
+    account_id: int
     capture_reference: str
-    capture_currency: str
-    amount_text: str | None  # of the payment's amount
+    amount: str | None  # in the payment's currency; None for a case, which is refunded in full
     currency: str
-    amount_minor: str  # what the gateway refunds, in the capture's smallest units
-    token_symbol: str | None  # of a token that is taken on its chain
-    token_decimals: int | None
+    amount_minor: str  # in the capture's smallest units
+    goes_back: str | None  # `amount_minor` with its currency; None for a token of unknown decimals
     chain: str | None
-    payer: bytes | None  # the sender's address on its chain
+    payer: str | None  # the sender's address on the chain
     destination: str | None
     reason: str | None
     requested_by: str
     approved_by: str | None
     note: str
-    reference: str | None  # the gateway's own id of the refund
+    reference: str | None  # the gateway's id of the refund
     inquiries: int
     sent_at: datetime | None
     created_at: datetime
@@ -46,7 +46,7 @@ class RefundReview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundFilter:
-    """Which refunds to list; None means any."""
+    """Filters for a list of refunds; None matches all."""
 
     merchant_id: int | None = None
     payment_id: UUID | None = None
@@ -57,17 +57,17 @@ class RefundFilter:
     created_before: datetime | None = None
     updated_from: datetime | None = None
     updated_before: datetime | None = None
-    oldest_first: bool = False  # of refunds that need approval
-    last: UUID | None = None  # ended the page before
+    oldest_first: bool = False  # only for refunds that need approval
+    last: UUID | None = None  # the last refund of the previous page
 
 
-_ASKED = """
-    SELECT f.id, f.status, f.step, f.failure_reason, f.merchant_id, f.payment_id, f.capture_id,
-        f.case_id, c.account_id, a.provider, c.reference AS capture_reference,
-        c.currency AS capture_currency, f.amount_text, f.currency,
-        f.amount_minor::text AS amount_minor, r.chain, r.payer, f.destination, f.reason,
-        f.requested_by, f.approved_by, f.note, f.reference, f.inquiries, f.sent_at, f.created_at,
-        f.updated_at,
+_DETAILS = """
+    SELECT f.id, f.status, f.step, f.failure_reason, f.merchant_id, f.payment_id, f.case_id,
+        c.account_id, a.provider, c.reference AS capture_reference,
+        c.currency AS capture_currency, f.amount_text AS amount, f.currency,
+        f.amount_minor::text AS amount_minor, r.chain, '0x' || encode(r.payer, 'hex') AS payer,
+        f.destination, f.reason, f.requested_by, f.approved_by, f.note, f.reference, f.inquiries,
+        f.sent_at, f.created_at, f.updated_at,
         t.symbol AS token_symbol, t.decimals AS token_decimals
     FROM refund f
     JOIN capture c ON c.id = f.capture_id
@@ -77,11 +77,11 @@ _ASKED = """
 """
 
 
-# Each begins at an index; what no index holds in order is looked for among the newest.
+# Each list follows an index; conditions without an index apply to the newest 10,000 refunds.
 _SCANNED: LiteralString = (
     "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
 )
-_UNDER_WAY: LiteralString = (
+_QUEUED_OR_SENT: LiteralString = (
     "((" + _SCANNED + "refund WHERE step IN ('queued', 'sent') ORDER BY next_at LIMIT 10000)"
     " UNION ALL (" + _SCANNED + "refund WHERE step = 'approval' ORDER BY id LIMIT 10000)) u"
 )
@@ -110,7 +110,7 @@ def _refunds(
         .within(
             "chosen AS MATERIALIZED",
             "{limit}",
-            _ASKED + "JOIN chosen n ON n.id = f.id",
+            _DETAILS + "JOIN chosen n ON n.id = f.id",
             "f.id",
         )
     )
@@ -118,34 +118,54 @@ def _refunds(
 
 _NEWEST, _OF_PAYMENT = _refunds(), _refunds("payment_id = {payment_id}")
 _OF_MERCHANT = _refunds("merchant_id = {merchant_id}")
-_OF_UNDER_WAY = _refunds(source=_UNDER_WAY)
-_WAITING = _refunds("step = 'approval'")
-_WAITING_LONGEST = _refunds("step = 'approval'", oldest_first=True)
+_IN_PROGRESS = _refunds(source=_QUEUED_OR_SENT)
+_APPROVALS = _refunds("step = 'approval'")
+_APPROVALS_OLDEST_FIRST = _refunds("step = 'approval'", oldest_first=True)
 
 
-async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> list[RefundReview]:
-    """List refunds; if no index holds them in order, of the newest 10,000."""
-    if wanted.oldest_first:
-        refunds = _WAITING_LONGEST
-    elif wanted.payment_id is not None:
+async def list_refunds(
+    database: Executor, criteria: RefundFilter, limit: int
+) -> list[RefundDetails]:
+    """List refunds; conditions without an index are applied to the newest 10,000 only."""
+    if criteria.oldest_first:
+        refunds = _APPROVALS_OLDEST_FIRST
+    elif criteria.payment_id is not None:
         refunds = _OF_PAYMENT
-    elif wanted.step == "approval":
-        refunds = _WAITING
-    elif wanted.status == "PENDING" or wanted.step in {"queued", "sent"}:
-        refunds = _OF_UNDER_WAY
+    elif criteria.step == "approval":
+        refunds = _APPROVALS
+    elif criteria.status == "PENDING" or criteria.step in {"queued", "sent"}:
+        refunds = _IN_PROGRESS
     else:
-        refunds = _NEWEST if wanted.merchant_id is None else _OF_MERCHANT
-    rows = await refunds.page(database, wanted.last, limit, **asdict(wanted))
-    return [RefundReview(**row) for row in rows]
+        refunds = _NEWEST if criteria.merchant_id is None else _OF_MERCHANT
+    rows = await refunds.page(database, criteria.last, limit, **asdict(criteria))
+    return [_from_row(row) for row in rows]
 
 
-async def get(database: Executor, refund_id: UUID) -> RefundReview | None:
-    row = await database.row(_ASKED + "WHERE f.id = $1", refund_id)
-    return RefundReview(**row) if row else None
+async def get(database: Executor, refund_id: UUID) -> RefundDetails | None:
+    row = await database.row(_DETAILS + "WHERE f.id = $1", refund_id)
+    return _from_row(row) if row else None
+
+
+def _from_row(row: Row) -> RefundDetails:
+    currency = row["token_symbol"] or row["capture_currency"]
+    amount = format_smallest_units(
+        int(row["amount_minor"]),
+        currency,
+        row["token_decimals"],
+        on_chain=row["chain"] is not None,
+    )
+    return build(
+        RefundDetails,
+        row,
+        id=ids.format_id(ids.REFUND, row["id"]),
+        payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        case_id=row["case_id"] and ids.format_id(ids.CASE, row["case_id"]),
+        goes_back=None if amount is None else f"{amount} {currency}",
+    )
 
 
 async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: datetime) -> None:
-    """Approve a locked refund that waits for approval, so that it is sent."""
+    """Queue a locked refund that needs approval."""
     await tx.fetch(
         """
         UPDATE refund
@@ -164,10 +184,10 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
 
 
 async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
-    """Sum up what a merchant refunded on a chain within a day without a second operator, in tokens.
+    """Return the tokens that a merchant refunded on a chain within a day without a second operator.
 
-    Until the end of the transaction no other can add to it. A token that is not at its address
-    any more adds nothing: its refunds always need a second operator.
+    Takes a lock, so that no parallel transaction can add to the sum. A token that is no longer
+    configured at its address adds nothing: its refunds always need a second operator.
     """
     await tx.fetch(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
@@ -193,10 +213,10 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
 
 
 async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
-    """Sum up what a merchant refunded at gateways within a day without a second operator.
+    """Return how much a merchant refunded at gateways within a day without a second operator.
 
-    In smallest units of the currency in which gateways took the money. Until the end of the
-    transaction no other can add to it. Refunds made at a gateway itself do not count.
+    In smallest units of the captures' currency; refunds made at the gateway itself do not count.
+    Takes a lock, so that no parallel transaction can add to the sum.
     """
     await tx.fetch(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",

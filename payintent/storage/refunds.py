@@ -1,4 +1,4 @@
-"""Refunds, and the amounts they reserve on their capture and on its payment."""
+"""Refunds, and the amounts that they reserve on their capture and payment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, R
 from payintent.storage import ledger
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.lists import KeysetList
+from payintent.storage.rows import build
 
 COLUMNS = """
     r.id, r.merchant_id, r.payment_id, r.capture_id, r.case_id, r.amount, r.amount_text,
@@ -19,7 +20,7 @@ COLUMNS = """
     r.reference, r.requested_by, r.approved_by, r.note, r.inquiries, r.sent_at, r.created_at,
     r.updated_at
 """
-#: Of a capture `c`: a dispute holds money that a refund has reserved.
+#: Whether a dispute holds money of capture `c` that a refund has reserved.
 DISPUTED = """
     (c.disputed_minor > 0
         AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
@@ -43,13 +44,11 @@ class NewRefund:
     step: RefundStep
     requested_by: str
     at: datetime
-    reference: str | None = None  # of a refund that was made at its gateway
+    reference: str | None = None  # for a refund that was made at its gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRefund:
-    """A refund that needs work now, and the account of its capture."""
-
     refund: Refund
     account_id: int
     provider: str
@@ -57,13 +56,13 @@ class DueRefund:
     capture_currency: str
     capture_minor: int
     session_id: UUID | None
-    named_session_id: UUID | None  # of a capture for an unknown session
+    named_session_id: UUID | None  # for a capture of an unknown session
     captured_at: datetime
     now: datetime
 
 
 async def add(tx: Tx, new: NewRefund) -> Refund:
-    """Store a refund, reserve its amount and record that in the ledger.
+    """Store a refund, reserve its amount and write a ledger entry.
 
     The capture and the payment must be locked.
     """
@@ -109,7 +108,7 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         new.at,
         new.reference,
     )
-    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    assert row is not None  # noqa: S101 - RETURNING returns the inserted row
     await _record(tx, Fact.REFUND_RESERVED, row, new.id, new.amount_minor)
     return from_row(row)
 
@@ -133,7 +132,7 @@ _OF_PAYMENT = KeysetList(
 async def list_page_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
-    """List a page of the refunds that a merchant requested of a payment, newest first."""
+    """List the refunds of a payment, newest first, without refunds of cases."""
     rows = await _OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
     return [from_row(row) for row in rows]
 
@@ -164,14 +163,14 @@ async def find_by_reference(tx: Tx, capture_id: UUID, reference: str) -> UUID | 
 
 
 async def lock(tx: Tx, refund_id: UUID) -> Refund:
-    """Lock a refund; its payment and its capture must be locked before."""
+    """Lock a refund; lock its payment and its capture first."""
     row = await tx.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1 FOR UPDATE", refund_id)
     assert row is not None  # noqa: S101 - refunds are never deleted
     return from_row(row)
 
 
 async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
-    """Mark a refund as succeeded; the caller makes the transition of its payment."""
+    """Mark a refund as succeeded; the caller changes its payment's status."""
     row = await tx.row(
         """
         WITH returned AS (
@@ -202,7 +201,7 @@ async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: date
 async def mark_failed(
     tx: Tx, refund: Refund, why: RefundFailureReason, reference: str | None, at: datetime
 ) -> None:
-    """Mark a refund as failed, and release what it reserved."""
+    """Mark a refund as failed and release its reserved amount."""
     row = await tx.row(
         """
         WITH released AS (
@@ -244,10 +243,10 @@ async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueRefund]:
-    """Claim refunds that need work, until the lease ends."""
+    """Claim refunds that are due, until the lease expires."""
     rows = await database.fetch(
         """
-        WITH taken AS (
+        WITH claimed AS (
             UPDATE refund
             SET next_at = clock() + $2 * interval '1 second'
             WHERE id IN (
@@ -267,7 +266,7 @@ async def claim_due(
             c.captured_at, b.session_id AS named_session_id,"""
         + COLUMNS
         + """
-        FROM taken r
+        FROM claimed r
         JOIN capture c ON c.id = r.capture_id
         JOIN provider_account a ON a.id = c.account_id
         LEFT JOIN callback b ON b.account_id = c.account_id AND b.callback_id = c.callback_id
@@ -277,13 +276,16 @@ async def claim_due(
         lease_s,
         busy_accounts,
     )
-    return [_due(row) for row in rows]
+    return [
+        build(DueRefund, row, refund=from_row(row), capture_minor=int(row["capture_minor"]))
+        for row in rows
+    ]
 
 
 async def mark_sending(database: Executor, refund_id: UUID) -> bool:
-    """Mark a refund as about to be sent; False where it does not wait for that any more.
+    """Mark a queued refund as sent; return False if it is no longer queued.
 
-    False too where it was never sent and a dispute holds its money.
+    Also returns False if it was never sent before and a dispute holds its money.
     """
     row = await database.row(
         """
@@ -304,13 +306,12 @@ async def mark_sending(database: Executor, refund_id: UUID) -> bool:
 
 
 async def is_disputed(tx: Tx, capture_id: UUID) -> bool:
-    """Tell of a locked capture whether a dispute holds money that a refund has reserved."""
+    """Return whether a dispute holds money of a locked capture that a refund has reserved."""
     row = await tx.row("SELECT FROM capture c WHERE c.id = $1 AND " + DISPUTED, capture_id)
     return row is not None
 
 
 async def skip_approval(tx: Tx, refund_id: UUID) -> None:
-    """Queue a refund that waits for approval, where no second operator has to agree."""
     await tx.fetch(
         """
         UPDATE refund
@@ -322,14 +323,14 @@ async def skip_approval(tx: Tx, refund_id: UUID) -> None:
 
 
 async def mark_queued(database: Executor, refund_id: UUID) -> None:
-    """Queue a refund again that its gateway does not know, and does once per id."""
+    """Queue a sent refund again, which its gateway does not know and executes once per id."""
     await database.fetch(
         "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
     )
 
 
 async def mark_unsent(database: Executor, refund_id: UUID, sent_before: datetime | None) -> None:
-    """Queue a refund again that was not sent now; `sent_at` is again what it was before."""
+    """Queue a refund again whose gateway was not contacted, and restore its `sent_at`."""
     await database.fetch(
         """
         UPDATE refund
@@ -344,7 +345,7 @@ async def mark_unsent(database: Executor, refund_id: UUID, sent_before: datetime
 async def schedule_inquiry(
     database: Executor, refund_id: UUID, wait_s: float, *, inquiries: int
 ) -> None:
-    """Schedule the next inquiry, and store how many were without a result."""
+    """Schedule the next attempt; `inquiries` counts attempts without a result."""
     await database.fetch(
         """
         UPDATE refund
@@ -358,23 +359,8 @@ async def schedule_inquiry(
 
 
 async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
-    """Stop polling this refund; a callback can still settle it."""
+    """Stop polling a refund; a callback can still settle it."""
     await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
-
-
-def _due(row: Row) -> DueRefund:
-    return DueRefund(
-        refund=from_row(row),
-        account_id=row["account_id"],
-        provider=row["provider"],
-        capture_reference=row["capture_reference"],
-        capture_currency=row["capture_currency"],
-        capture_minor=int(row["capture_minor"]),
-        session_id=row["session_id"],
-        named_session_id=row["named_session_id"],
-        captured_at=row["captured_at"],
-        now=row["now"],
-    )
 
 
 def from_row(row: Row) -> Refund:

@@ -1,4 +1,4 @@
-"""Refunds whose gateway is asked before they are sent: those that rest, and all after a restore."""
+"""Resuming of refunds that were handed over to an operator, or restored from a backup."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -10,18 +10,15 @@ from payintent.storage.refunds import DISPUTED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestingRefund:
-    """What decides whether the polling of a refund may be resumed."""
-
     status: str
     step: str
     provider: str
-    resting: bool  # sent or possibly sent, not ended, and not polled
-    logged: bool  # a final log of the chain names it, by a sender of ours or not classified yet
-    disputed: bool  # a dispute holds some of its amount
+    resting: bool  # sent or possibly sent, not ended, and no longer polled
+    logged: bool  # a final log has its id, from one of our senders or not classified yet
+    disputed: bool  # a dispute holds part of its amount
 
 
 async def get(database: Executor, refund_id: UUID) -> RestingRefund:
-    """Read the facts of a refund."""
     row = await database.row(
         """
         SELECT f.status, f.step, a.provider,
@@ -43,9 +40,10 @@ async def get(database: Executor, refund_id: UUID) -> RestingRefund:
 
 
 async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
-    """Resume polling a locked refund, for another week and three more reverts.
+    """Poll a locked refund again, for another week and three more reverts.
 
-    An automatic one is a person's from now on: the bounds of automatic refunds end.
+    An automatic refund counts as approved from now on, so the limits of automatic refunds no
+    longer apply.
     """
     await tx.fetch(
         """
@@ -66,7 +64,10 @@ async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
 
 
 async def mark_queued_as_sent(tx: Tx) -> int:
-    """Mark all queued refunds as sent now, to be inquired about at once; returns how many."""
+    """Mark all queued refunds as sent now, so that each starts with an inquiry; return how many.
+
+    Refunds that are no longer polled stay so.
+    """
     row = await tx.row(
         """
         WITH marked AS (
@@ -81,5 +82,5 @@ async def mark_queued_as_sent(tx: Tx) -> int:
         FROM marked
         """
     )
-    assert row is not None  # noqa: S101 - an aggregate gives one row
+    assert row is not None  # noqa: S101 - an aggregate returns one row
     return row["marked"]

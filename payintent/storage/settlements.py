@@ -156,7 +156,7 @@ async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetim
         await captures.adopt(tx, adopted)
         await ledger.reverse_resolutions(tx, [capture.id for capture in adopted])
         await cases.dismiss_unknown(tx, [capture.id for capture in adopted])
-        await cases.give_disputes_to_payments(tx, [capture.id for capture in adopted])
+        await cases.assign_disputes_to_payments(tx, [capture.id for capture in adopted])
         await ledger.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
         await ledger.record_disputes(tx, [capture.id for capture in adopted])
 

@@ -10,7 +10,7 @@ import pytest
 
 from payintent.domain.errors import ChainUnavailableError
 from payintent.evm.rpc import WRONG_ANSWERS
-from payintent.onchain.watcher import LATE, STRETCHES_MAX
+from payintent.onchain.watcher import LATE, RANGES_MAX
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.rpc import open_chain
@@ -300,7 +300,7 @@ async def test_more_stretches_than_fit_one_look_are_read_by_the_next(
     payment, session = await ground.bill("USDT")
     node.faults = Faults(range_max=1)
     await ground.pay(session)
-    await ground.mine(STRETCHES_MAX + 20)
+    await ground.mine(RANGES_MAX + 20)
     await ground.turn()
     assert await ground.status(payment) == "PAID"
     assert (await ground.cursor()).block == await ground.height() - 2

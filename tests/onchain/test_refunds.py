@@ -576,7 +576,7 @@ async def test_a_payer_whose_address_was_forgotten_is_refunded_where_the_merchan
     rows = await world.rows("SELECT session_id, payer IS NULL AS gone FROM chain_receipt")
     assert {row["session_id"]: row["gone"] for row in rows}[session.id] is True
     assert sorted(row["gone"] for row in rows) == [False, True]
-    with pytest.raises(RefusedError, match="address is not kept any more, so name one"):
+    with pytest.raises(RefusedError, match="address is no longer stored"):
         await refunding.ask(payment)
     destination = refunding.ground.payer
     refund = await refunding.ask(payment, destination=destination)
@@ -617,7 +617,7 @@ async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
     assert (await world.perform(erasure)).payments == 1
     assert await _with_address(refunding, address) == set()
     assert await find_differences(world.database) == []
-    with pytest.raises(RefusedError, match="address is not kept any more, so name one"):
+    with pytest.raises(RefusedError, match="address is no longer stored"):
         await refunding.ask(payment)
     shown = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))
     assert address not in str(shown).lower()

@@ -15,7 +15,7 @@ import pytest
 from payintent.config import Settings
 from payintent.evm.chain_reader import open_chain_reader
 from payintent.onchain.watch_loop import watch_once
-from payintent.onchain.watcher import STRETCHES_MAX
+from payintent.onchain.watcher import RANGES_MAX
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.onchain import chains
 from payintent_sandbox.chains.deploy import PLANS, deploy
@@ -249,7 +249,7 @@ async def test_many_blocks_are_caught_up_in_several_looks(ground: ChainWorld) ->
         node.faults = Faults(range_max=1)
         row = await chains.get_chain(ground.world.database, "native")
         assert row is not None
-        await ground.mine(2 * STRETCHES_MAX)
+        await ground.mine(2 * RANGES_MAX)
         reader = open_chain_reader("native", [node.url], config_of("native"))
         assert await watch_once(ground.world.service.watch_context, row, reader)  # there is more
         while await watch_once(ground.world.service.watch_context, row, reader):

@@ -88,7 +88,7 @@ async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -
             await world.perform(change)
         assert refused.value.code is ErrorCode.CONFLICT
     await world.perform(ApproveRefund(refund_id=second))
-    with pytest.raises(RefusedError, match="does not wait for approval: it is queued"):
+    with pytest.raises(RefusedError, match="does not need approval: it is queued"):
         await world.perform(ApproveRefund(refund_id=second))
     assert await _reserved(world) == (9_000, 90)
 
@@ -158,7 +158,7 @@ async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: Worl
                 "WHERE id = $1",
                 ids.parse_id(ids.REFUND, refund_id),
             )
-        with pytest.raises(RefusedError, match="does not wait for approval: it is REJECTED"):
+        with pytest.raises(RefusedError, match="does not need approval: it is REJECTED"):
             await approving
     finally:
         await connection.close()

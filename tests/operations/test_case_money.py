@@ -7,8 +7,9 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.operations.cases import CaseView, ShowCase
+from payintent.operations.cases import ShowCase
 from payintent.service import Service
+from payintent.storage.cases import CaseDetails
 from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Terminal
@@ -23,7 +24,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
         yield service
 
 
-async def shown(world: World) -> CaseView:
+async def shown(world: World) -> CaseDetails:
     [row] = await world.rows("SELECT id FROM money_case")
     return await world.perform(ShowCase(case_id=ids.format_id(ids.CASE, row["id"])))
 

@@ -15,7 +15,7 @@ from payintent.domain.payment import Payment
 from payintent.operations.approvals import Approve
 from payintent.operations.base import Actor
 from payintent.operations.payments import CancelPayment, RefundPayment
-from payintent.operations.refunds import RefundView
+from payintent.storage.refund_reviews import RefundDetails
 from tests.operations.stage import ADA, ALAN
 from tests.payments.refund_gateway import RefundGateway
 from tests.payments.refunding import Books, books, paid, work
@@ -34,9 +34,9 @@ def name(payment: Payment) -> str:
     return ids.format_id(ids.PAYMENT, payment.id)
 
 
-async def refund(world: World, payment: Payment, who: Actor = ADA, **more: Any) -> RefundView:
+async def refund(world: World, payment: Payment, who: Actor = ADA, **more: Any) -> RefundDetails:
     made = await world.service.submit(RefundPayment(payment_id=name(payment), **more), who)
-    assert isinstance(made, RefundView)
+    assert isinstance(made, RefundDetails)
     return made
 
 
@@ -94,7 +94,7 @@ async def test_two_operators_at_once_refund_no_more_than_was_paid(world: World) 
     made = await asyncio.gather(
         refund(world, payment), refund(world, payment, ALAN), return_exceptions=True
     )
-    assert sum(isinstance(one, RefundView) for one in made) == 1
+    assert sum(isinstance(one, RefundDetails) for one in made) == 1
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 

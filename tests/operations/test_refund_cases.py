@@ -15,7 +15,7 @@ from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.operations.base import Actor
-from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund
 from payintent.payments.cases import open_case, session_origin
@@ -23,6 +23,7 @@ from payintent.payments.create_refund import CreateRefundRequest, refund_case
 from payintent.payments.settle_refund import settle_refund
 from payintent.payments.transitions import lock_payments
 from payintent.service import Service
+from payintent.storage.cases import CaseDetails
 from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
 from tests.support.patience import PATIENCE_S
@@ -46,7 +47,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
         yield service
 
 
-async def _paid_twice(world: World) -> tuple[Payment, CaseView]:
+async def _paid_twice(world: World) -> tuple[Payment, CaseDetails]:
     """Let 1590.00 THB come two times for one payment."""
     payment = await world.create()
     session = (await world.select(payment)).session
@@ -57,7 +58,7 @@ async def _paid_twice(world: World) -> tuple[Payment, CaseView]:
     return payment, case
 
 
-def _refund(case: CaseView, **more: Any) -> ResolveCase:
+def _refund(case: CaseDetails, **more: Any) -> ResolveCase:
     return ResolveCase(**({"case_id": case.id, "resolution": "refund", "note": _NOTE} | more))
 
 
@@ -88,7 +89,7 @@ async def test_a_refunded_case_stays_open_until_its_money_has_gone_back(world: W
     await _settle(world, shown.refund.id, GatewayRefundState.DONE)
     closed = await world.perform(ShowCase(case_id=case.id))
     assert (closed.status, closed.closed_by) == ("REFUNDED", "Grace")
-    assert closed.note == f"{_NOTE}; {shown.refund.id} has gone back"
+    assert closed.note == f"{_NOTE}; {shown.refund.id} succeeded"
     assert closed.refund.status == "SUCCEEDED"
     assert await _captures(world) == [(159_000, 0, 0), (159_000, 0, 159_000)]
     assert await world.status(payment) == "PAID"
@@ -101,7 +102,7 @@ async def test_nothing_else_is_done_with_a_case_whose_money_is_going_back(
 ) -> None:
     _, case = await _paid_twice(world)
     refund = (await world.perform(_refund(case))).refund
-    with pytest.raises(RefusedError, match=f"being given back already: {refund.id}") as refused:
+    with pytest.raises(RefusedError, match=f"already being refunded: {refund.id}") as refused:
         await world.perform(_refund(case, resolution=resolution))
     assert refused.value.code is ErrorCode.CONFLICT
     await _settle(world, refund.id, GatewayRefundState.DONE)
@@ -160,7 +161,7 @@ async def test_a_case_without_money_of_its_own_is_not_refunded(
     assert await world.perform(ListRefunds()) == []
 
 
-async def _unknown_money(world: World, **changes: Any) -> CaseView:
+async def _unknown_money(world: World, **changes: Any) -> CaseDetails:
     """Let coins come to our contract that name nobody."""
     await offer_tokens(world)
     await finalized(world, log_of(None, **({"amount": 10**18} | changes)))
@@ -200,7 +201,7 @@ async def test_in_the_sandbox_a_terminal_sends_money_elsewhere_alone(world: Worl
 
 async def test_a_case_of_a_gateway_has_no_destination(world: World) -> None:
     _, case = await _paid_twice(world)
-    with pytest.raises(RefusedError, match="the way that it came"):
+    with pytest.raises(RefusedError, match="refunds to its payment method only"):
         await world.perform(_refund(case, destination=_ELSEWHERE))
 
 
@@ -260,7 +261,7 @@ async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_bac
             accepting = asyncio.create_task(world.perform(_refund(case, resolution="accept")))
             await _until_somebody_waits(world)
             await connection.execute(_PROMISE, uuid4(), case_id)
-        with pytest.raises(RefusedError, match="being given back already"):
+        with pytest.raises(RefusedError, match="already being refunded"):
             await accepting
     finally:
         await connection.close()

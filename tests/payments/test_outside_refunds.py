@@ -16,10 +16,11 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.outside_reports import FraudWarning, OutsideRefund
 from payintent.domain.payment import Payment
-from payintent.operations.cases import CaseView, ListCases, ResolveCase
+from payintent.operations.cases import ListCases, ResolveCase
 from payintent.operations.ledger import CheckLedger
 from payintent.payments.receive_callback import CallbackResult
 from payintent.storage import refunds
+from payintent.storage.cases import CaseDetails
 from tests.payments import refunding
 from tests.payments.refunding import Books, asked, books, paid, work
 from tests.support.fakes import captured
@@ -47,7 +48,7 @@ async def hear(world: World, about: OutsideRefund | FraudWarning, **more: Any) -
     return await world.service.callback_receiver.receive(world.account_id, callback, b"raw body")
 
 
-async def cases(world: World, status: Any = "ALL") -> list[CaseView]:
+async def cases(world: World, status: Any = "ALL") -> list[CaseDetails]:
     return await world.perform(ListCases(status=status))
 
 
@@ -155,7 +156,7 @@ async def test_what_our_own_refunds_reserve_waits_for_their_end(world: World) ->
     await hear(world, report(payment, 159000))
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await cases(world)
-    assert case.note.endswith("our own refunds reserve this money; counted")
+    assert case.note.endswith("refunds requested here reserve this money; counted")
 
 
 @pytest.mark.parametrize("changes", [{"currency": "USD"}, {"amount_minor": 159001}])

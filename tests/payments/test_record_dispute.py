@@ -13,9 +13,10 @@ from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from payintent.domain.payment import Payment
-from payintent.operations.cases import CaseView, ListCases, ResolveCase
+from payintent.operations.cases import ListCases, ResolveCase
 from payintent.operations.ledger import CheckLedger
 from payintent.payments.receive_callback import CallbackResult
+from payintent.storage.cases import CaseDetails
 from tests.payments.refunding import DONE, PENDING, Books, asked, books, kept, paid, work
 from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
@@ -45,7 +46,7 @@ async def hear(world: World, dispute: DisputeReport, name: str | None = None) ->
     return await service.callback_receiver.receive(world.account_id, callback, b"raw body")
 
 
-async def the_case(world: World) -> CaseView:
+async def the_case(world: World) -> CaseDetails:
     [case] = await world.perform(ListCases())
     return case
 

@@ -1,4 +1,4 @@
-"""A refund that rests with a case is sent again by two people, and only where it was not done."""
+"""Two people resend a refund that was handed over, and only if it was not done."""
 
 from uuid import uuid4
 
@@ -84,7 +84,7 @@ async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
     with pytest.raises(RefusedError, match="another operator than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=waiting), ADA)
     shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
-    assert "is taken up again" in shown.changes[0]
+    assert "is retried" in shown.changes[0]
     await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert len(world.gateway.refunds) == 1
     await work(world)
@@ -92,7 +92,7 @@ async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
     await work(world)
     assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
     assert await world.status(payment) == "REFUNDED"
-    assert await case(world) == ("OPEN", "sent again by Ada: the gateway is back")
+    assert await case(world) == ("OPEN", "resent by Ada: the gateway is back")
 
 
 async def test_a_refund_that_was_done_after_all_is_not_sent_again(
@@ -119,7 +119,7 @@ async def test_silence_is_waited_for_another_week_and_opens_the_case_again(
     await let_rest(world, refund, weeks=2)
     assert len(world.gateway.refunds) == 1
     assert await case(world) == (
-        *("OPEN", "sent again by Ada: the gateway is back; it rests again"),
+        *("OPEN", "resent by Ada: the gateway is back; it was handed over again"),
     )
 
 
@@ -154,7 +154,7 @@ async def test_a_refund_that_is_looked_after_or_has_ended_is_not_sent_again(worl
     refund = await asked(world, payment)
     for step in ("queued", "sent"):
         assert await refusal(world, refund) == (
-            *(ErrorCode.CONFLICT, f"the refund does not rest with a case: it is {step}"),
+            *(ErrorCode.CONFLICT, f"the refund was not handed over to an operator: it is {step}"),
         )
         await work(world)
     await hear(world, refund.id, DONE)
@@ -180,7 +180,7 @@ async def test_disputed_money_is_not_sent_again(
     _, refund = resting
     await world.rows("UPDATE capture SET disputed_minor = 1")
     assert await refusal(world, refund) == (
-        *(ErrorCode.CONFLICT, "a dispute holds the money that it would give back"),
+        *(ErrorCode.CONFLICT, "a dispute holds the money of this refund"),
     )
 
 

@@ -404,7 +404,7 @@ async def test_a_contradiction_is_told_though_the_refunds_silence_had_a_case(
     assert [line["event"] for line in lines] == ["refund_contradicted"]
     [again] = await world.perform(ListCases())
     assert again.id == case.id
-    assert again.note.endswith("its gateway says now that the money has gone back")
+    assert again.note.endswith("the gateway now reports that the money was refunded")
 
 
 async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is_a_person(

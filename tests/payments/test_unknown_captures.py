@@ -16,12 +16,13 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 from payintent.payments.create_refund import refund_case
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
+from payintent.storage.cases import CaseDetails
 from payintent.storage.database import Tx
 from tests.payments.refund_gateway import RefundGateway
 from tests.payments.refunding import work
@@ -37,11 +38,11 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def unknown_cases(world: World) -> list[CaseView]:
+async def unknown_cases(world: World) -> list[CaseDetails]:
     return await world.perform(ListCases(kind=CaseKind.UNKNOWN_REFERENCE, status="ALL"))
 
 
-async def resolve(world: World, case: CaseView, resolution: Any) -> CaseView:
+async def resolve(world: World, case: CaseDetails, resolution: Any) -> CaseDetails:
     note = "nobody knows it"
     return await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note=note))
 
@@ -272,7 +273,7 @@ def dispute_of(reference: str) -> DisputeReport:
     )
 
 
-async def the_dispute(world: World) -> CaseView:
+async def the_dispute(world: World) -> CaseDetails:
     [case] = await world.perform(ListCases(kind=CaseKind.DISPUTE))
     return case
 

@@ -1,6 +1,6 @@
-"""Final transfers, `chain_receipt` in the database: many at a time, each once."""
+"""Final transfers, table `chain_receipt`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -10,22 +10,21 @@ from payintent.domain.evm import PaidLog
 from payintent.domain.onchain import ExpectedTransfer, TransferDisposition
 from payintent.storage.database import Executor, Row, Tx
 
-_SHOWN_MAX = 1_000
+_OF_PAYMENT_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedSession:
-    """A session that a log names, and the transfer that it expects."""
+class ReferencedSession:
+    """A session that a log references by its uuid."""
 
     session_id: UUID
     payment_id: UUID
     merchant_id: int
     account_id: int
-    expected: ExpectedTransfer | None  # None: its token had no address
+    expected: ExpectedTransfer | None  # None if the token had no address
 
     @property
     def origin(self) -> MoneyOrigin:
-        """Give the origin of money that comes for this session."""
         return MoneyOrigin(
             merchant_id=self.merchant_id,
             payment_id=self.payment_id,
@@ -35,8 +34,6 @@ class NamedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTransfer:
-    """A final log and its classification."""
-
     id: UUID
     chain: str
     account_id: int
@@ -47,24 +44,21 @@ class NewTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRecord:
-    """A stored transfer of a known session."""
-
     session_id: UUID
     disposition: str
     chain: str
     block: int
     tx_hash: bytes
     log_index: int
-    payer: bytes | None  # None: it was forgotten after its time
+    payer: bytes | None  # None once its retention period has ended
     token: bytes
-    amount: str  # in the smallest unit
+    amount: str  # smallest units
     final_at: datetime
 
 
-async def find_named_sessions(
-    database: Executor, uuids: Sequence[bytes]
-) -> dict[bytes, NamedSession]:
-    """Find the sessions that logs name by their uuid, and the transfers they expect."""
+async def find_referenced_sessions(
+    database: Executor, uuids: Collection[bytes]
+) -> dict[bytes, ReferencedSession]:
     rows = await database.fetch(
         """
         SELECT s.id, s.payment_id, p.merchant_id, s.account_id, s.reference,
@@ -76,16 +70,16 @@ async def find_named_sessions(
         """,
         [session_reference(uuid) for uuid in uuids],
     )
-    return {bytes.fromhex(row["reference"][2:]): _named(row) for row in rows}
+    return {bytes.fromhex(row["reference"][2:]): _to_session(row) for row in rows}
 
 
-def _named(row: Row) -> NamedSession:
+def _to_session(row: Row) -> ReferencedSession:
     expected = None
     if row["token"] is not None:
         expected = ExpectedTransfer(
             token=row["token"], amount=int(row["amount"]), receiver=row["receiver"]
         )
-    return NamedSession(
+    return ReferencedSession(
         session_id=row["id"],
         payment_id=row["payment_id"],
         merchant_id=row["merchant_id"],
@@ -95,12 +89,12 @@ def _named(row: Row) -> NamedSession:
 
 
 def session_reference(uuid: bytes) -> str:
-    """Write a uuid as sessions store it: `0x` and 32 hex digits."""
+    """Format a uuid like `session.reference`: `0x` and 32 hex digits."""
     return f"0x{uuid.hex()}"
 
 
 async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) -> list[PaidLog]:
-    """Pick the logs that nobody has kept."""
+    """Return the logs that are not stored yet."""
     if not logs:
         return []
     rows = await database.fetch(
@@ -112,12 +106,12 @@ async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) 
         chain,
         list({log.tx_hash for log in logs}),
     )
-    kept = {(row["tx_hash"], row["log_index"]) for row in rows}
-    return [log for log in logs if (log.tx_hash, log.log_index) not in kept]
+    stored = {(row["tx_hash"], row["log_index"]) for row in rows}
+    return [log for log in logs if (log.tx_hash, log.log_index) not in stored]
 
 
 async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
-    """Keep transfers that nobody has kept before."""
+    """Store transfers that are not stored yet."""
     if not new:
         return
     logs = [transfer.log for transfer in new]
@@ -151,7 +145,7 @@ async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
 
 
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[TransferRecord]:
-    """List the final transfers of a payment's sessions, in the order of the chain."""
+    """List the final transfers of a payment's sessions, in chain order."""
     rows = await database.fetch(
         """
         SELECT r.session_id, r.disposition, r.chain, r.block, r.tx_hash, r.log_index, r.payer,
@@ -163,6 +157,6 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Transfe
         LIMIT $2
         """,
         payment_id,
-        _SHOWN_MAX,
+        _OF_PAYMENT_MAX,
     )
     return [TransferRecord(**row) for row in rows]
