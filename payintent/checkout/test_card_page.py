@@ -24,8 +24,8 @@ from payintent.domain.test_gateway import (
     TestSession,
     TestSessionStatus,
     answer_challenge,
+    enter_test_card,
     give_up,
-    play_card,
 )
 from payintent.domain.web_origin import web_origin
 from payintent.payments.buyer_simulator import Step
@@ -81,7 +81,7 @@ def _read_step(form: dict[str, str]) -> Step | None:
     number = "".join(form.get("card", "").split())
     if number not in TEST_CARDS:
         return None
-    return lambda session, now: play_card(session, number, now)
+    return lambda session, now: enter_test_card(session, number, now)
 
 
 async def _open_page(request: Request, context: CheckoutContext) -> _CardPage:

@@ -1,4 +1,4 @@
-"""Disputes: a buyer's bank claims money back, and how far that claim has come."""
+"""Disputes, in which a buyer's bank claims money back, and their progress."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,22 +20,20 @@ _FUNDS_RANKS = {
     DisputedFunds.WITHDRAWN: 1,
     DisputedFunds.REINSTATED: 2,
 }
-#: States in which the disputed money may not be refunded: the bank takes it, or has taken it.
+#: States in which the disputed money may not be refunded, since the bank may take it.
 HOLDING = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispute:
-    """One stored dispute; amounts in the capture's minor units."""
-
     id: UUID
     capture_id: UUID
     case_id: UUID
     account_id: int
-    reference: str  # the gateway's own, unique within the account
+    reference: str  # the gateway's id, unique within the account
     state: DisputeState
     funds: DisputedFunds
-    amount_minor: int
+    amount_minor: int  # in minor units of `currency`
     currency: str
     reason: str
     respond_by: datetime | None
@@ -45,15 +43,15 @@ class Dispute:
         return self.amount_minor if self.state in HOLDING else 0
 
 
-def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
-    """Apply a report: reports may come late and out of order, and a state never goes back.
+def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
+    """Apply a report, which may arrive late and out of order.
 
-    Only an appeal begins anew what was lost. What a stale report says of money that was withdrawn
-    or reinstated still counts.
+    The state never goes back, unless the merchant appeals a lost dispute. A stale report still
+    counts for money that was withdrawn or reinstated.
     """
     funds = max(dispute.funds, report.funds, key=_FUNDS_RANKS.__getitem__)
-    appealed = report.appeal and dispute.state is DisputeState.LOST
-    if _RANKS[report.state] < _RANKS[dispute.state] and not appealed:
+    is_appealed = report.appeal and dispute.state is DisputeState.LOST
+    if _RANKS[report.state] < _RANKS[dispute.state] and not is_appealed:
         return replace(dispute, funds=funds)
     return replace(
         dispute,
@@ -66,11 +64,11 @@ def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
     )
 
 
-def comes_back(before: Dispute, after: Dispute) -> bool:
-    """Tell whether a dispute that people were done with needs them again.
+def needs_review_again(before: Dispute, after: Dispute) -> bool:
+    """Return whether a dispute's closed case must be reopened.
 
-    An answer is awaited where only a question was; or what was decided is decided otherwise, or
-    not any more.
+    Either the inquiry has become a dispute that needs an answer, or a decision was changed or
+    appealed.
     """
     if after.state is DisputeState.OPEN:
         return before.state is not DisputeState.OPEN
@@ -78,9 +76,9 @@ def comes_back(before: Dispute, after: Dispute) -> bool:
 
 
 def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:
-    """Return how much of what is left of a payment no dispute holds, unrounded.
+    """Return the part of a payment's remainder `left` that no dispute holds, unrounded.
 
-    `free_minor` is what is left of its capture of `capture_minor`, without what is disputed.
+    `free_minor` is the undisputed remainder of its capture of `capture_minor`.
     """
     if capture_minor == 0:
         return left

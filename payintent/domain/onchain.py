@@ -1,6 +1,6 @@
-"""Decisions about on-chain payments: what a final transfer is, and how a session ends without one.
+"""Decisions about on-chain payments: dispositions of final transfers, and ends of sessions.
 
-Pure: evidence in, decision out. Only final blocks settle a payment, and an exact transfer wins.
+Only final blocks settle a payment, and an exact transfer takes precedence.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ from payintent.domain.session import Session
 from payintent.domain.settlement import SettlementDecision
 
 PROVIDER = "gateway_contract"
-#: Another attempt, or the exact payment after a wrong one, may still come within this time.
+#: Time for another attempt, or for an exact payment after a mismatch.
 SECOND_THOUGHT = timedelta(seconds=120)
-#: A posted transaction delays a change of method for this long; then it is ignored.
+#: A posted transaction delays a method change for this long and is ignored afterwards.
 POSTED_TRANSACTION_HOLDS = timedelta(minutes=10)
-#: A payment that waits for its chain for so long becomes a case; only a final block ends it.
+#: A payment that waits for its chain this long gets a case; only a final block ends it.
 OUTAGE_MAX = timedelta(hours=24)
 
 
@@ -43,7 +43,7 @@ class TransferDisposition(StrEnum):
     UNKNOWN_UUID = "unknown_uuid"
 
 
-#: Every transfer that is not credited opens a case: nothing the contract took is ever lost.
+#: Every transfer that is not credited opens a case, so that no received money is lost.
 CASES: Mapping[TransferDisposition, CaseKind] = {
     TransferDisposition.DUPLICATE: CaseKind.DOUBLE_PAYMENT,
     TransferDisposition.UNDERPAID: CaseKind.AMOUNT_MISMATCH,
@@ -54,7 +54,7 @@ CASES: Mapping[TransferDisposition, CaseKind] = {
     TransferDisposition.CLOSED_SESSION: CaseKind.ORPHAN_CAPTURE,
     TransferDisposition.UNKNOWN_UUID: CaseKind.UNKNOWN_REFERENCE,
 }
-#: The reason with which a payment fails after a mismatch, if no exact transfer follows.
+#: Failure reason of a payment after a mismatch, if no exact transfer follows.
 MISMATCHES: Mapping[TransferDisposition, FailureReason] = {
     TransferDisposition.UNDERPAID: FailureReason.AMOUNT_MISMATCH,
     TransferDisposition.OVERPAID: FailureReason.AMOUNT_MISMATCH,
@@ -64,9 +64,7 @@ MISMATCHES: Mapping[TransferDisposition, FailureReason] = {
 
 @dataclass(frozen=True, slots=True)
 class TransferDetails:
-    """A final log, and whether the session was made with the contract that wrote it."""
-
-    account_id: int  # of the contract that wrote it
+    account_id: int  # of the contract that emitted the log
     token: bytes
     amount: int
     receiver: bytes
@@ -85,7 +83,12 @@ def classify_transfer(
     payment: Payment | None,
     session: Session | None,
 ) -> TransferDisposition:
-    if expected is None or payment is None or session is None or not _is_its(session, paid):
+    if (
+        expected is None
+        or payment is None
+        or session is None
+        or session.quote.account_id != paid.account_id
+    ):
         return TransferDisposition.UNKNOWN_UUID
     if paid.receiver != expected.receiver:
         return TransferDisposition.WRONG_RECEIVER
@@ -95,7 +98,7 @@ def classify_transfer(
         return TransferDisposition.DUPLICATE
     if payment.status in TERMINAL:
         return TransferDisposition.LATE
-    return _measure(paid, expected)
+    return _compare(paid, expected)
 
 
 _CREDIT = SettlementDecision(
@@ -104,24 +107,19 @@ _CREDIT = SettlementDecision(
 
 
 def decide_transfer(disposition: TransferDisposition) -> SettlementDecision:
-    """Say what a final transfer does: it pays its payment, or is a case and changes nothing."""
     if disposition is TransferDisposition.CREDITED:
         return _CREDIT
     return SettlementDecision(case=CASES[disposition])
 
 
-def _is_its(session: Session, paid: TransferDetails) -> bool:
-    return session.quote.account_id == paid.account_id
-
-
 def is_exact_transfer(paid: TransferDetails, expected: ExpectedTransfer) -> bool:
     return (
         paid.receiver == expected.receiver
-        and _measure(paid, expected) is TransferDisposition.CREDITED
+        and _compare(paid, expected) is TransferDisposition.CREDITED
     )
 
 
-def _measure(paid: TransferDetails, expected: ExpectedTransfer) -> TransferDisposition:
+def _compare(paid: TransferDetails, expected: ExpectedTransfer) -> TransferDisposition:
     if paid.token != expected.token:
         return TransferDisposition.WRONG_TOKEN
     if paid.amount == expected.amount:
@@ -134,108 +132,107 @@ def _measure(paid: TransferDetails, expected: ExpectedTransfer) -> TransferDispo
 
 
 class PostedTransactionState(StrEnum):
-    """The state of a posted transaction: the page sent its hash, which proves nothing."""
+    """The state of a transaction whose hash the page has posted; a hash proves nothing."""
 
     UNKNOWN = "unknown"  # no endpoint has it
-    PENDING = "pending"  # pending, not mined
-    MINED = "mined"  # succeeded: its log decides
+    PENDING = "pending"  # not mined
+    MINED = "mined"  # succeeded, so its log decides
     REVERTED = "reverted"
-    FOREIGN = "foreign"  # not a payment of this session: ignored
-    DUPLICATE = "duplicate"  # reverted with "already paid": the buyer clicked twice
+    FOREIGN = "foreign"  # not a payment of this session, so it is ignored
+    DUPLICATE = "duplicate"  # reverted with "already paid", since the buyer paid twice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedTransaction:
     state: PostedTransactionState
-    reason: str  # of a revert, as the contract gives it
+    reason: str  # the contract's reason for a revert
     final: bool
     posted_at: datetime
-    settled_at: datetime | None  # when it was first seen final
+    settled_at: datetime | None  # first seen final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MismatchedTransfer:
     disposition: TransferDisposition
-    posted: bool  # its hash was posted for this very session
+    posted: bool  # its hash was posted for this session
     final_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnchainEvidence:
-    """All facts about one session on its chain, at one moment of the database's clock."""
+    """Facts about a session on its chain at time `now` of the database's clock."""
 
     now: datetime
     deadline: datetime
-    window_at: datetime | None  # up to here two endpoints have shown the logs that are not final
-    final_at: datetime | None  # of the last block of the final pass
+    window_at: datetime | None  # two endpoints have returned all logs up to here
+    final_at: datetime | None  # time of the last final block that was read
     exact_sighted: bool
-    exact_gone: bool  # an exact transfer was pending, and is proven to be gone
+    exact_gone: bool  # an exact transfer was pending and is proven to be gone
     posted: tuple[PostedTransaction, ...] = ()
     mismatches: tuple[MismatchedTransfer, ...] = ()
-    captured: Capture | None = None  # a final transfer was credited
+    captured: Capture | None = None  # of a final transfer that was credited
 
 
 def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
-    """Decide how a session stands: paid, open, authorising, or ended.
+    """Decide a session's state.
 
-    Without a credited transfer it is `OPEN` before its deadline, `AUTHORISING` while something may
-    still come of it, `DECLINED` with a reason, or `CLOSED` where nothing was ever paid.
+    Without a credited transfer, it is `OPEN` before its deadline, `AUTHORISING` while a transfer
+    may still be credited, `DECLINED` with a reason, or `CLOSED` if nothing was ever paid.
     """
     if evidence.captured is not None:
         return SessionReport(state=GatewaySessionState.CAPTURED, capture=evidence.captured)
     if evidence.exact_sighted:
-        return _UNDER_WAY  # it waits for finality, however long that takes
+        return _IN_PROGRESS  # waits for finality, however long that takes
     if evidence.now < evidence.deadline:
         return _before_deadline(evidence)
     return _after_deadline(evidence)
 
 
-_UNDER_WAY = SessionReport(state=GatewaySessionState.AUTHORISING)
-_NOTHING = SessionReport(state=GatewaySessionState.CLOSED)
+_IN_PROGRESS = SessionReport(state=GatewaySessionState.AUTHORISING)
+_UNPAID = SessionReport(state=GatewaySessionState.CLOSED)
 
 
-def _failed(reason: FailureReason) -> SessionReport:
+def _declined(reason: FailureReason) -> SessionReport:
     return SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
 
 
 def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
-    """End early only on what the buyer alone can cause: transactions posted by the page."""
+    """Decline early only for transactions posted by the page, which the buyer alone controls."""
     reverts = _reverts(evidence)
-    if any(revert.reason == "expired" for revert in reverts) or _has_waited(evidence, reverts):
-        return _failed(FailureReason.TX_REVERTED)
-    posted = [
+    if any(revert.reason == "expired" for revert in reverts) or _is_retry_over(evidence, reverts):
+        return _declined(FailureReason.TX_REVERTED)
+    mismatches = [
         mismatch
         for mismatch in evidence.mismatches
         if mismatch.posted and evidence.now - mismatch.final_at >= SECOND_THOUGHT
     ]
-    if posted:
-        return _failed(MISMATCHES[posted[-1].disposition])
-    fresh = [
-        transaction
+    if mismatches:
+        return _declined(MISMATCHES[mismatches[-1].disposition])
+    has_recent_post = any(
+        evidence.now - transaction.posted_at < POSTED_TRANSACTION_HOLDS
         for transaction in _undecided(evidence)
-        if evidence.now - transaction.posted_at < POSTED_TRANSACTION_HOLDS
-    ]
-    return _UNDER_WAY if fresh else SessionReport(state=GatewaySessionState.OPEN)
+    )
+    return _IN_PROGRESS if has_recent_post else SessionReport(state=GatewaySessionState.OPEN)
 
 
 def _after_deadline(evidence: OnchainEvidence) -> SessionReport:
     if evidence.final_at is not None and evidence.final_at > evidence.deadline:
-        return _at_last(evidence)
+        return _after_final_deadline(evidence)
     traces = evidence.posted or evidence.mismatches or evidence.exact_gone
-    # Blocks of the deadline's own second may still come: many chains make several in one second.
-    quiet = evidence.window_at is not None and evidence.window_at > evidence.deadline
-    return _NOTHING if quiet and not traces else _UNDER_WAY
+    # `>` since many chains produce several blocks in one second.
+    is_window_over = evidence.window_at is not None and evidence.window_at > evidence.deadline
+    return _UNPAID if is_window_over and not traces else _IN_PROGRESS
 
 
-def _at_last(evidence: OnchainEvidence) -> SessionReport:
-    """Decide when no block before the deadline can come any more."""
+def _after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
+    """Decide once all blocks up to the deadline are final."""
     if evidence.mismatches:
-        return _failed(MISMATCHES[evidence.mismatches[-1].disposition])
+        return _declined(MISMATCHES[evidence.mismatches[-1].disposition])
     if _reverts(evidence):
-        return _failed(FailureReason.TX_REVERTED)
+        return _declined(FailureReason.TX_REVERTED)
     if evidence.exact_gone or _undecided(evidence):
-        return _failed(FailureReason.ONCHAIN_TIMEOUT)
-    return _NOTHING
+        return _declined(FailureReason.ONCHAIN_TIMEOUT)
+    return _UNPAID
 
 
 def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
@@ -259,37 +256,37 @@ def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
     ]
 
 
-def _has_waited(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> bool:
-    """Tell whether a revert is older than the time in which the buyer may try again."""
+def _is_retry_over(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> bool:
+    """Return whether the buyer's time to retry after a revert is over."""
     if not reverts or _undecided(evidence):
         return False
-    settled = [revert.settled_at for revert in reverts if revert.settled_at is not None]
-    return bool(settled) and evidence.now - max(settled) >= SECOND_THOUGHT
+    times = [revert.settled_at for revert in reverts if revert.settled_at is not None]
+    return bool(times) and evidence.now - max(times) >= SECOND_THOUGHT
 
 
 class OnchainRecords(Protocol):
-    """The stored facts of sessions and refunds on chains, and the requests made to signers."""
+    """Stored facts about on-chain sessions and refunds, and the calls to signers."""
 
     async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
-        """Return the facts of a session; None where it is not an on-chain one."""
+        """Return the facts of a session; None if it is not on a chain."""
         ...
 
     async def get_refund_facts(
         self, account_id: int, request: GatewayRefundRequest
     ) -> OnchainRefundFacts | None:
-        """Return the facts of a refund; None where its money did not come by a chain."""
+        """Return the facts of a refund; None if its money is not on a chain."""
         ...
 
     async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
-        """Record that a signer is about to be asked; False where another sender was before."""
+        """Record that a signer is about to be called; False if another sender has been used."""
         ...
 
     async def spend_automatic_gas(self, chain: str, gas: int) -> bool:
-        """Count gas of an automatic refund; False, and nothing is counted, beyond the day's."""
+        """Count gas of an automatic refund; False, uncounted, if it exceeds the day's limit."""
         ...
 
     async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None: ...
 
     async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
-        """Count a transaction whose revert is final, once; returns the refund's count of them."""
+        """Count a transaction whose revert is final, once; return the refund's reverts."""
         ...

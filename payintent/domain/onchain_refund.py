@@ -1,4 +1,4 @@
-"""Refunds on chains: the call to sign, its state, and the classification of its logs."""
+"""On-chain refunds: calls to sign, their states, and dispositions of their logs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,11 +7,11 @@ from typing import Protocol
 from payintent.domain.gateway import NotContacted, OutcomeUnknown
 
 NATIVE = bytes(20)
-#: Several times what an ordinary refund needs; a receiver whose code needs more is not paid.
+#: Several times the gas of an ordinary refund; receivers whose code needs more are not paid.
 GAS_MAX = 1_000_000
-#: What one automatic refund may burn: whoever sends us dust must not make us pay for their code.
+#: Keeps payers who send dust from making us pay for their receiving code.
 AUTOMATIC_GAS_MAX = 150_000
-#: Of one session's transfers, those that may be refunded without a person.
+#: Transfers of one session that may be refunded automatically.
 AUTOMATIC_TRANSFERS_MAX = 2
 
 
@@ -21,7 +21,7 @@ class ContractRefundCall:
 
     network_id: int
     contract: bytes
-    uuid: bytes  # of the expected transfer
+    uuid: bytes  # of the session
     refund_id: bytes
     token: bytes
     to: bytes
@@ -36,23 +36,23 @@ class ContractRefundCall:
 class OnchainRefundFacts:
     chain: str
     network_id: int
-    contract: bytes  # the one that took the payment
+    contract: bytes  # that received the payment
     uuid: bytes
     token: bytes
-    payer: bytes | None  # None: it was forgotten after its time
-    refunder: bytes | None  # the address that sends refunds now
-    sender: bytes | None  # the address that was asked first; only this one sends it
-    tx_hash: bytes | None  # of the last transaction that the signer returned
-    asked_s: float  # seconds since the signer was last asked
+    payer: bytes | None  # None once its retention period has ended
+    refunder: bytes | None  # the configured sender
+    sender: bytes | None  # the first sender; every attempt must use it
+    tx_hash: bytes | None  # of the last attempt
+    asked_s: float  # since the signer was last called
     read_up_to: int  # the last final block that was read
-    halted: bool  # what was paid there may be undone
-    done_by: bytes | None  # the transaction that did it, in a final block
-    automatic: bool  # requested by a merchant's own rule, and approved by nobody
+    halted: bool  # payments on the chain may have been reverted
+    done_by: bytes | None  # the refund's transaction in a final block
+    automatic: bool  # requested by a merchant's setting and not approved by an operator
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyRefunded:
-    """The contract has already done this refund for this sender."""
+    """The contract has already executed this refund for this sender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +63,34 @@ class GasExceeded:
 class RefundTransactionState(StrEnum):
     UNDER_WAY = "under_way"
     REVERTED = "reverted"  # in a final block
-    UNSEEN = "unseen"  # no endpoint has its transaction, and the contract has not done it
+    UNSEEN = "unseen"  # no endpoint has the transaction, and the contract has not executed it
 
 
 class RefundLogDisposition(StrEnum):
     SETTLES = "settles"
-    UNKNOWN = "unknown"  # names no refund of ours
-    FOREIGN = "foreign"  # names a refund of ours, but its sender is none of ours
-    MISMATCHED = "mismatched"  # sent by us, but not with the promised values
-    TWICE = "twice"  # another log has done this refund before
+    UNKNOWN = "unknown"  # references no refund of ours
+    FOREIGN = "foreign"  # references a refund of ours, but is from a foreign sender
+    MISMATCHED = "mismatched"  # sent by us, but with other values than the refund's
+    TWICE = "twice"  # an earlier log has already settled this refund
 
 
 class OnchainRefundSender(Protocol):
-    """Has refunds signed and sent on one chain; the keys stay in the external signer."""
+    """Sends refunds on one chain, signed by an external signer that has the keys."""
 
     async def estimate(
         self, sender: bytes, call: ContractRefundCall, gas_max: int
     ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
-        """Return the gas limit of a refund's transaction; nothing is signed or sent."""
+        """Return the gas limit of a refund's transaction without sending it."""
         ...
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent; returns its transaction's hash."""
+        """Have a refund signed and sent; return its transaction hash."""
         ...
 
     async def trace(
         self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
     ) -> RefundTransactionState | OutcomeUnknown:
-        """Ask the chain for the state of a refund; no block after `read_up_to` is final yet."""
+        """Query the chain for the state of a refund; blocks after `read_up_to` are not final."""
         ...

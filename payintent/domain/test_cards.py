@@ -1,4 +1,4 @@
-"""The test cards of the test gateway, and the amounts that fail, as data."""
+"""Cards and amounts that the test gateway treats specially."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 class TestRefunding(StrEnum):
     AT_ONCE = "at_once"
-    PENDING = "pending"  # for `PENDING_REFUND_S`, then done
+    PENDING = "pending"  # succeeds after `PENDING_REFUND_S`
     REFUSED = "refused"
 
 
@@ -16,11 +16,11 @@ class TestCard:
     title: str  # shown on the card page
     decline_code: str | None = None
     paid_after_decline: bool = False
-    challenge: bool = False  # 3-D Secure: the buyer approves, or not
+    challenge: bool = False  # 3-D Secure, which the buyer approves or declines
     decided_later: bool = False  # approved after `DECISION_S`
     extra_minor: int = 0
     other_currency: bool = False
-    times_told: int = 1  # how often the result is called back; 0: the service has to ask
+    callbacks: int = 1  # per result; 0 leaves the service to inquire
     disputed: bool = False
     refunding: TestRefunding = TestRefunding.AT_ONCE
 
@@ -50,16 +50,16 @@ _ALL = (
     ),
     TestCard(
         number="4000009900000020",
-        title="approved; the result is told three times",
-        times_told=3,
+        title="approved; the callback is sent three times",
+        callbacks=3,
     ),
     TestCard(
         number="4000009900000046",
-        title="approved; the result is not told, the service has to ask",
-        times_told=0,
+        title="approved; no callback is sent, the service has to inquire",
+        callbacks=0,
     ),
-    TestCard(number="4000009900000079", title="one minor unit too much is taken", extra_minor=1),
-    TestCard(number="4000009900000087", title="another currency is taken", other_currency=True),
+    TestCard(number="4000009900000079", title="one minor unit too much is captured", extra_minor=1),
+    TestCard(number="4000009900000087", title="another currency is captured", other_currency=True),
     TestCard(
         number="4000009900000103",
         title="declined, then paid",
@@ -87,7 +87,7 @@ DECLINED_CARDS: dict[str, str] = {
     if card.decline_code is not None and not card.paid_after_decline
 } | {CHALLENGE_FAILED: CHALLENGE_CARD}
 
-#: Amounts, in minor units of any currency, at which something fails whatever the card is.
-REJECTED_MINOR = 66_601  # the gateway opens no session
-UNANSWERED_MINOR = 66_602  # the gateway does not answer the opening of a session
+#: Amounts, in minor units of any currency, that fail with any card.
+REJECTED_MINOR = 66_601  # the gateway rejects the session
+UNANSWERED_MINOR = 66_602  # the gateway does not answer when a session is opened
 DECLINED_MINOR = {66_603: "card_declined", 66_604: "insufficient_funds"}

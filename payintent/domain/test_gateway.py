@@ -1,4 +1,4 @@
-"""The test gateway's own rules: sessions, refunds and disputes of test sides, and no money."""
+"""Rules of the test gateway: sessions, refunds and disputes of test sides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from payintent.domain.test_cards import (
 )
 
 PROVIDER = "test"
-#: What an account has as the address of its API. The service's own would go out of date.
+#: The API address of its accounts; the service's own URL would become outdated.
 BASE_URL = "payintent:test"
 _FAILURES = {
     "card_declined": FailureReason.DECLINED,
@@ -45,12 +45,12 @@ _FUNDS = {
 
 class TestSessionStatus(StrEnum):
     OPEN = "open"
-    CHALLENGE = "challenge"  # the buyer is asked by 3-D Secure
+    CHALLENGE = "challenge"  # by 3-D Secure
     DECIDING = "deciding"
     PAID = "paid"
     DECLINED = "declined"
-    CANCELLED = "cancelled"  # by the buyer, at the gateway
-    CLOSED = "closed"  # by us, or by its time
+    CANCELLED = "cancelled"  # by the buyer
+    CLOSED = "closed"  # by the service, or expired
 
 
 _WAITING = frozenset({TestSessionStatus.OPEN, TestSessionStatus.CHALLENGE})
@@ -71,7 +71,7 @@ def card_page_url(pages_base: str, session_id: UUID) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSession:
-    """A session at the test gateway, as the gateway itself keeps it; amounts in minor units."""
+    """A session as the test gateway stores it; amounts in minor units."""
 
     session_id: UUID
     account_id: int
@@ -107,13 +107,11 @@ class TestSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestGatewayRefund:
-    """A refund at the test gateway; `done_at` is when one that is pending is done."""
-
     refund_id: UUID
     session_id: UUID
     amount_minor: int
     state: GatewayRefundState
-    done_at: datetime | None = None
+    done_at: datetime | None = None  # of a pending refund
 
     def at(self, now: datetime) -> "TestGatewayRefund":
         if self.state is GatewayRefundState.PENDING and self.done_at and self.done_at <= now:
@@ -123,7 +121,7 @@ class TestGatewayRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestNotice:
-    """What the test gateway calls back: a session's report, or a dispute. The id is its name."""
+    """The content of a callback: a session's report or a dispute."""
 
     id: str
     session_id: UUID
@@ -133,34 +131,34 @@ class TestNotice:
 
 class TestGatewayRecords(Protocol):
     async def open_session(self, session: TestSession) -> TestSession:
-        """Store a session; gives the stored one where there is one of this id."""
+        """Store a session, or return the stored session with this id."""
         ...
 
     async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        """Read a session as it is now; None where this account has none of this id."""
+        """Return the current state of a session; None if the account does not have it."""
         ...
 
     async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        """Close a session that waits for its buyer's card; gives it as it is afterwards."""
+        """Close a session that waits for a card, and return its new state."""
         ...
 
     async def add_refund(
         self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
     ) -> TestGatewayRefund | None:
-        """Store a refund, once for its id; None where so much is not left to be refunded."""
+        """Store a refund, once for its id; None if it exceeds the remaining capture."""
         ...
 
     async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
-        """Read a refund as it is now; None where this account has none of this id."""
+        """Return the current state of a refund; None if the account does not have it."""
         ...
 
 
-def play_card(session: TestSession, number: str, now: datetime) -> TestSession | None:
-    """Enter a card at a session; None where it takes no card, or the number is no test card's."""
+def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSession | None:
+    """Enter a card; return None if the session accepts no card or the card is not a test card."""
     card = TEST_CARDS.get(number)
     if card is None or session.status is not TestSessionStatus.OPEN:
         return None
-    entered = _priced(replace(session, card=number), card)
+    entered = _with_capture(replace(session, card=number), card)
     if code := DECLINED_MINOR.get(session.amount_minor):
         return _declined(entered, code)
     if card.challenge:
@@ -179,7 +177,7 @@ def play_card(session: TestSession, number: str, now: datetime) -> TestSession |
 
 
 def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
-    """End 3-D Secure as the buyer answers it; None where nothing was asked."""
+    """Answer a 3-D Secure challenge; return None if there is none."""
     if session.status is not TestSessionStatus.CHALLENGE:
         return None
     if approved:
@@ -188,21 +186,21 @@ def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | N
 
 
 def give_up(session: TestSession) -> TestSession | None:
-    """Leave a session as its buyer; None where it waits for none."""
+    """Cancel a session as its buyer; return None if it does not wait for the buyer."""
     if session.status not in _WAITING:
         return None
     return replace(session, status=TestSessionStatus.CANCELLED)
 
 
 def close(session: TestSession) -> TestSession:
-    """Close a session that waits for a card; any other stays as it is."""
+    """Close a session if it waits for a card."""
     if session.status is not TestSessionStatus.OPEN:
         return session
     return replace(session, status=TestSessionStatus.CLOSED)
 
 
 def move_dispute(session: TestSession, state: DisputeState) -> TestSession | None:
-    """Open a paid session's dispute, or end it; None where there is no money, or it has ended."""
+    """Open or end a session's dispute; return None if it is not paid or the dispute has ended."""
     if session.status is not TestSessionStatus.PAID:
         return None
     if session.dispute not in {None, DisputeState.OPEN} and session.dispute is not state:
@@ -222,7 +220,7 @@ def classify_decline(code: str) -> FailureReason:
 
 
 def list_notices(session: TestSession) -> Sequence[TestNotice]:
-    """Return what is called back of a session, in order; the same state gives the same ids."""
+    """Return the callbacks of a session in order; their ids depend on its state only."""
     if session.status in {*_WAITING, TestSessionStatus.DECIDING, TestSessionStatus.CLOSED}:
         return []
     card = TEST_CARDS.get(session.card or "")
@@ -231,7 +229,7 @@ def list_notices(session: TestSession) -> Sequence[TestNotice]:
         declined = _declined(session, session.decline_code or "")
         notices.insert(0, _notice(session, declined.status, report_session(declined)))
     elif card:
-        notices *= card.times_told
+        notices *= card.callbacks
     if session.dispute is not None and session.capture is not None:
         dispute = _dispute_report(session, session.capture, session.dispute)
         name = f"{session.session_id.hex}-dispute-{dispute.state}"
@@ -257,7 +255,7 @@ def _dispute_report(session: TestSession, capture: Capture, state: DisputeState)
     )
 
 
-def _priced(session: TestSession, card: TestCard) -> TestSession:
+def _with_capture(session: TestSession, card: TestCard) -> TestSession:
     other = "THB" if session.currency == "USD" else "USD"
     return replace(
         session,

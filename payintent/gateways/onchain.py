@@ -1,7 +1,7 @@
-"""Stablecoins through our gateway contract: a gateway whose reports come from final blocks.
+"""The gateway adapter for tokens paid through our gateway contract.
 
-Nothing is called when a session opens, and nothing can be closed: the contract's deadline ends it.
-The state of a session is read from the records that the watcher stores.
+Opening a session calls nothing, and a session cannot be closed: the contract's deadline ends it.
+Its state is read from the records that the chain watcher stores.
 """
 
 from collections.abc import Mapping
@@ -42,36 +42,36 @@ from payintent.domain.onchain_refund import (
 from payintent.domain.payment import FailureReason
 from payintent.id_generator import new_pay_uuid
 
-#: A transaction that no endpoint has seen for so long is sent again.
-REVERTS_MAX = 3  # transactions of one refund; then an operator must look
+REVERTS_MAX = 3  # transactions of one refund; then it needs manual review
+#: A transaction that no endpoint has seen for this time is sent again.
 _UNSEEN_S = 600.0
 _NO_SENDERS: Mapping[str, OnchainRefundSender] = {}
 
 
 class OnchainGateway:
-    """Implements `Gateway` on the stored records; an account is one contract on one chain."""
+    """An account is one contract on one chain."""
 
     provider = PROVIDER
     capabilities = GatewayCapabilities(
         credentials=frozenset({"chain", "network_id"}),
-        decimals=None,  # those of the token on its chain
+        decimals=None,  # the token decides
         remote=False,
     )
 
     def __init__(
         self,
-        ledger: OnchainRecords,
+        records: OnchainRecords,
         api_base: str,
         refunders: Mapping[str, OnchainRefundSender] = _NO_SENDERS,
     ) -> None:
-        self._ledger = ledger
+        self._records = records
         self._api_base = api_base
         self._refunders = refunders
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Name a session on the chain by another random id, which reveals none of ours."""
+        """Identify the session on the chain by a random id that reveals none of our ids."""
         session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
             "type": "onchain_session",
@@ -93,7 +93,10 @@ class OnchainGateway:
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
         del account
-        return await self._stands(session.session_id)
+        evidence = await self._records.evidence(session.session_id)
+        if evidence is None:
+            return SessionReport(state=GatewaySessionState.ABSENT)
+        return decide_onchain_session(evidence)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         del account, request
@@ -106,14 +109,14 @@ class OnchainGateway:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Have the refund signed and sent; it is done only when its log is final.
+        """Have the refund signed and sent; it has succeeded once its log is final.
 
-        The sender that is asked first sends this refund always, whatever the operator has set
-        since: the contract does it once for each sender.
+        The contract executes a refund once per sender, so repeated attempts use the first sender,
+        even if the operator has configured another one since.
         """
-        facts = await self._ledger.get_refund_facts(account.id, request)
+        facts = await self._records.get_refund_facts(account.id, request)
         if facts is None:
-            return _held_back("no receipt of this money is known")
+            return _held_back("no transfer of this money is known")
         if facts.done_by is not None:
             return _done(facts.done_by)
         if facts.halted:
@@ -121,10 +124,10 @@ class OnchainGateway:
         sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
         if sender is None or refunder is None:
             missing = "signer" if refunder is None else "refunder"
-            return _held_back(f"no {missing} is set for {facts.chain}")
-        call = _call(facts, request)
+            return _held_back(f"no {missing} is configured for {facts.chain}")
+        call = _build_call(facts, request)
         if facts.sender is None and call.to in {sender, call.contract}:
-            detail = "the contract gives back neither to itself nor to the sender"
+            detail = "the contract refunds neither to itself nor to the sender"
             return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
         return await self._send(refunder, sender, call, facts)
 
@@ -135,16 +138,16 @@ class OnchainGateway:
         call: ContractRefundCall,
         facts: OnchainRefundFacts,
     ) -> int | AlreadyRefunded | RefundReport | NotContacted:
-        """Return the gas limit of a refund; of an automatic one it is spent from the day's gas."""
+        """Return the gas limit; for an automatic refund, spend it from the day's gas."""
         gas = await refunder.estimate(
             sender, call, AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
         )
         if isinstance(gas, GasExceeded):
-            return _too_costly(facts, f"it needs {gas.gas} gas")
+            return _decline_or_hold(facts, f"it needs {gas.gas} gas")
         if not facts.automatic or not isinstance(gas, int):
             return gas
-        if not await self._ledger.spend_automatic_gas(facts.chain, gas):
-            return _too_costly(facts, f"the gas of the day is used up on {facts.chain}")
+        if not await self._records.spend_automatic_gas(facts.chain, gas):
+            return _decline_or_hold(facts, f"the gas of the day is used up on {facts.chain}")
         return gas
 
     async def _send(
@@ -154,52 +157,52 @@ class OnchainGateway:
         call: ContractRefundCall,
         facts: OnchainRefundFacts,
     ) -> RefundReport | OutcomeUnknown:
-        """Send a refund if possible; the request is stored before the signer is asked."""
+        """Send a refund; the attempt is stored before the signer is called."""
         gas = await self._estimate(refunder, sender, call, facts)
         if isinstance(gas, RefundReport | NotContacted):
             return gas
         refund_id = UUID(bytes=call.refund_id)
-        if not await self._ledger.claim_for_sender(refund_id, sender):
-            return _held_back("another sender was asked a moment ago")
+        if not await self._records.claim_for_sender(refund_id, sender):
+            return _held_back("another sender has just claimed this refund")
         if isinstance(gas, AlreadyRefunded):
             return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
         tx_hash = await refunder.send(sender, call, gas)
         if isinstance(tx_hash, OutcomeUnknown):
             return tx_hash
-        await self._ledger.set_transaction_hash(refund_id, tx_hash)
+        await self._records.set_transaction_hash(refund_id, tx_hash)
         return RefundReport(state=GatewayRefundState.PENDING, reference=f"0x{tx_hash.hex()}")
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Report whether the refund is final on its chain, may still become so, or has to be sent.
+        """Report whether the refund is final, pending, or has to be sent.
 
-        Only a final log proves that it is done. To call it absent too early costs a transaction
-        that the contract reverts, and no money.
+        Only a final log proves success. Reporting it absent too early costs no money, only the gas
+        of a transaction that the contract reverts.
         """
-        facts = await self._ledger.get_refund_facts(account.id, request)
+        facts = await self._records.get_refund_facts(account.id, request)
         if facts is None:
-            return OutcomeUnknown(detail="no receipt of this money is known", neutral=True)
+            return OutcomeUnknown(detail="no transfer of this money is known", neutral=True)
         if facts.done_by is not None:
             return _done(facts.done_by)
         if facts.sender is None:
-            return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was asked")
+            return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was called")
         refunder = self._refunders.get(facts.chain)
         if refunder is None:
-            return OutcomeUnknown(detail=f"no signer is set for {facts.chain}", neutral=True)
-        fate = await refunder.trace(
-            facts.sender, _call(facts, request), facts.tx_hash, facts.read_up_to
+            return OutcomeUnknown(detail=f"no signer is configured for {facts.chain}", neutral=True)
+        state = await refunder.trace(
+            facts.sender, _build_call(facts, request), facts.tx_hash, facts.read_up_to
         )
-        if fate is RefundTransactionState.REVERTED and facts.tx_hash is not None:
-            return await self._reverted(request.refund_id, facts.tx_hash)
-        return fate if isinstance(fate, OutcomeUnknown) else _read(fate, facts)
+        if state is RefundTransactionState.REVERTED and facts.tx_hash is not None:
+            return await self._report_revert(request.refund_id, facts.tx_hash)
+        return state if isinstance(state, OutcomeUnknown) else _report_state(state, facts)
 
-    async def _reverted(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
-        """Count the revert; after `REVERTS_MAX` of them another try would only cost gas."""
-        reverts = await self._ledger.note_reverted(refund_id, tx_hash)
+    async def _report_revert(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
+        """Count the revert; after `REVERTS_MAX`, another attempt would only cost gas."""
+        reverts = await self._records.note_reverted(refund_id, tx_hash)
         return RefundReport(
             state=GatewayRefundState.ABSENT,
-            detail=f"its transaction was reverted, for time {reverts}",
+            detail=f"its transaction was reverted (revert {reverts})",
             hopeless=reverts >= REVERTS_MAX,
         )
 
@@ -208,26 +211,18 @@ class OnchainGateway:
         return FailureReason(code) if code in reasons else FailureReason.UNKNOWN
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Ask nobody: `payintent doctor` compares each contract with its chain."""
+        # `payintent doctor` compares each contract with its chain.
         chain = account.credentials["chain"]
         return AccountCheck(
             problem=None, detail=f"a contract on {chain}, which payintent doctor examines"
         )
 
-    async def _stands(self, session_id: UUID) -> SessionReport:
-        evidence = await self._ledger.evidence(session_id)
-        return (
-            decide_onchain_session(evidence)
-            if evidence
-            else SessionReport(state=GatewaySessionState.ABSENT)
-        )
 
-
-def _call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> ContractRefundCall:
+def _build_call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> ContractRefundCall:
     destination = request.destination
     to = facts.payer if destination is None else bytes.fromhex(destination.removeprefix("0x"))
     if to is None:
-        raise ValueError(f"refund {request.refund_id} has no address to go to")
+        raise ValueError(f"refund {request.refund_id} has no destination")
     return ContractRefundCall(
         network_id=facts.network_id,
         contract=facts.contract,
@@ -239,11 +234,11 @@ def _call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> ContractR
     )
 
 
-def _too_costly(facts: OnchainRefundFacts, detail: str) -> RefundReport | NotContacted:
-    """End an automatic refund that was never sent, so that a person decides on its case.
+def _decline_or_hold(facts: OnchainRefundFacts, detail: str) -> RefundReport | NotContacted:
+    """Decline an automatic refund that was never sent, so that an operator decides on its case.
 
-    One that was sent before waits: its transaction may still be mined, and a person's refund of
-    the same money would be a second one.
+    A refund that was sent before is held back: its transaction may still be mined, and an operator
+    must not refund the same money again.
     """
     if facts.automatic and facts.sender is None:
         return RefundReport(state=GatewayRefundState.DECLINED, detail=f"not sent: {detail}")
@@ -251,7 +246,7 @@ def _too_costly(facts: OnchainRefundFacts, detail: str) -> RefundReport | NotCon
 
 
 def _held_back(detail: str) -> NotContacted:
-    """Return that we ourselves sent nothing: no outage of signer or chain."""
+    """Report that nothing was sent, which is not an outage of the signer or the chain."""
     return NotContacted(detail=detail, neutral=True)
 
 
@@ -259,9 +254,9 @@ def _done(tx_hash: bytes) -> RefundReport:
     return RefundReport(state=GatewayRefundState.DONE, reference=f"0x{tx_hash.hex()}")
 
 
-def _read(fate: RefundTransactionState, facts: OnchainRefundFacts) -> RefundReport:
-    if fate is RefundTransactionState.REVERTED:
+def _report_state(state: RefundTransactionState, facts: OnchainRefundFacts) -> RefundReport:
+    if state is RefundTransactionState.REVERTED:
         return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was reverted")
-    if fate is RefundTransactionState.UNSEEN and facts.asked_s >= _UNSEEN_S:
+    if state is RefundTransactionState.UNSEEN and facts.asked_s >= _UNSEEN_S:
         return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was lost")
     return RefundReport(state=GatewayRefundState.PENDING)

@@ -1,7 +1,7 @@
-"""The test gateway: a gateway inside the service, for test sides alone, where no money is.
+"""The test gateway: a gateway within the service, for test sides only, which moves no money.
 
-It keeps sessions and refunds in tables of its own, asks nobody over the network, and its callbacks
-are signed and verified as those of any other gateway.
+It has its own tables of sessions and refunds and makes no network calls. Its callbacks are signed
+and verified like those of other gateways.
 """
 
 import hashlib
@@ -52,11 +52,11 @@ from payintent.json_format import format_timestamp
 
 SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
 _SIGNATURE = "test-signature"
-_NAME = re.compile(r"[!-~]{1,200}", re.ASCII)  # the database could not hold a NUL
+_TEXT = re.compile(r"[!-~]{1,200}", re.ASCII)  # the database cannot store NUL
 _AMOUNT_MAX = 10**15
 _REFUND_STATES = {
     GatewayRefundState.DONE: "",
-    GatewayRefundState.PENDING: "it is done after its time",
+    GatewayRefundState.PENDING: "succeeds later",
     GatewayRefundState.DECLINED: "the card refuses refunds",
 }
 
@@ -69,7 +69,7 @@ class _Message(Struct, kw_only=True, omit_defaults=True):
 
 
 class TestGateway:
-    """The test gateway, as a `Gateway`. `page_base` is the base URL of its card page."""
+    """`page_base` is the base URL of its card page."""
 
     provider = PROVIDER
     capabilities = GatewayCapabilities(
@@ -88,7 +88,6 @@ class TestGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a session under our own id, unless its amount is one that fails."""
         if request.amount_minor == REJECTED_MINOR:
             return SessionRejected(detail="this amount is rejected")
         session = await self._records.open_session(
@@ -117,21 +116,21 @@ class TestGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        return _reported(await self._records.close_session(account.id, session.session_id))
+        return _report_session(await self._records.close_session(account.id, session.session_id))
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        return _reported(await self._records.find_session(account.id, session.session_id))
+        return _report_session(await self._records.find_session(account.id, session.session_id))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        given = request.headers.get(_SIGNATURE, "")
-        if not hmac.compare_digest(_sign(account, request.body), given.encode(errors="replace")):
-            raise InvalidCallbackError("the signature is not this account's")
+        signature = request.headers.get(_SIGNATURE, "").encode(errors="replace")
+        if not hmac.compare_digest(_sign(account, request.body), signature):
+            raise InvalidCallbackError("the signature is not from this account")
         message = decode_json(request.body, _Message)
         if message is None:
-            raise InvalidCallbackError("the signed body cannot be read")
-        if not _is_sound(message):
+            raise InvalidCallbackError("the signed body is malformed")
+        if not _is_consistent(message):
             raise InvalidCallbackError("the signed body contradicts itself")
         if message.dispute is not None:
             return VerifiedCallback(id=message.id, dispute=message.dispute)
@@ -145,14 +144,13 @@ class TestGateway:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Refund, once for an id, as the card that has paid says."""
         if request.session is None:
-            return RefundReport(state=GatewayRefundState.DECLINED, detail="no session of ours")
+            return RefundReport(state=GatewayRefundState.DECLINED, detail="the session is unknown")
         refund = await self._records.add_refund(
             account.id, request.session.session_id, request.refund_id, request.amount_minor
         )
         if refund is None:
-            return RefundReport(state=GatewayRefundState.DECLINED, detail="so much is not left")
+            return RefundReport(state=GatewayRefundState.DECLINED, detail="it exceeds the capture")
         return _refund_report(refund)
 
     async def inquire_refund(
@@ -167,16 +165,12 @@ class TestGateway:
         return classify_decline(code)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Ask nobody: the gateway is in the service itself."""
         del account
         return AccountCheck(problem=None, detail="the test gateway is a part of the service")
 
 
 def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0) -> CallbackRequest:
-    """Write and sign the callback of a notice, as the test gateway sends it.
-
-    One that is told again has more `spaces`: it says the same in other bytes.
-    """
+    """Return a signed callback; `spaces` make a repeated callback differ in its bytes."""
     message = _Message(
         id=notice.id,
         session_id=ids.format_id(ids.SESSION, notice.session_id),
@@ -189,36 +183,36 @@ def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0)
     )
 
 
-def _is_sound(message: _Message) -> bool:
-    """Tell whether a message can be stored, and reports money exactly where it was taken."""
+def _is_consistent(message: _Message) -> bool:
+    """Return whether a message can be stored and has a capture exactly if it is captured."""
     report, dispute = message.report, message.dispute
-    names, amounts = [message.id], list[int]()
+    texts, amounts = [message.id], list[int]()
     if report is not None:
         if (report.capture is not None) != (report.state is GatewaySessionState.CAPTURED):
             return False
         if report.capture is not None:
-            names += [
+            texts += [
                 report.capture.reference,
                 report.capture.currency,
                 report.capture.verbatim or "-",
             ]
             amounts.append(report.capture.amount_minor)
     if dispute is not None:
-        names += [dispute.reference, dispute.capture, dispute.currency, dispute.reason or "-"]
+        texts += [dispute.reference, dispute.capture, dispute.currency, dispute.reason or "-"]
         amounts.append(dispute.amount_minor)
-    return all(map(_NAME.fullmatch, names)) and all(
+    return all(map(_TEXT.fullmatch, texts)) and all(
         0 <= amount <= _AMOUNT_MAX for amount in amounts
     )
 
 
 def _sign(account: GatewayAccount, body: bytes) -> bytes:
     secret = account.credentials.get(SIGNING_SECRET, "").encode()
-    if not secret:  # with an empty key anyone could sign
+    if not secret:  # anyone could sign with an empty secret
         raise InvalidCallbackError("the account has no signing secret")
     return hmac.new(secret, body, hashlib.sha256).hexdigest().encode()
 
 
-def _reported(session: TestSession | None) -> SessionReport:
+def _report_session(session: TestSession | None) -> SessionReport:
     if session is None:
         return SessionReport(state=GatewaySessionState.ABSENT)
     return report_session(session)

@@ -11,7 +11,7 @@ from payintent.storage.onchain import pending_transfers
 from payintent.storage.onchain.chains import ChainRecord
 
 _log = get_logger("overdue")
-_MAX = 100
+_OVERDUE_MAX = 100
 
 OVERDUE = Gauge(
     "payintent_chain_overdue", "Payments that were seen but are not final in time", ["chain"]
@@ -21,7 +21,7 @@ OVERDUE = Gauge(
 async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
     """Report payments that are not final within the chain's grace time; they never fail."""
     overdue = await pending_transfers.list_overdue(
-        database, chain.slug, chain.grace_s, _REPORTED_MAX
+        database, chain.slug, chain.grace_s, _OVERDUE_MAX
     )
     OVERDUE.labels(chain.slug).set(len(overdue))
     for transfer in overdue:

@@ -1,4 +1,4 @@
-"""Views for wallets and pages: a chain, and a session on it with its calls ready to send."""
+"""JSON views of chains and on-chain sessions, with calls that wallets can send."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from payintent.storage.onchain import chains, pending_transfers
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract, TokenRecord
 from payintent.storage.onchain.pending_transfers import SessionTransaction
 
-#: The page stops offering to pay so long before the deadline: transactions take time to be mined.
+#: The page stops accepting payments this long before the deadline, since mining takes time.
 LAST_CALL = timedelta(seconds=60)
-_PAYER = "{payer}"  # 40 hex digits, which the browser fills in: its only work on texts
+_PAYER = "{payer}"  # the browser replaces it by 40 hex digits
 _PAYER_WORD = "000000000000000000000000" + _PAYER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Snapshot:
     payment: Payment
     session: Session
     contract: DeployedContract
@@ -42,7 +42,7 @@ class _Seen:
 
 
 async def chain_view(database: Database, slug: str) -> dict[str, Any]:
-    """Return a chain as `GET /chains/{slug}` shows it; raise `NOT_FOUND` where there is none."""
+    """Return the response of `GET /chains/{slug}`; raise `NOT_FOUND` if the chain is unknown."""
     chain = await chains.get_chain(database, slug)
     if chain is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
@@ -80,18 +80,18 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
 async def session_view(
     database: Database, session_id: UUID | None, handoff: WalletHandoff
 ) -> dict[str, Any]:
-    """Return a session as wallets need it.
+    """Return a session for wallets.
 
-    Raises `NOT_FOUND` where there is none, `SESSION_GONE` once it has ended or was replaced.
+    Raises `NOT_FOUND` if it is unknown, `SESSION_GONE` once it has ended or was replaced.
     """
-    snapshot = await _see(database, session_id)
+    snapshot = await _load(database, session_id)
     amount = snapshot.session.quote.total_minor
     deadline = int(snapshot.payment.expires_at.timestamp())
     uuid = bytes.fromhex((snapshot.session.reference or "")[2:])
     return {
         "id": ids.format_id(ids.SESSION, snapshot.session.id),
         "status": _session_status(snapshot),
-        **_payable(snapshot),
+        **_payability(snapshot),
         "pay_uuid": f"0x{uuid.hex()}",
         "amount": snapshot.session.quote.price.total_amount,
         "amount_smallest_unit": str(amount),
@@ -118,46 +118,42 @@ async def session_view(
 
 
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
-    """Return a session that transactions may be posted to; raises what `session_view` does."""
-    return (await _see(database, session_id)).session
+    """Return a session that accepts posted transactions; raise the errors of `session_view`."""
+    return (await _load(database, session_id)).session
 
 
-async def _see(database: Database, session_id: UUID | None) -> _Seen:
+async def _load(database: Database, session_id: UUID | None) -> _Snapshot:
     session = await sessions.get(database, session_id) if session_id else None
     if session is None or session.quote.provider != PROVIDER:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")
-    found = await payments.get(database, session.payment_id)
-    assert found is not None  # noqa: S101 - a session has a payment
-    _refuse_gone(found.payment, session)
+    stored = await payments.get(database, session.payment_id)
+    assert stored is not None  # noqa: S101 - a session has a payment
+    has_ended = session.status is SessionStatus.ENDED or stored.payment.status in TERMINAL
+    if has_ended or stored.payment.session_id != session.id:
+        raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
     contract = await chains.get_contract(database, session.quote.account_id)
     chain = await chains.get_chain(database, session.quote.chain or "")
     token = await chains.get_session_token(database, session.id)
     if contract is None or chain is None or token is None or session.reference is None:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session can no longer be paid")
-    return _Seen(
-        payment=found.payment,
+    return _Snapshot(
+        payment=stored.payment,
         session=session,
         contract=contract,
         chain=chain,
         token=token,
         cursor=await chains.get_cursor(database, chain.slug),
         traces=await pending_transfers.list_session_transactions(database, session.id),
-        now=found.now,
+        now=stored.now,
     )
 
 
-def _refuse_gone(payment: Payment, session: Session) -> None:
-    ended = session.status is SessionStatus.ENDED or payment.status in TERMINAL
-    if ended or payment.session_id != session.id:
-        raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
-
-
-def _payable(snapshot: _Seen) -> dict[str, Any]:
+def _payability(snapshot: _Snapshot) -> dict[str, Any]:
     reason = _unpayable_reason(snapshot)
     return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
 
 
-def _unpayable_reason(snapshot: _Seen) -> str | None:
+def _unpayable_reason(snapshot: _Snapshot) -> str | None:
     if (
         snapshot.payment.status is not PaymentStatus.PROCESSING
         or snapshot.session.status is not SessionStatus.OPEN
@@ -173,7 +169,7 @@ def _unpayable_reason(snapshot: _Seen) -> str | None:
     return None if watched else "chain_not_watched"
 
 
-def _session_status(snapshot: _Seen) -> str:
+def _session_status(snapshot: _Snapshot) -> str:
     exact = [trace for trace in snapshot.traces if trace.exact]
     if exact:
         return "confirming" if _depth(snapshot) > 1 else "detected"
@@ -184,27 +180,27 @@ def _session_status(snapshot: _Seen) -> str:
     return "submitted" if posted else "awaiting_payment"
 
 
-def _depth(snapshot: _Seen) -> int:
-    """Count the confirmations of an exact pending transfer, its own block included."""
+def _depth(snapshot: _Snapshot) -> int:
+    """Return the confirmations of an exact pending transfer, including its own block."""
     blocks = [trace.block for trace in snapshot.traces if trace.exact and trace.block is not None]
     head = snapshot.cursor.head if snapshot.cursor else None
     return max(0, head - max(blocks) + 1) if blocks and head is not None else 0
 
 
-def _confirmations(snapshot: _Seen) -> dict[str, Any]:
+def _confirmations(snapshot: _Snapshot) -> dict[str, Any]:
     depth = _depth(snapshot)
     spent_s = depth * snapshot.chain.block_time_ms / 1000
-    counted = snapshot.chain.finality == "confirmations"
+    is_counted = snapshot.chain.finality == "confirmations"
     return {
         "mode": snapshot.chain.finality,
         "seen": depth,
-        "needed": snapshot.chain.confirmations if counted else None,
+        "needed": snapshot.chain.confirmations if is_counted else None,
         "eta_seconds": max(0, round(snapshot.chain.typical_s - spent_s)),
     }
 
 
-def _steps(snapshot: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
-    """Return the transactions to send, each with the condition under which it is needed."""
+def _steps(snapshot: _Snapshot, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
+    """Return the transactions to send, each with the condition that makes it necessary."""
     token, contract = snapshot.token, snapshot.contract.address
     steps: list[dict[str, Any]] = []
     if not token.native:
@@ -231,7 +227,7 @@ def _steps(snapshot: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dic
     return steps
 
 
-def _approval(kind: str, when: str, snapshot: _Seen, amount: int) -> dict[str, Any]:
+def _approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> dict[str, Any]:
     return {
         "kind": kind,
         "when": when,
@@ -241,8 +237,8 @@ def _approval(kind: str, when: str, snapshot: _Seen, amount: int) -> dict[str, A
     }
 
 
-def _checks(snapshot: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
-    """Give the questions to ask the chain first; `{payer}` is 40 hex digits."""
+def _checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
+    """Return calls that check balance, allowance and payment status; see `_PAYER`."""
     address = snapshot.token.address or NATIVE
     paid = {
         "to": to_checksum_address(snapshot.contract.address),
@@ -264,20 +260,20 @@ def _checks(snapshot: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
     }
 
 
-def _links(snapshot: _Seen, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
-    """Return ways into wallets: into the browser of one, and the payment as a request to any.
+def _links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
+    """Return links that open wallets.
 
-    EIP-681 is one call: a token, which has to be allowed before, cannot be paid by it.
+    EIP-681 describes a single call, so it cannot pay a token, which needs an approval first.
     """
-    inside = handoff.link(snapshot.session.id, snapshot.now)
-    links = {} if inside is None else {"metamask": inside}
+    metamask = handoff.link(snapshot.session.id, snapshot.now)
+    links = {} if metamask is None else {"metamask": metamask}
     if snapshot.token.native:
         links["eip681"] = _payment_request(snapshot, uuid)
     return links
 
 
-def _payment_request(snapshot: _Seen, uuid: bytes) -> str:
-    """Return the call of the gateway contract as an EIP-681 request."""
+def _payment_request(snapshot: _Snapshot, uuid: bytes) -> str:
+    """Return the contract call as an EIP-681 URL."""
     amount = snapshot.session.quote.total_minor
     deadline = int(snapshot.payment.expires_at.timestamp())
     contract = to_checksum_address(snapshot.contract.address)
@@ -310,7 +306,7 @@ def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
         "chainName": chain.name,
         "nativeCurrency": _coin(chain, chain.wallet_symbol),
     }
-    # Wallets refuse an empty list.
+    # Wallets reject an empty list.
     if chain.public_rpc_urls:
         fields["rpcUrls"] = list(chain.public_rpc_urls)
     if chain.explorer_urls:

@@ -1,4 +1,4 @@
-"""Disputes of all merchants, with the time until each must be answered."""
+"""The operation that lists disputes."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from payintent.storage.case_list import DisputeFilter, DisputeRecord
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeView:
     id: UUID
-    reference: str  # the gateway's own
+    reference: str  # the gateway's id of the dispute
     state: str
     funds: str  # untouched, withdrawn or reinstated
     amount: str | None
@@ -37,7 +37,7 @@ class DisputeView:
 
 
 class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
-    """List disputes, newest first: those that run, also the oldest first, or all."""
+    """List disputes, newest first; running disputes also oldest first."""
 
     action: ClassVar[str] = "dispute.list"
     columns = (
@@ -47,17 +47,15 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
     merchant_id: OfMerchantId = None
     status: Annotated[
         Literal["RUNNING", "ALL"],
-        option("RUNNING: those that the bank has not decided; ALL: every one.", any_text=True),
+        option("RUNNING: not decided by the bank yet; ALL: every dispute.", any_text=True),
     ] = "RUNNING"
     currency: Annotated[str | None, option("Of one currency, such as THB.")] = None
     since: MadeSince = None
     until: MadeUntil = None
     older_than: OlderThan = None
-    before: Annotated[
-        UUID | None, option("The next page: disputes before this one, the last of a page.")
-    ] = None
+    before: Annotated[UUID | None, option("The last dispute of the previous page.")] = None
     order: ListOrder = "newest"
-    after: Annotated[UUID | None, option("The next page where the oldest come first.")] = None
+    after: Annotated[UUID | None, option("The last dispute of the page, oldest first.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[DisputeView]:
@@ -65,21 +63,21 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
         check_order(self.order, "status RUNNING", self.status == "RUNNING")
         check_pages(self.order, self.before, self.after)
         await check_merchant(context.database, self.merchant_id)
-        made = await made_between(context.database, self.since, self.until, self.older_than)
-        wanted = DisputeFilter(
+        times = await made_between(context.database, self.since, self.until, self.older_than)
+        criteria = DisputeFilter(
             merchant_id=self.merchant_id,
             running=self.status == "RUNNING",
             currency=self.currency,
-            created_from=made.since,
-            created_before=made.until,
+            created_from=times.since,
+            created_before=times.until,
             oldest_first=self.order == "oldest",
             last=self.before or self.after,
         )
-        records = await case_list.list_disputes(context.reading, wanted, self.limit)
-        return list(map(_view, records))
+        records = await case_list.list_disputes(context.reading, criteria, self.limit)
+        return list(map(_to_view, records))
 
 
-def _view(dispute: DisputeRecord) -> DisputeView:
+def _to_view(dispute: DisputeRecord) -> DisputeView:
     return DisputeView(
         id=dispute.id,
         reference=dispute.reference,

@@ -1,8 +1,8 @@
-"""Plays the buyer and the bank at the test gateway, which then calls back with what happened.
+"""Simulation of buyers and banks at the test gateway.
 
-The gateway's own tables change first, in one transaction, as an outside gateway's would. Then it
-calls back, here in this process, and the service settles as after any callback. Where the process
-dies in between, the inquirer asks, and whoever repeats the request has the callback sent again.
+The gateway's tables change first, in one transaction. Then its callback is processed like any
+other callback, in this process. If the process crashes in between, an inquiry or a repeated
+request completes the settlement.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputeState
 from payintent.domain.payment import OPEN, IdempotentRequest, Payment
 from payintent.domain.session import Session, SessionStatus
-from payintent.domain.test_cards import CHALLENGE_CARD, DECLINED_CARDS, TEST_CARDS
+from payintent.domain.test_cards import DECLINED_CARDS, TEST_CARDS
 from payintent.domain.test_gateway import (
     PROVIDER,
     TestSession,
     TestSessionStatus,
     answer_challenge,
+    enter_test_card,
     list_notices,
     move_dispute,
-    play_card,
 )
 from payintent.gateways.test_gateway import write_callback
 from payintent.payments.answer_callback import answer_callback
@@ -40,7 +40,7 @@ Step = Callable[[TestSession, datetime], TestSession | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRequest:
-    """One request of a test key: its words, for its key's sake, and the step that it takes."""
+    """A request of a test key; `operation` and `fields` identify it for its idempotency key."""
 
     operation: str
     fields: tuple[str, ...]
@@ -48,7 +48,6 @@ class TestRequest:
     step: Step
 
     def under_key(self, merchant_id: int, key: UUID) -> IdempotentRequest:
-        """Return what recognises a repetition of this request under its key."""
         return IdempotentRequest(
             merchant_id=merchant_id,
             key=key,
@@ -59,62 +58,62 @@ class TestRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuyerSimulator:
-    """Enters cards at the test gateway, answers 3-D Secure, and disputes."""
-
     selection: SelectionContext
     policies: PolicyCache
     receiver: CallbackReceiver
 
     async def pay(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Take a step as the buyer, and select the test card first where that is not done.
+        """Apply a buyer's step, after selecting the test card method if necessary.
 
-        Gives False for a repetition of the same key. Raises `INVALID_PAYMENT_STATE` where the
-        payment or its session waits for no buyer, `IDEMPOTENCY_CONFLICT`, and what a selection
-        raises.
+        Returns False if the key was used for the same request before. Raises
+        `INVALID_PAYMENT_STATE` if the payment or its session does not wait for a buyer,
+        `IDEMPOTENCY_CONFLICT`, and the errors of `select_quote`.
         """
         payment = snapshot.payment
         if await self._is_repeated(payment, request):
-            return await self._again(snapshot)
+            return await self._repeat_callbacks(snapshot)
         if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
             raise _wrong_status(payment)
         session = snapshot.session
         if session is None or not _is_at_test_gateway(session):
-            session = await self._select(snapshot)
-        return await self._take(payment, session.id, request)
+            session = await self._select_test_method(snapshot)
+        return await self._apply(payment, session.id, request)
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Take a step as the buyer's bank, once the payment is paid; as `pay` otherwise."""
+        """Apply a step of the buyer's bank to a paid payment; otherwise like `pay`."""
         if await self._is_repeated(snapshot.payment, request):
-            return await self._again(snapshot)
+            return await self._repeat_callbacks(snapshot)
         session = snapshot.session
         if session is None or session.quote.provider != PROVIDER:
             raise _wrong_status(snapshot.payment)
-        return await self._take(snapshot.payment, session.id, request)
+        return await self._apply(snapshot.payment, session.id, request)
 
     async def enter(self, session_id: UUID, step: Step) -> TestSession:
-        """Take a step at a session, from the card page; `INVALID_CHECKOUT_STATE` if too late."""
+        """Apply a step of the card page; raise `INVALID_CHECKOUT_STATE` if it is too late."""
         async with self.selection.database.transaction() as tx:
-            after = await _step(tx, session_id, step)
+            after = await _apply_step(tx, session_id, step)
             if after is None:
-                raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "it takes no card any more")
-        await self._tell(after)
+                raise RefusedError(
+                    ErrorCode.INVALID_CHECKOUT_STATE, "this session no longer accepts a card"
+                )
+        await self._send_callbacks(after)
         return after
 
-    async def _take(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
+    async def _apply(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
         async with self.selection.database.transaction() as tx:
-            fresh = request.key is None or await _claim(tx, payment, request, request.key)
-            after = await _step(tx, session_id, request.step if fresh else _stay)
+            is_new = request.key is None or await _claim(tx, payment, request, request.key)
+            after = await _apply_step(tx, session_id, request.step if is_new else _keep)
             if after is None:
                 raise _wrong_status(payment)
-        await self._tell(after)
-        return fresh
+        await self._send_callbacks(after)
+        return is_new
 
-    async def _again(self, snapshot: PaymentSnapshot) -> bool:
-        """Call back once more of what a repeated request did: that may have been cut short."""
+    async def _repeat_callbacks(self, snapshot: PaymentSnapshot) -> bool:
+        """Send the callbacks again, in case the first request was interrupted; return False."""
         if snapshot.session is not None and snapshot.session.quote.provider == PROVIDER:
-            found = await test_gateway.find_session(self.selection.database, snapshot.session.id)
-            if found is not None:
-                await self._tell(found)
+            session = await test_gateway.find_session(self.selection.database, snapshot.session.id)
+            if session is not None:
+                await self._send_callbacks(session)
         return False
 
     async def _is_repeated(self, payment: Payment, request: TestRequest) -> bool:
@@ -128,49 +127,46 @@ class BuyerSimulator:
         require_match(first, request.under_key(payment.merchant_id, request.key))
         return True
 
-    async def _select(self, snapshot: PaymentSnapshot) -> Session:
+    async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
         setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
         method = next((m for m in setup.methods if m.provider == PROVIDER and m.enabled), None)
         if method is None:
             raise RefusedError(
-                ErrorCode.PAYMENT_METHOD_NOT_FOUND, "this test side has no method of test cards"
+                ErrorCode.PAYMENT_METHOD_NOT_FOUND, "this test side has no test card method"
             )
         selection = QuoteSelection(
             payment_method_id=method.id, restrictions=await self.policies.restrictions()
         )
         return (await select_quote(self.selection, snapshot, selection)).session
 
-    async def _tell(self, session: TestSession) -> None:
-        """Call back of a session, through the same door as any gateway."""
+    async def _send_callbacks(self, session: TestSession) -> None:
+        """Process the session's callbacks like those of any gateway."""
         connection = await self.selection.accounts.connect(session.account_id, PROVIDER)
         assert connection is not None  # noqa: S101 - the session was opened through it
         for number, notice in enumerate(list_notices(session)):
-            signed = write_callback(connection.account, notice, spaces=number)
-            await answer_callback(self.receiver, connection, signed)
+            callback = write_callback(connection.account, notice, spaces=number)
+            await answer_callback(self.receiver, connection, callback)
 
 
 def enter_card(number: str) -> Step:
-    def step(session: TestSession, now: datetime) -> TestSession | None:
-        if session.status is TestSessionStatus.CHALLENGE and TEST_CARDS[number].challenge:
-            return answer_challenge(session, approved=True)
-        entered = play_card(session, number, now)
-        if entered is None or entered.status is not TestSessionStatus.CHALLENGE:
-            return entered
-        return answer_challenge(entered, approved=True)
-
-    return step
+    return _enter(number, approved=True)
 
 
 def enter_declined_card(code: str) -> Step:
-    number = DECLINED_CARDS[code]
+    return _enter(DECLINED_CARDS[code], approved=False)
+
+
+def _enter(number: str, *, approved: bool) -> Step:
+    """Enter a card, unless its challenge is already open, and answer the challenge."""
 
     def step(session: TestSession, now: datetime) -> TestSession | None:
-        if session.status is TestSessionStatus.CHALLENGE and number == CHALLENGE_CARD:
-            return answer_challenge(session, approved=False)
-        entered = play_card(session, number, now)
+        is_challenge = session.status is TestSessionStatus.CHALLENGE
+        if is_challenge and TEST_CARDS[number].challenge:
+            return answer_challenge(session, approved=approved)
+        entered = enter_test_card(session, number, now)
         if entered is None or entered.status is not TestSessionStatus.CHALLENGE:
             return entered
-        return answer_challenge(entered, approved=False)
+        return answer_challenge(entered, approved=approved)
 
     return step
 
@@ -179,11 +175,11 @@ def decide_dispute(state: DisputeState) -> Step:
     return lambda session, _now: move_dispute(session, state)
 
 
-def _stay(session: TestSession, _now: datetime) -> TestSession:
+def _keep(session: TestSession, _now: datetime) -> TestSession:
     return session
 
 
-async def _step(tx: Tx, session_id: UUID, step: Step) -> TestSession | None:
+async def _apply_step(tx: Tx, session_id: UUID, step: Step) -> TestSession | None:
     locked = await test_gateway.lock_session(tx, session_id)
     after = step(locked.session, locked.now) if locked else None
     if after is not None:
@@ -204,5 +200,5 @@ def _is_at_test_gateway(session: Session) -> bool:
 def _wrong_status(payment: Payment) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_PAYMENT_STATE,
-        f"this cannot happen to a payment in {payment.status} status, or not any more",
+        f"this is not possible for a payment in {payment.status} status",
     )

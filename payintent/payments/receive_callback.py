@@ -21,7 +21,7 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
-from payintent.payments.record_dispute import take_dispute
+from payintent.payments.record_dispute import record_dispute
 from payintent.payments.record_fraud_warning import record_fraud_warning
 from payintent.payments.record_outside_refund import (
     RefundUnderWayError,
@@ -208,7 +208,7 @@ class CallbackReceiver:
                 return result
             payment_id = None
             if callback.dispute is not None:
-                payment_id = await take_dispute(tx, account_id, callback.dispute)
+                payment_id = await record_dispute(tx, account_id, callback.dispute)
             if callback.outside_refund is not None:
                 payment_id = await record_outside_refund(tx, account_id, callback.outside_refund)
             if callback.fraud_warning is not None:

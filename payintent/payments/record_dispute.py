@@ -1,13 +1,13 @@
-"""Applies reports of disputes: a case, and money that cannot be refunded.
+"""Recording of disputes: each opens a case and blocks refunds of the disputed money.
 
-A payment's status never changes by a dispute: the specification has no such status.
+A dispute never changes a payment's status, since the specification has no status for it.
 """
 
 from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
-from payintent.domain.dispute import Dispute, comes_back, follow
+from payintent.domain.dispute import Dispute, apply_report, needs_review_again
 from payintent.domain.gateway import DisputeReport
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
@@ -18,11 +18,11 @@ from payintent.storage.database import Tx
 _log = get_logger("dispute")
 
 
-async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
-    """Apply a report, however late or out of order it comes; returns the payment, if any.
+async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
+    """Apply a report, however late or out of order it arrives; return the payment's id.
 
-    The payment is locked first, then the capture, then the dispute. Raises `EarlyReportError` if
-    the money is not known yet; a dispute of a capture that we never had is only logged.
+    Locks the payment, the capture and the dispute, in this order. Raises `EarlyReportError` if the
+    capture is not known yet. A dispute of an unknown capture is only logged.
     """
     reported = await lock_reported_capture(tx, account_id, report.capture)
     if reported is None:
@@ -30,12 +30,12 @@ async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID |
         return None
     before = await disputes.lock(tx, account_id, report.reference)
     if before is None:
-        await _open(tx, account_id, reported, report)
+        await _open_dispute(tx, account_id, reported, report)
         return reported.origin.payment_id
-    after = follow(before, report)
+    after = apply_report(before, report)
     if after != before:
         await disputes.update(tx, after)
-        if comes_back(before, after):
+        if needs_review_again(before, after):
             await cases.reopen(tx, after.case_id)
         await cases.add_note(tx, after.case_id, _describe(after))
         _log.warning(
@@ -44,7 +44,9 @@ async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID |
     return reported.origin.payment_id
 
 
-async def _open(tx: Tx, account_id: int, reported: ReportedCapture, report: DisputeReport) -> None:
+async def _open_dispute(
+    tx: Tx, account_id: int, reported: ReportedCapture, report: DisputeReport
+) -> None:
     case_id = await open_case(
         tx,
         CaseKind.DISPUTE,
@@ -53,7 +55,7 @@ async def _open(tx: Tx, account_id: int, reported: ReportedCapture, report: Disp
         subject=report.reference,
         note=_describe(report),
     )
-    assert case_id is not None  # noqa: S101 - the dispute is new, and it is the subject
+    assert case_id is not None  # noqa: S101 - the subject is a new dispute
     dispute = Dispute(
         id=tx.id_generator.new_id(),
         capture_id=reported.capture.id,

@@ -1,4 +1,4 @@
-"""Opens a case when a card's issuer warns of fraud: a refund now may prevent a dispute."""
+"""Recording of fraud warnings by card issuers: a timely refund may prevent a dispute."""
 
 from uuid import UUID
 
@@ -14,9 +14,9 @@ _log = get_logger("fraud_warning")
 
 
 async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -> UUID | None:
-    """Open a case, once for each warning; returns the payment, if there is one.
+    """Open a case, once for each warning; return the payment's id.
 
-    Raises `EarlyReportError` if the money is not known yet.
+    Raises `EarlyReportError` if the capture is not known yet.
     """
     reported = await lock_reported_capture(tx, account_id, warning.capture)
     if reported is None:

@@ -1,4 +1,4 @@
-"""The capture that a gateway's report is about, locked after its payment."""
+"""Locking of the capture of a gateway's report, after its payment."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ from payintent.storage.database import Tx, current_time
 
 
 class EarlyReportError(Exception):
-    """The report is about money that is not known yet, of a session that is."""
+    """The report's capture is not known yet, but its session is."""
 
     def __init__(self, session_id: UUID) -> None:
         super().__init__(session_id)
@@ -22,8 +22,6 @@ class EarlyReportError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReportedCapture:
-    """A locked capture, whose money it is, and its locked payment if it has one."""
-
     capture: LockedCapture
     origin: MoneyOrigin
     payment: Payment | None
@@ -31,12 +29,12 @@ class ReportedCapture:
 
 
 async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
-    """Lock the payment and then the capture of a gateway's reference.
+    """Lock the payment and then the capture with a gateway's reference.
 
-    Returns `None` if we never had the capture: it belongs to another shop at the same gateway.
-    Raises `EarlyReportError` if it may belong to a session that has not ended.
+    Returns None for an unknown capture, which belongs to another shop at the same gateway. Raises
+    `EarlyReportError` if it may belong to a session that has not ended.
     """
-    # Before the capture is searched: money that arrives in between is found.
+    # Queried before the capture, so that a capture that is stored in between is found.
     running_id = await sessions.find_running(tx, account_id, reference)
     owned = await captures.find(tx, account_id, reference)
     if owned is None and running_id is not None:
@@ -48,7 +46,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         locked = await lock_payments(tx, [owned.payment_id])
         payment, now = locked.payments[0], locked.now
     capture = await captures.lock(tx, owned.id)
-    if capture.payment_id != owned.payment_id:  # adopted in between: the payment is locked first
+    if capture.payment_id != owned.payment_id:  # adopted in between; lock its payment first
         adopted = await captures.find(tx, account_id, reference)
         assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
         raise EarlyReportError(adopted.session_id)

@@ -1,4 +1,4 @@
-"""Disputes of captures, and the amount they hold of each."""
+"""Disputes of captures, and the amounts that they hold."""
 
 from decimal import Decimal
 from uuid import UUID
@@ -16,7 +16,7 @@ _COLUMNS = """
 
 
 async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
-    """Lock a dispute by its gateway's reference; its capture must be locked before."""
+    """Lock a dispute by its gateway's reference; lock its capture first."""
     row = await tx.row(
         "SELECT"
         + _COLUMNS
@@ -28,11 +28,10 @@ async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
         account_id,
         reference,
     )
-    return _dispute(row) if row else None
+    return _from_row(row) if row else None
 
 
 async def add(tx: Tx, dispute: Dispute) -> None:
-    """Store a dispute that was not reported before."""
     await tx.fetch(
         """
         INSERT INTO dispute
@@ -53,11 +52,10 @@ async def add(tx: Tx, dispute: Dispute) -> None:
         dispute.respond_by,
         Decimal(dispute.held_minor),
     )
-    await _hold(tx, dispute.capture_id)
+    await _update_disputed_amount(tx, dispute.capture_id)
 
 
 async def update(tx: Tx, dispute: Dispute) -> None:
-    """Write what a report has changed of a locked dispute."""
     await tx.fetch(
         """
         UPDATE dispute
@@ -74,13 +72,13 @@ async def update(tx: Tx, dispute: Dispute) -> None:
         dispute.respond_by,
         Decimal(dispute.held_minor),
     )
-    await _hold(tx, dispute.capture_id)
+    await _update_disputed_amount(tx, dispute.capture_id)
 
 
-async def _hold(tx: Tx, capture_id: UUID) -> None:
-    """Store on a locked capture how much of it its disputes hold, and record that in the ledger.
+async def _update_disputed_amount(tx: Tx, capture_id: UUID) -> None:
+    """Update the disputed amount of a locked capture and write a ledger entry.
 
-    A dispute in another currency than the capture's holds all of it.
+    A dispute in another currency than the capture's holds the full capture.
     """
     await tx.fetch(
         """
@@ -99,7 +97,7 @@ async def _hold(tx: Tx, capture_id: UUID) -> None:
     await ledger.record_disputes(tx, [capture_id])
 
 
-def _dispute(row: Row) -> Dispute:
+def _from_row(row: Row) -> Dispute:
     return build(
         Dispute,
         row,

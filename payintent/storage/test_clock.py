@@ -1,4 +1,4 @@
-"""The clock of a test merchant (table `test_clock`): advancing it moves this merchant's times."""
+"""Clocks of test merchants, table `test_clock`; advancing one brings due times forward."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -8,7 +8,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedTimes:
-    """Number of rows of each kind whose times were moved."""
+    """Numbers of rows whose times were brought forward."""
 
     payments: int
     sessions: int
@@ -25,8 +25,8 @@ async def get(database: Executor, merchant_id: int) -> int:
 
 
 async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
-    """Advance a merchant's clock and move its times; returns its total advance in seconds too."""
-    # The row is locked until the end, so advances of one clock run one after another.
+    """Advance a merchant's clock; return its total advance in seconds and the moved times."""
+    # The row stays locked until the commit, so advances of one clock run one after another.
     row = await tx.row(
         """
         INSERT INTO test_clock AS c (merchant_id, advanced_s)
@@ -38,12 +38,12 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTim
         merchant_id,
         seconds,
     )
-    assert row is not None  # noqa: S101 - RETURNING gives the written row
+    assert row is not None  # noqa: S101 - RETURNING returns the row
     return row["advanced_s"], await _move_times(tx, merchant_id, seconds)
 
 
 async def _move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
-    """Move all due times of a test merchant; locks are taken in the order of all locks."""
+    """Bring all due times of a merchant forward; the tables are locked in the usual order."""
     payments = _count(await tx.row(_PAYMENTS, merchant_id, seconds))
     sessions = _count(await tx.row(_SESSIONS, merchant_id, seconds))
     refunds = _count(await tx.row(_REFUNDS, merchant_id, seconds))
@@ -54,16 +54,17 @@ async def _move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
 
 
 def _count(row: Row | None) -> int:
-    assert row is not None  # noqa: S101 - a count is always there
+    assert row is not None  # noqa: S101 - a count is always one row
     return row["moved"]
 
 
 def _bring_forward(
     table: LiteralString, key: LiteralString, columns: tuple[LiteralString, ...], due: LiteralString
 ) -> LiteralString:
-    """Return the statement that moves columns of the rows that are `due`, locked in key order.
+    """Return a statement that brings the times of due rows forward and counts the rows.
 
-    `$1` is the merchant, `$2` the seconds. A row is locked before its new times are computed.
+    `$1` is the merchant, `$2` the seconds. Rows are locked in key order, before their new times are
+    computed.
     """
     earlier = ", ".join(
         [f"{table}.{column} - $2::int * interval '1 second' AS {column}" for column in columns]
@@ -106,7 +107,7 @@ _REFUNDS = _bring_forward(
 _DELIVERIES = _bring_forward(
     "delivery", "event_id", ("next_at",), "WHERE merchant_id = $1 AND state = 'pending'"
 )
-# The test gateway's own times; each is counted with its session or refund of ours.
+# The test gateway's own times. Their rows are already counted as sessions and refunds.
 _TEST_SESSIONS = _bring_forward(
     "test_session",
     "session_id",

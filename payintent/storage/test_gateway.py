@@ -1,4 +1,4 @@
-"""What the test gateway keeps (tables `test_session` and `test_refund`)."""
+"""Sessions and refunds of the test gateway, tables `test_session` and `test_refund`."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ from payintent.domain.test_gateway import (
     close,
 )
 from payintent.storage.database import Database, Executor, Row, Tx
+from payintent.storage.rows import build
 
 _SESSION = """
     session_id, account_id, amount_minor, currency, return_url, expires_at, status, card,
@@ -27,33 +28,26 @@ _REFUNDING = {
 
 @dataclass(frozen=True, slots=True)
 class LockedTestSession:
-    """A session of the test gateway that is about to be changed, as it is `now`."""
-
-    session: TestSession
+    session: TestSession  # its state at `now`
     now: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTestGatewayRecords:
-    """Implements `TestGatewayRecords` on the database."""
-
     database: Database
 
     async def open_session(self, session: TestSession) -> TestSession:
-        """Store a session; gives the stored one where there is one of this id."""
         async with self.database.transaction() as tx:
             await _add_session(tx, session)
             stored = await lock_session(tx, session.session_id)
-        assert stored is not None  # noqa: S101 - it is there by now
+        assert stored is not None  # noqa: S101 - it was just stored
         return stored.session
 
     async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        """Read a session as it is now; None where this account has none of this id."""
-        found = await find_session(self.database, session_id)
-        return found if found and found.account_id == account_id else None
+        session = await find_session(self.database, session_id)
+        return session if session and session.account_id == account_id else None
 
     async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        """Close a session that waits for its buyer's card; gives it as it is afterwards."""
         async with self.database.transaction() as tx:
             locked = await lock_session(tx, session_id)
             if locked is None or locked.session.account_id != account_id:
@@ -65,7 +59,6 @@ class DatabaseTestGatewayRecords:
     async def add_refund(
         self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
     ) -> TestGatewayRefund | None:
-        """Store a refund, once for its id; None where so much is not left to be refunded."""
         async with self.database.transaction() as tx:
             locked = await lock_session(tx, session_id)
             if locked is None or locked.session.account_id != account_id:
@@ -74,7 +67,9 @@ class DatabaseTestGatewayRecords:
             if earlier is not None:
                 return earlier
             capture = locked.session.capture
-            if capture is None or capture.amount_minor < amount_minor + await _sum(tx, session_id):
+            if capture is None:
+                return None
+            if amount_minor + await _sum_refunds(tx, session_id) > capture.amount_minor:
                 return None
             card = TEST_CARDS.get(locked.session.card or "")
             state = _REFUNDING[card.refunding if card else TestRefunding.AT_ONCE]
@@ -89,31 +84,29 @@ class DatabaseTestGatewayRecords:
         return refund
 
     async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
-        """Read a refund as it is now; None where this account has none of this id."""
         return await _find_refund(self.database, account_id, refund_id)
 
 
 async def find_session(database: Executor, session_id: UUID) -> TestSession | None:
-    """Read a session as it is now; None where there is none of this id."""
+    """Return the current state of a session."""
     row = await database.row(
         "SELECT" + _SESSION + ", clock() AS now FROM test_session WHERE session_id = $1", session_id
     )
-    return _session(row).at(row["now"]) if row else None
+    return _from_row(row).at(row["now"]) if row else None
 
 
 async def lock_session(tx: Tx, session_id: UUID) -> LockedTestSession | None:
-    """Lock a session, and read it as it is now; None where there is none of this id."""
+    """Lock a session and return its current state."""
     row = await tx.row(
         "SELECT"
         + _SESSION
         + ", clock() AS now FROM test_session WHERE session_id = $1 FOR NO KEY UPDATE",
         session_id,
     )
-    return LockedTestSession(_session(row).at(row["now"]), row["now"]) if row else None
+    return LockedTestSession(_from_row(row).at(row["now"]), row["now"]) if row else None
 
 
 async def update_session(tx: Tx, session: TestSession) -> None:
-    """Write what has become of a session."""
     await tx.fetch(
         """
         UPDATE test_session
@@ -164,13 +157,7 @@ async def _find_refund(
     )
     if row is None:
         return None
-    refund = TestGatewayRefund(
-        refund_id=row["refund_id"],
-        session_id=row["session_id"],
-        amount_minor=row["amount_minor"],
-        state=GatewayRefundState(row["state"]),
-        done_at=row["done_at"],
-    )
+    refund = build(TestGatewayRefund, row, state=GatewayRefundState(row["state"]))
     return refund.at(row["now"])
 
 
@@ -189,7 +176,7 @@ async def _add_refund(tx: Tx, account_id: int, refund: TestGatewayRefund) -> Non
     )
 
 
-async def _sum(tx: Tx, session_id: UUID) -> int:
+async def _sum_refunds(tx: Tx, session_id: UUID) -> int:
     row = await tx.row(
         """
         SELECT coalesce(sum(amount_minor), 0)::bigint AS total
@@ -198,24 +185,15 @@ async def _sum(tx: Tx, session_id: UUID) -> int:
         """,
         session_id,
     )
-    assert row is not None  # noqa: S101 - an aggregate gives one row
+    assert row is not None  # noqa: S101 - an aggregate returns one row
     return row["total"]
 
 
-def _session(row: Row) -> TestSession:
+def _from_row(row: Row) -> TestSession:
     dispute = row["dispute"]
-    return TestSession(
-        session_id=row["session_id"],
-        account_id=row["account_id"],
-        amount_minor=row["amount_minor"],
-        currency=row["currency"],
-        return_url=row["return_url"],
-        expires_at=row["expires_at"],
+    return build(
+        TestSession,
+        row,
         status=TestSessionStatus(row["status"]),
-        card=row["card"],
-        decline_code=row["decline_code"],
-        decides_at=row["decides_at"],
-        captured_minor=row["captured_minor"],
-        captured_currency=row["captured_currency"],
         dispute=None if dispute is None else DisputeState(dispute),
     )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.dispute import Dispute, comes_back, follow, refundable
+from payintent.domain.dispute import Dispute, apply_report, needs_review_again, refundable
 from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState
 
 BEGUN = Dispute(
@@ -43,15 +43,15 @@ def test_reports_in_any_order_come_to_the_same_end(end: DisputeState) -> None:
     for order in itertools.permutations(reports):
         dispute = BEGUN
         for one in order:
-            dispute = follow(dispute, one)
+            dispute = apply_report(dispute, one)
         assert (dispute.state, dispute.funds) == (end, DisputedFunds.REINSTATED)
 
 
 def test_what_a_stale_report_says_of_the_money_still_counts() -> None:
     lost = replace(BEGUN, state=DisputeState.LOST)
-    dispute = follow(lost, report(DisputeState.OPEN, DisputedFunds.WITHDRAWN))
+    dispute = apply_report(lost, report(DisputeState.OPEN, DisputedFunds.WITHDRAWN))
     assert dispute == replace(lost, funds=DisputedFunds.WITHDRAWN)
-    dispute = follow(dispute, report(DisputeState.OPEN, DisputedFunds.UNTOUCHED))
+    dispute = apply_report(dispute, report(DisputeState.OPEN, DisputedFunds.UNTOUCHED))
     assert dispute.funds is DisputedFunds.WITHDRAWN
 
 
@@ -59,26 +59,26 @@ def test_a_lost_dispute_that_is_appealed_goes_on_to_its_new_end() -> None:
     due = datetime(2027, 1, 15, tzinfo=UTC)
     lost = replace(BEGUN, state=DisputeState.LOST)
     appealed = replace(report(DisputeState.OPEN), appeal=True, respond_by=due)
-    dispute = follow(lost, appealed)
+    dispute = apply_report(lost, appealed)
     assert (dispute.state, dispute.respond_by) == (DisputeState.OPEN, due)
-    assert comes_back(lost, dispute)
-    reviewed = follow(dispute, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
-    assert follow(reviewed, appealed) == reviewed  # stale
-    won = follow(reviewed, report(DisputeState.WON))
+    assert needs_review_again(lost, dispute)
+    reviewed = apply_report(dispute, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
+    assert apply_report(reviewed, appealed) == reviewed  # stale
+    won = apply_report(reviewed, report(DisputeState.WON))
     assert won.state is DisputeState.WON
-    assert follow(won, appealed) == won  # only what was lost is appealed
+    assert apply_report(won, appealed) == won  # only what was lost is appealed
 
 
 def test_an_appeal_that_is_heard_of_when_it_is_answered_needs_people_too() -> None:
     lost = replace(BEGUN, state=DisputeState.LOST)
-    reviewed = follow(lost, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
+    reviewed = apply_report(lost, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
     assert reviewed.state is DisputeState.UNDER_REVIEW
-    assert comes_back(lost, reviewed)
+    assert needs_review_again(lost, reviewed)
 
 
 def test_a_report_without_a_reason_or_deadline_keeps_those_that_are_known() -> None:
     due = datetime(2026, 12, 1, tzinfo=UTC)
-    dispute = follow(replace(BEGUN, respond_by=due), report(DisputeState.OPEN))
+    dispute = apply_report(replace(BEGUN, respond_by=due), report(DisputeState.OPEN))
     assert (dispute.reason, dispute.respond_by) == ("general", due)
 
 

@@ -16,7 +16,7 @@ from payintent.operations.payment_timeline import TimelineEntry
 from payintent.operations.payments import EndPayment, RefundPayment
 from payintent.operations.webhooks import ReplayEvent, ShowEvent
 from payintent.payments.cancel import cancel_by_buyer
-from payintent.payments.record_dispute import take_dispute
+from payintent.payments.record_dispute import record_dispute
 from payintent.service import Service
 from payintent.storage import outbox
 from payintent.storage.onchain import pending_transfers
@@ -155,7 +155,7 @@ async def test_cases_and_disputes_with_who_closed_them(world: World) -> None:
         reason="fraudulent",
     )
     async with world.database.transaction() as tx:
-        await take_dispute(tx, world.account_id, report)
+        await record_dispute(tx, world.account_id, report)
     await world.service.submit(
         ResolveCase(case_id=case_id, resolution="dismiss", note="it went back"), ADA
     )

@@ -12,7 +12,7 @@ from payintent.domain.gateway import DisputeState
 from payintent.domain.ledger import Fact, LedgerEntry
 from payintent.operations.cases import ListCases, ResolveCase
 from payintent.payments.receive_callback import apply_waiting_callbacks
-from payintent.payments.record_dispute import take_dispute
+from payintent.payments.record_dispute import record_dispute
 from payintent.payments.settle import settle_session
 from payintent.storage import ledger, ledger_check
 from payintent.storage.ledger_check import LedgerDifference
@@ -210,7 +210,7 @@ async def test_a_case_that_is_closed_waits_for_the_dispute_of_its_money(world: W
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
     told = dispute(payment)
-    async with held(world, lambda tx: take_dispute(tx, world.account_id, told)) as first:
+    async with held(world, lambda tx: record_dispute(tx, world.account_id, told)) as first:
         closing = asyncio.create_task(resolve(world, "accept"))
         await until_waiting(world, closing)
         await first.commit()

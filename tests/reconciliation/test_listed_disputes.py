@@ -9,7 +9,7 @@ from payintent.config import Settings
 from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState
 from payintent.domain.payment import Payment
 from payintent.operations.reconciliation_runs import ShowReconciliationRun
-from payintent.payments.record_dispute import take_dispute
+from payintent.payments.record_dispute import record_dispute
 from payintent.service import Service
 from payintent.storage.ledger_check import find_differences
 from payintent.storage.reconciliation_runs import RunRecord
@@ -47,7 +47,7 @@ async def hear(
     )
     service = shop.world.service
     async with service.database.transaction() as tx:
-        await take_dispute(tx, shop.account_id, report)
+        await record_dispute(tx, shop.account_id, report)
 
 
 async def won(shop: Shop, payment: Payment, reference: str) -> None:

@@ -1,4 +1,4 @@
-"""What is stored about an on-chain session or refund, read for a decision at one moment."""
+"""Stored facts about an on-chain session or refund, read for a decision."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,46 +13,38 @@ from payintent.domain.onchain import (
     TransferDisposition,
 )
 from payintent.domain.onchain_refund import OnchainRefundFacts
-from payintent.storage.database import Database, Executor, Row
+from payintent.storage.database import Database, Executor
 from payintent.storage.onchain import chain_gas, refund_logs
 from payintent.storage.onchain.pending_transfers import MISMATCHES_MAX, POSTED_MAX
+from payintent.storage.rows import build
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOnchainRecords:
-    """Implements `OnchainRecords` on the database."""
-
     database: Database
 
     async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
-        """Return the facts of a session; None where it is not an on-chain one."""
         return await get_evidence(self.database, session_id)
 
     async def get_refund_facts(
         self, account_id: int, request: GatewayRefundRequest
     ) -> OnchainRefundFacts | None:
-        """Return the facts of a refund; None where its money did not come by a chain."""
         return await refund_logs.get_refund_facts(self.database, account_id, request)
 
     async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
-        """Record that a signer is about to be asked; False where another sender was before."""
         return await refund_logs.claim_for_sender(self.database, refund_id, sender)
 
     async def spend_automatic_gas(self, chain: str, gas: int) -> bool:
-        """Count gas of an automatic refund; False, and nothing is counted, beyond the day's."""
         return await chain_gas.spend(self.database, chain, gas)
 
     async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
-        """Store the transaction hash that a signer returned."""
         await refund_logs.set_transaction_hash(self.database, refund_id, tx_hash)
 
     async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
-        """Count a transaction whose revert is final, once; returns the refund's count of them."""
         return await refund_logs.note_reverted(self.database, refund_id, tx_hash)
 
 
 async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
-    """Collect the facts of a session on its chain, at one moment."""
     row = await database.row(
         """
         SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,
@@ -72,26 +64,23 @@ async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence 
     )
     if row is None:
         return None
-    columns = {name: value for name, value in row.items() if not name.startswith("k_")}
-    return OnchainEvidence(
-        **columns,
-        captured=_captured(row),
-        posted=tuple(await _posted_transactions(database, session_id)),
-        mismatches=tuple(await _mismatches(database, session_id)),
+    capture = None
+    if row["k_reference"] is not None:
+        capture = Capture(
+            reference=row["k_reference"],
+            amount_minor=int(row["k_amount_minor"]),
+            currency=row["k_currency"],
+        )
+    return build(
+        OnchainEvidence,
+        row,
+        captured=capture,
+        posted=tuple(await _list_posted(database, session_id)),
+        mismatches=tuple(await _list_mismatches(database, session_id)),
     )
 
 
-def _captured(row: Row) -> Capture | None:
-    if row["k_reference"] is None:
-        return None
-    return Capture(
-        reference=row["k_reference"],
-        amount_minor=int(row["k_amount_minor"]),
-        currency=row["k_currency"],
-    )
-
-
-async def _posted_transactions(database: Executor, session_id: UUID) -> list[PostedTransaction]:
+async def _list_posted(database: Executor, session_id: UUID) -> list[PostedTransaction]:
     rows = await database.fetch(
         """
         SELECT state, reason, final, posted_at, settled_at
@@ -104,18 +93,11 @@ async def _posted_transactions(database: Executor, session_id: UUID) -> list[Pos
         POSTED_MAX,
     )
     return [
-        PostedTransaction(
-            state=PostedTransactionState(row["state"]),
-            reason=row["reason"],
-            final=row["final"],
-            posted_at=row["posted_at"],
-            settled_at=row["settled_at"],
-        )
-        for row in rows
+        build(PostedTransaction, row, state=PostedTransactionState(row["state"])) for row in rows
     ]
 
 
-async def _mismatches(database: Executor, session_id: UUID) -> list[MismatchedTransfer]:
+async def _list_mismatches(database: Executor, session_id: UUID) -> list[MismatchedTransfer]:
     rows = await database.fetch(
         """
         SELECT r.disposition, r.final_at, h.tx_hash IS NOT NULL AS posted
@@ -129,10 +111,6 @@ async def _mismatches(database: Executor, session_id: UUID) -> list[MismatchedTr
         MISMATCHES_MAX,
     )
     return [
-        MismatchedTransfer(
-            disposition=TransferDisposition(row["disposition"]),
-            posted=row["posted"],
-            final_at=row["final_at"],
-        )
+        build(MismatchedTransfer, row, disposition=TransferDisposition(row["disposition"]))
         for row in rows
     ]

@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from payintent.domain.onchain import (
-    PostedTransactionState,
-)
+from payintent.domain.onchain import PostedTransactionState
 from payintent.storage.database import Executor, Tx
+from payintent.storage.rows import build
 
-POSTED_MAX = 10  # of one session
+POSTED_MAX = 10  # per session
 MISMATCHES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransfer:
-    """A log of a known session in a block that is not final."""
+    """A log of a session in a block that is not final."""
 
     tx_hash: bytes
     log_index: int
@@ -26,19 +25,17 @@ class PendingTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedHash:
-    """A hash that the page has posted, and what its transaction must be."""
+    """A posted hash, with the contract and uuid that its transaction must call."""
 
     session_id: UUID
     tx_hash: bytes
     uuid: bytes
     contract: bytes
-    reason: str  # of a revert, where one is known
+    reason: str  # of a revert, if known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTransaction:
-    """One transaction of a session, posted or seen, as the page shows it."""
-
     tx_hash: bytes
     step: str
     state: str
@@ -48,18 +45,18 @@ class SessionTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverdueTransfer:
-    """A session whose exact payment was seen and has not become final in time."""
+    """A session whose exact transfer was seen but has not become final in time."""
 
     session_id: UUID
     payment_id: UUID
-    late_s: int  # since its deadline
-    has_case: bool  # an operator has a case of it
+    late_s: int  # since the deadline
+    has_case: bool
 
 
 async def list_session_transactions(
     database: Executor, session_id: UUID
 ) -> list[SessionTransaction]:
-    """List a session's transactions: final, pending, or only posted."""
+    """List a session's final, pending and posted transactions."""
     rows = await database.fetch(
         """
         SELECT tx_hash, 'pay' AS step, disposition = 'credited' AS exact, block,
@@ -90,7 +87,7 @@ async def list_session_transactions(
 async def save_pending(
     database: Executor, chain: str, transfers: Sequence[PendingTransfer]
 ) -> None:
-    """Store the logs of blocks that are not final; one that was gone and returns counts again."""
+    """Store pending transfers; a transfer that was gone and reappears counts again."""
     if not transfers:
         return
     await database.fetch(
@@ -115,7 +112,7 @@ async def save_pending(
 async def list_pending_up_to(
     database: Executor, chain: str, block: int, limit: int
 ) -> list[PendingTransfer]:
-    """List pending transfers of blocks that are final by now, unless they are proven gone."""
+    """List pending transfers up to a block, except those that are proven gone."""
     rows = await database.fetch(
         """
         SELECT tx_hash, log_index, session_id, exact, block
@@ -132,7 +129,6 @@ async def list_pending_up_to(
 
 
 async def delete_finalized(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> None:
-    """Delete pending transfers whose logs are final."""
     await tx.fetch(
         "DELETE FROM chain_sighting WHERE chain = $1 AND tx_hash = ANY($2::bytea[])",
         chain,
@@ -141,7 +137,6 @@ async def delete_finalized(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> No
 
 
 async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) -> None:
-    """Record that pending transfers are proven to be gone."""
     await database.fetch(
         """
         UPDATE chain_sighting
@@ -156,7 +151,7 @@ async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) 
 async def list_overdue(
     database: Executor, chain: str, grace_s: int, limit: int
 ) -> list[OverdueTransfer]:
-    """List sessions that have been waiting for finality since their deadline, longest first."""
+    """List sessions that wait for finality after their deadline, longest first."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id,
@@ -180,7 +175,7 @@ async def list_overdue(
 
 
 async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
-    """Store a posted hash; False where the session has ten others already."""
+    """Store a posted hash; return False if the session already has `POSTED_MAX` other hashes."""
     await tx.fetch("SELECT FROM session WHERE id = $1 FOR NO KEY UPDATE", session_id)
     row = await tx.row(
         """
@@ -204,7 +199,7 @@ async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> boo
 
 
 async def list_undecided_posted(database: Executor, chain: str, limit: int) -> list[PostedHash]:
-    """List undecided posted transactions of unfinished sessions, in rotation."""
+    """List undecided posted transactions of open sessions, least recently listed first."""
     rows = await database.fetch(
         """
         WITH next AS (
@@ -226,16 +221,7 @@ async def list_undecided_posted(database: Executor, chain: str, limit: int) -> l
         chain,
         limit,
     )
-    return [
-        PostedHash(
-            session_id=row["session_id"],
-            tx_hash=row["tx_hash"],
-            uuid=bytes.fromhex(row["reference"][2:]),
-            contract=row["contract"],
-            reason=row["reason"],
-        )
-        for row in rows
-    ]
+    return [build(PostedHash, row, uuid=bytes.fromhex(row["reference"][2:])) for row in rows]
 
 
 async def set_posted_state(
@@ -247,7 +233,6 @@ async def set_posted_state(
     *,
     final: bool,
 ) -> None:
-    """Store the state of a posted transaction."""
     await database.fetch(
         """
         UPDATE chain_hint

@@ -1,30 +1,26 @@
-"""Final `Refunded` logs, their classification, and the requests made to signers."""
+"""Final `Refunded` logs and their dispositions, and the calls to signers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 from payintent.domain.evm import RefundedLog
 from payintent.domain.gateway import GatewayRefundRequest
 from payintent.domain.onchain_refund import OnchainRefundFacts, RefundLogDisposition
 from payintent.domain.refund import AUTO_REFUND
-from payintent.storage.database import Executor, Tx
+from payintent.storage.database import Executor, Row, Tx
 
-#: Matches a log `l` by a sender of ours that refunds what was promised to that address;
-#: `h` is its chain.
+#: Whether log `l` on chain `h` has one of our senders and the refund's values.
 _MATCHES = """
     l.sender = ANY(h.refunders) AND l.account_id = c.account_id AND l.token = r.token
     AND l.amount = {amount} AND l.destination = {destination}
 """
-_BYTES = "decode(right({}, -2), 'hex')"  # of an address in hex digits
+_BYTES = "decode(right({}, -2), 'hex')"  # from `0x` and hex digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRefundLog:
-    """A final log that is not stored yet."""
-
     id: UUID
     account_id: int
     log: RefundedLog
@@ -32,7 +28,7 @@ class NewRefundLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifiedRefundLog:
-    """A locked log with its classification; the refund is missing where it names none of ours."""
+    """A locked log; it has no refund if it references no refund of ours."""
 
     disposition: RefundLogDisposition
     refund_id: UUID | None
@@ -60,7 +56,7 @@ async def pick_unknown(
 
 
 async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
-    """Store logs, each once; returns how many were new. They are classified later."""
+    """Store unclassified logs, each once; return how many were new."""
     if not logs:
         return 0
     rows = await tx.fetch(
@@ -92,7 +88,7 @@ async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
 
 
 async def list_unclassified(database: Executor, chain: str, limit: int) -> list[UUID]:
-    """List logs that are not classified yet, in the order of the chain."""
+    """List unclassified logs in chain order."""
     rows = await database.fetch(
         """
         SELECT id
@@ -108,7 +104,7 @@ async def list_unclassified(database: Executor, chain: str, limit: int) -> list[
 
 
 async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
-    """Lock and classify a log; None where that was done. It must be locked before any payment."""
+    """Lock and classify a log; None if it is classified already. Lock it before any payment."""
     row = await tx.row(
         "SELECT id FROM chain_refund WHERE id = $1 AND disposition IS NULL FOR UPDATE", log_id
     )
@@ -132,14 +128,14 @@ async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
     )
     assert row is not None  # noqa: S101 - the row is locked
     return ClassifiedRefundLog(
-        disposition=_disposition(row),
+        disposition=_classify(row),
         refund_id=row["refund_id"],
         capture_id=row["capture_id"],
         tx_hash=row["tx_hash"],
     )
 
 
-def _disposition(row: Any) -> RefundLogDisposition:
+def _classify(row: Row) -> RefundLogDisposition:
     if row["refund_id"] is None:
         return RefundLogDisposition.UNKNOWN
     if not row["ours"]:
@@ -150,7 +146,6 @@ def _disposition(row: Any) -> RefundLogDisposition:
 
 
 async def set_disposition(tx: Tx, log_id: UUID, classified: ClassifiedRefundLog) -> None:
-    """Store the classification of a locked log."""
     settles = classified.disposition is RefundLogDisposition.SETTLES
     await tx.fetch(
         "UPDATE chain_refund SET disposition = $2, refund_id = $3 WHERE id = $1",
@@ -161,7 +156,7 @@ async def set_disposition(tx: Tx, log_id: UUID, classified: ClassifiedRefundLog)
 
 
 async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
-    """Classify again the logs whose sender has become one of ours."""
+    """Make the logs of a new sender of ours unclassified again."""
     await tx.fetch(
         """
         UPDATE chain_refund
@@ -176,7 +171,7 @@ async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
 async def get_refund_facts(
     database: Executor, account_id: int, request: GatewayRefundRequest
 ) -> OnchainRefundFacts | None:
-    """Collect the facts of a refund on its chain; None where its money came by no chain."""
+    """Return the facts of a refund on its chain; None if its money is not on a chain."""
     row = await database.row(
         """
         SELECT r.chain, h.network_id, k.address AS contract, r.uuid, r.token,
@@ -210,7 +205,7 @@ async def get_refund_facts(
 
 
 async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -> bool:
-    """Record that a signer is about to be asked; False where another sender was asked before."""
+    """Record that a signer is about to be called; False if another sender has been used."""
     row = await database.row(
         """
         INSERT INTO chain_refund_try AS t (refund_id, sender)
@@ -227,14 +222,13 @@ async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -
 
 
 async def set_transaction_hash(database: Executor, refund_id: UUID, tx_hash: bytes) -> None:
-    """Store the transaction hash that a signer returned."""
     await database.fetch(
         "UPDATE chain_refund_try SET tx_hash = $2 WHERE refund_id = $1", refund_id, tx_hash
     )
 
 
 async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
-    """Count a transaction whose revert is final, once; returns the refund's count of them."""
+    """Count a transaction whose revert is final, once; return the refund's reverts."""
     row = await database.row(
         """
         UPDATE chain_refund_try
@@ -245,5 +239,5 @@ async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> 
         refund_id,
         tx_hash,
     )
-    assert row is not None  # noqa: S101 - its request was recorded before
+    assert row is not None  # noqa: S101 - the signer was called
     return row["reverts"]
