@@ -11,13 +11,11 @@ from starlette.routing import Route
 
 from payintent.api.merchant_access import MerchantApi
 from payintent.api.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
-from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.money import format_smallest_units
 from payintent.json_format import format_timestamp
 from payintent.storage import case_list
 from payintent.storage.api_keys import AuthenticatedMerchant
-from payintent.storage.case_list import DisputeFilter, DisputeRecord
+from payintent.storage.case_list import DisputeDetails, DisputeFilter
 from payintent.storage.database import Database
 
 _RUNNING, _ALL = "RUNNING", "ALL"
@@ -45,16 +43,14 @@ class DisputeRoutes:
         )
 
 
-def dispute_fields(dispute: DisputeRecord) -> dict[str, Any]:
+def dispute_fields(dispute: DisputeDetails) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "case_id": ids.format_id(ids.CASE, dispute.case_id),
-        "payment_id": dispute.payment_id and ids.format_id(ids.PAYMENT, dispute.payment_id),
+        "case_id": dispute.case_id,
+        "payment_id": dispute.payment_id,
         "state": dispute.state,
         "funds": dispute.funds,
         "currency": dispute.currency,
-        "amount": format_smallest_units(
-            int(dispute.amount_minor), dispute.currency, None, on_chain=False
-        ),
+        "amount": dispute.amount,
         "reason": dispute.reason or None,
         "respond_by": dispute.respond_by and format_timestamp(dispute.respond_by),
         "opened_at": format_timestamp(dispute.created_at),

@@ -11,7 +11,7 @@ NATIVE = bytes(20)
 GAS_MAX = 1_000_000
 #: Keeps payers who send dust from making us pay for their receiving code.
 AUTOMATIC_GAS_MAX = 150_000
-#: Transfers of one session that may be refunded automatically.
+#: Transfers of a session that may be refunded automatically.
 AUTOMATIC_TRANSFERS_MAX = 2
 
 
@@ -75,7 +75,7 @@ class RefundLogDisposition(StrEnum):
 
 
 class OnchainRefundSender(Protocol):
-    """Sends refunds on one chain, signed by an external signer that has the keys."""
+    """Sends refunds on a chain, signed by an external signer that has the keys."""
 
     async def estimate(
         self, sender: bytes, call: ContractRefundCall, gas_max: int

@@ -42,14 +42,14 @@ from payintent.domain.onchain_refund import (
 from payintent.domain.payment import FailureReason
 from payintent.id_generator import new_pay_uuid
 
-REVERTS_MAX = 3  # transactions of one refund; then it needs manual review
+REVERTS_MAX = 3  # transactions of a refund; then it needs manual review
 #: A transaction that no endpoint has seen for this time is sent again.
 _UNSEEN_S = 600.0
 _NO_SENDERS: Mapping[str, OnchainRefundSender] = {}
 
 
 class OnchainGateway:
-    """An account is one contract on one chain."""
+    """An account is a contract on a chain."""
 
     provider = PROVIDER
     capabilities = GatewayCapabilities(
@@ -112,7 +112,7 @@ class OnchainGateway:
         """Have the refund signed and sent; it has succeeded once its log is final.
 
         The contract executes a refund once per sender, so repeated attempts use the first sender,
-        even if the operator has configured another one since.
+        even if the operator has changed it since.
         """
         facts = await self._records.get_refund_facts(account.id, request)
         if facts is None:

@@ -26,7 +26,7 @@ from payintent.log import get_logger
 _log = get_logger("prove")
 _VOTES_NEEDED = 2  # endpoints that must agree, if there are several
 _SINGLE_QUERIES = 3  # to a single endpoint, which may be many machines, some of them behind
-_BLOCKS_SEARCHED_MIN = 5  # fewer blocks are queried one by one
+_BLOCKS_SEARCHED_MIN = 5  # fewer blocks are queried separately
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ async def _search_blocks(reader: ChainReader, name: str, votes: _Votes) -> None:
 
 
 async def _query_transactions(reader: ChainReader, name: str, votes: _Votes) -> None:
-    """Query one endpoint for undecided transactions; without an answer it has no vote."""
+    """Query an endpoint for undecided transactions; without an answer it has no vote."""
     tx_hashes = votes.undecided_transactions()
     if not tx_hashes:
         return
@@ -206,7 +206,7 @@ def _is_unsettled(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
 
 
 def report_unproven_logs(chain: str, proof: LogProof) -> None:
-    """Count and log the logs that only one endpoint has reported."""
+    """Count and log the logs that only their supplier has reported."""
     for log in proof.unproven:
         WRONG_ANSWERS.labels(chain, "unproven_log").inc()
         _log.warning("unproven_log", chain=chain, tx=log.tx_hash.hex(), block=log.block_number)

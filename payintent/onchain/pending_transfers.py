@@ -107,7 +107,7 @@ class PendingTransferScanner:
     async def _classify_at(
         self, name: str, cursor: ChainCursor, posted: Sequence[PostedHash]
     ) -> Sequence[PostedHash]:
-        """Classify the transactions that one endpoint has, and return the rest.
+        """Classify the transactions that an endpoint has, and return the rest.
 
         Receipts are only read for calls of our contract, since anybody can post the hash of a
         transaction with a receipt larger than we read.

@@ -51,7 +51,7 @@ class WatchContext:
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
-    """Watch one chain until `stop` is set, or wait while another process watches it."""
+    """Watch a chain until `stop` is set, or wait while another process watches it."""
     url = context.settings.direct_url
     while not stop.is_set():
         try:
@@ -165,7 +165,7 @@ async def _find_difference(slug: str, reader: RpcChainReader, offer: _Offer) -> 
 
 
 async def _run_pass(context: WatchContext, holder: _ReaderHolder) -> float:
-    """Make one pass and return the seconds until the next pass."""
+    """Make a pass and return the seconds until the next pass."""
     try:
         chain_and_reader = await holder.open()
         if chain_and_reader is not None and await watch_once(context, *chain_and_reader):

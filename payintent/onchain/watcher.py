@@ -62,7 +62,7 @@ HALTED = Gauge("payintent_chain_halted", "1 while the chain needs manual review"
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One attempt to read and settle the next block range from one endpoint."""
+    """An attempt to read and settle the next block range from an endpoint."""
 
     cursor: ChainCursor
     source: ChainHeads
@@ -122,7 +122,7 @@ class FinalBlockReader:
         slug = self.chain.slug
         contracts = await self._get_contracts()
         start = await self._next_recheck_block(cursor, contracts)
-        # Working endpoints come first, so the last one has most likely not supplied the blocks.
+        # Working endpoints come first, so the last endpoint has most likely not supplied the blocks.
         endpoints = _endpoints_with_final(heads, cursor.block)
         source = next((name for name in reversed(self.reader.names) if name in endpoints), None)
         if start is None or source is None:
@@ -248,8 +248,8 @@ class FinalBlockReader:
         """Return the proven logs, including logs that the supplier left out.
 
         Returns None if a log is not proven: an endpoint that reports a log that no other endpoint
-        has is not trusted for the rest either. In the last attempt, the proven logs are returned
-        and the rest is disputed.
+        has is not trusted further. In the last attempt, the proven logs are returned and the rest
+        is disputed.
         """
         slug, last = self.chain.slug, batch.end.number
         pending = await pending_transfers.list_pending_up_to(

@@ -57,7 +57,7 @@ class ListCases(ReadOperation[list[CaseDetails]], frozen=True, kw_only=True):
         Literal["OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL"],
         option("Only cases with this status; ALL: every case."),
     ] = "OPEN"
-    kind: Annotated[CaseKind | None, option("Of one kind.")] = None
+    kind: Annotated[CaseKind | None, option("Only this kind.")] = None
     since: MadeSince = None
     until: MadeUntil = None
     older_than: OlderThan = None
@@ -85,7 +85,7 @@ class ListCases(ReadOperation[list[CaseDetails]], frozen=True, kw_only=True):
 
 
 class ShowCase(ReadOperation[CaseDetails], frozen=True, kw_only=True):
-    """Show one case and its money."""
+    """Show a case and its money."""
 
     action: ClassVar[str] = "case.show"
     case_id: CaseId

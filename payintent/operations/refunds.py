@@ -41,11 +41,11 @@ class ListRefunds(ReadOperation[list[RefundDetails]], frozen=True, kw_only=True)
     )
     merchant_id: OfMerchantId = None
     payment_id: Annotated[
-        str | None, option("Of one payment, including its cases.", name="payment")
+        str | None, option("Only this payment and its cases.", name="payment")
     ] = None
     status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
     step: Annotated[RefundStep | None, option("`approval`: needs a second operator.")] = None
-    currency: Annotated[str | None, option("Of one currency, such as THB.")] = None
+    currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
     since: MadeSince = None
     until: MadeUntil = None
     older_than: OlderThan = None
@@ -88,7 +88,7 @@ class ListRefunds(ReadOperation[list[RefundDetails]], frozen=True, kw_only=True)
 
 
 class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
-    """Show one refund."""
+    """Show a refund."""
 
     action: ClassVar[str] = "refund.show"
     refund_id: _RefundId

@@ -35,7 +35,7 @@ async def open_case(
     subject: str | None = None,
     note: str = "",
 ) -> UUID | None:
-    """Open a case; return None if one of its kind exists for the same objects."""
+    """Open a case; return None if such a case exists for the same objects."""
     case = NewCase(
         id=tx.id_generator.new_id(),
         kind=kind,

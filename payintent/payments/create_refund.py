@@ -89,7 +89,7 @@ class CreateRefundRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatedRefund:
-    """A refund as accepted, by this request or by an earlier one with the same key."""
+    """A refund as accepted, by this request or by an earlier request with the same key."""
 
     refund: Refund
     replayed: bool

@@ -31,7 +31,7 @@ _REASON = "Made at the payment provider"
 
 
 class RefundUnderWayError(Exception):
-    """Refunds that were requested here reserve the money, so one of them will fail."""
+    """Refunds that were requested here reserve the money, so they cannot all succeed."""
 
 
 async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) -> UUID | None:

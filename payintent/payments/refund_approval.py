@@ -57,7 +57,7 @@ async def _exceeds_chain_limit(
     """Return whether the refund exceeds what a merchant may refund on a chain without approval.
 
     The limit is a number of tokens per chain. All refunds of a day count, in any token, so that
-    many small refunds need approval like a large one.
+    many small refunds need approval, too.
     """
     if capture.token_decimals is None or capture.approval_above_minor is None:
         return True

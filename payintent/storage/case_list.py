@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from payintent.domain import ids
 from payintent.domain.case import CaseKind
+from payintent.domain.money import format_smallest_units
 from payintent.storage.cases import COLUMNS, SOURCES, CaseDetails, from_row
 from payintent.storage.database import Executor
 from payintent.storage.lists import SCANNED_MAX, KeysetList
@@ -87,20 +89,21 @@ class DisputeFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DisputeRecord:
+class DisputeDetails:
     id: UUID
-    case_id: UUID
-    case_status: str
-    merchant_id: int | None
-    payment_id: UUID | None
-    account_id: int
-    reference: str
+    reference: str  # the gateway's id of the dispute
     state: str
-    funds: str
+    funds: str  # untouched, withdrawn or reinstated
+    amount: str | None
     amount_minor: str
     currency: str
     reason: str
     respond_by: datetime | None
+    case_id: str
+    case_status: str
+    payment_id: str | None
+    merchant_id: int | None
+    account_id: int
     created_at: datetime
     updated_at: datetime
 
@@ -134,12 +137,23 @@ _RUNNING_OLDEST_FIRST = _disputes(_IS_RUNNING, oldest_first=True)
 
 async def list_disputes(
     database: Executor, criteria: DisputeFilter, limit: int
-) -> list[DisputeRecord]:
+) -> list[DisputeDetails]:
     """List disputes; filters are applied to the first 10,000 only."""
     newest = _RUNNING if criteria.running else _ALL
     disputes = _RUNNING_OLDEST_FIRST if criteria.oldest_first else newest
     rows = await disputes.page(database, criteria.last, limit, **asdict(criteria))
-    return [DisputeRecord(**row) for row in rows]
+    return [
+        build(
+            DisputeDetails,
+            row,
+            amount=format_smallest_units(
+                int(row["amount_minor"]), row["currency"], None, on_chain=False
+            ),
+            case_id=ids.format_id(ids.CASE, row["case_id"]),
+            payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        )
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

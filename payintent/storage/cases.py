@@ -195,7 +195,7 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCase:
-    """A case to open; only one of its kind exists for the same objects."""
+    """A case to open; a kind has a single case for the same objects."""
 
     id: UUID
     kind: CaseKind
@@ -417,7 +417,7 @@ async def count_open(database: Executor, subject_prefix: str) -> int:
         "SELECT count(*) AS n FROM money_case WHERE status = 'OPEN' AND subject LIKE $1 || '%'",
         subject_prefix,
     )
-    assert row is not None  # noqa: S101 - a count is always one row
+    assert row is not None  # noqa: S101 - an aggregate returns a row
     return row["n"]
 
 

@@ -208,7 +208,7 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
         merchant_id,
         chain,
     )
-    assert row is not None  # noqa: S101 - a sum is always one row
+    assert row is not None  # noqa: S101 - an aggregate returns a row
     return row["tokens"]
 
 
@@ -237,5 +237,5 @@ async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) ->
         currency,
         OUTSIDE,
     )
-    assert row is not None  # noqa: S101 - a sum is always one row
+    assert row is not None  # noqa: S101 - an aggregate returns a row
     return row["amount_minor"]

@@ -14,7 +14,7 @@ class RestingRefund:
     step: str
     provider: str
     resting: bool  # sent or possibly sent, not ended, and no longer polled
-    logged: bool  # a final log has its id, from one of our senders or not classified yet
+    logged: bool  # a final log has its id, and is ours or not classified yet
     disputed: bool  # a dispute holds part of its amount
 
 
@@ -82,5 +82,5 @@ async def mark_queued_as_sent(tx: Tx) -> int:
         FROM marked
         """
     )
-    assert row is not None  # noqa: S101 - an aggregate returns one row
+    assert row is not None  # noqa: S101 - an aggregate returns a row
     return row["marked"]

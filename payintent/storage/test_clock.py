@@ -1,4 +1,4 @@
-"""Clocks of test merchants, table `test_clock`; advancing one brings due times forward."""
+"""Clocks of test merchants, table `test_clock`; advancing a clock brings due times forward."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -26,7 +26,7 @@ async def get(database: Executor, merchant_id: int) -> int:
 
 async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
     """Advance a merchant's clock; return its total advance in seconds and the moved times."""
-    # The row stays locked until the commit, so advances of one clock run one after another.
+    # The row stays locked until the commit, so advances of a clock do not overlap.
     row = await tx.row(
         """
         INSERT INTO test_clock AS c (merchant_id, advanced_s)
@@ -54,7 +54,7 @@ async def _move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
 
 
 def _count(row: Row | None) -> int:
-    assert row is not None  # noqa: S101 - a count is always one row
+    assert row is not None  # noqa: S101 - an aggregate returns a row
     return row["moved"]
 
 

@@ -185,7 +185,7 @@ async def _sum_refunds(tx: Tx, session_id: UUID) -> int:
         """,
         session_id,
     )
-    assert row is not None  # noqa: S101 - an aggregate returns one row
+    assert row is not None  # noqa: S101 - an aggregate returns a row
     return row["total"]
 
 

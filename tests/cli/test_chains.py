@@ -82,7 +82,7 @@ def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: 
     closed = terminal.run("case", "resolve", case_id, "dismiss", "--why", "a test", "--json").json
     assert (closed["status"], closed["note"]) == ("DISMISSED", "a test")
     again = terminal.run("case", "resolve", case_id, "accept", "--note", "mine")
-    assert (again.status, again.err) == (1, "payintent: the case is DISMISSED already\n")
+    assert (again.status, again.err) == (1, "payintent: the case is already DISMISSED\n")
     listed = terminal.run("case", "list", "--status", "DISMISSED", "--json").json
     assert [one["id"] for one in listed] == [case_id]
 

@@ -101,7 +101,7 @@ async def test_a_case_is_closed_once_and_nothing_else_changes(
         "kept, they asked for it",
     )
     assert closed.closed_at >= closed.opened_at
-    with pytest.raises(RefusedError, match="the case is ACCEPTED already") as refused:
+    with pytest.raises(RefusedError, match="the case is already ACCEPTED") as refused:
         await world.perform(ResolveCase(case_id=first.id, resolution="dismiss", note="no"))
     assert refused.value.code is ErrorCode.CONFLICT
     dismissal = ResolveCase(case_id=second.id, resolution="dismiss", note="a test of ours")

@@ -106,7 +106,7 @@ async def test_nothing_else_is_done_with_a_case_whose_money_is_going_back(
         await world.perform(_refund(case, resolution=resolution))
     assert refused.value.code is ErrorCode.CONFLICT
     await _settle(world, refund.id, GatewayRefundState.DONE)
-    with pytest.raises(RefusedError, match="the case is REFUNDED already") as refused:
+    with pytest.raises(RefusedError, match="the case is already REFUNDED") as refused:
         await world.perform(_refund(case, resolution=resolution))
     assert refused.value.code is ErrorCode.CONFLICT
 

@@ -11,7 +11,7 @@ from payintent.domain.onchain_refund import OnchainRefundFacts, RefundLogDisposi
 from payintent.domain.refund import AUTO_REFUND
 from payintent.storage.database import Executor, Row, Tx
 
-#: Whether log `l` on chain `h` has one of our senders and the refund's values.
+#: Whether log `l` on chain `h` is from a sender of ours and has the refund's values.
 _MATCHES = """
     l.sender = ANY(h.refunders) AND l.account_id = c.account_id AND l.token = r.token
     AND l.amount = {amount} AND l.destination = {destination}
