@@ -122,7 +122,7 @@ class FinalBlockReader:
         slug = self.chain.slug
         contracts = await self._get_contracts()
         start = await self._next_recheck_block(cursor, contracts)
-        # Working endpoints come first, so the last endpoint has most likely not supplied the blocks.
+        # Working endpoints come first, so the last endpoint is probably not the supplier.
         endpoints = _endpoints_with_final(heads, cursor.block)
         source = next((name for name in reversed(self.reader.names) if name in endpoints), None)
         if start is None or source is None:
