@@ -96,7 +96,7 @@ async def test_the_refusal_of_too_much_names_what_is_left(api: Api) -> None:
     for body in ({}, {"amount": "0.01"}):
         answer = await ask(api, created, **body)
         assert refusal(answer) == _TOO_MUCH
-        assert "refundable remainder, 0 THB" in answer.json["message"]
+        assert "refundable remainder of 0 THB" in answer.json["message"]
 
 
 async def _exclusive(api: Api, rate: str = "0.03") -> None:

@@ -141,11 +141,11 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
 @pytest.mark.parametrize(
     ("kind", "of", "words"),
     [
-        (CaseKind.UNKNOWN_REFERENCE, None, "no money of this case is known to be ours"),
+        (CaseKind.UNKNOWN_REFERENCE, None, "this case has no money that we are known to hold"),
         (CaseKind.RECONCILIATION, None, "a RECONCILIATION case holds no money"),
         (CaseKind.RECONCILIATION, "second", "a RECONCILIATION case holds no money"),
         (CaseKind.REFUND_REVERSED, "second", "a REFUND_REVERSED case holds no money"),
-        (CaseKind.ORPHAN_CAPTURE, "credited", "its money pays a payment: refund the payment"),
+        (CaseKind.ORPHAN_CAPTURE, "credited", "the money of this case pays a payment"),
     ],
 )
 async def test_a_case_without_money_of_its_own_is_not_refunded(

@@ -98,7 +98,7 @@ async def test_a_callback_that_comes_twice_is_one_word(world: World) -> None:
 async def test_what_is_disputed_cannot_be_refunded(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, amount_minor=100000))
-    with pytest.raises(RefusedError, match=r"refundable remainder, 590\.00") as refused:
+    with pytest.raises(RefusedError, match=r"refundable remainder of 590\.00") as refused:
         await asked(world, payment, "590.01")
     assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
     refund = await asked(world, payment)  # all that is left
@@ -168,7 +168,7 @@ async def test_two_disputes_of_one_payment_are_two_cases_and_add_up(world: World
     for name, amount in (("du-a", 100000), ("du-b", 50000)):
         await hear(world, report(payment, reference=name, amount_minor=amount))
     assert len(await world.perform(ListCases())) == 2
-    with pytest.raises(RefusedError, match=r"refundable remainder, 90\.00"):
+    with pytest.raises(RefusedError, match=r"refundable remainder of 90\.00"):
         await asked(world, payment, "100.00")
 
 
