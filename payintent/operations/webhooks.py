@@ -218,8 +218,8 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         """Return the last event id of the previous batch."""
         return UUID(int=0)
 
-    def count(self, done: ReplayedEvents) -> int:
-        return done.events
+    def count(self, batch: ReplayedEvents) -> int:
+        return batch.events
 
     def following(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
         """Continue after the last event, so that no event is sent twice."""
@@ -232,11 +232,11 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
             after=batch.last_event_id,
         )
 
-    def combine(self, done: ReplayedEvents, batch: ReplayedEvents) -> ReplayedEvents:
+    def combine(self, total: ReplayedEvents, batch: ReplayedEvents) -> ReplayedEvents:
         return ReplayedEvents(
-            events=done.events + batch.events,
-            first_event_id=done.first_event_id or batch.first_event_id,
-            last_event_id=batch.last_event_id or done.last_event_id,
+            events=total.events + batch.events,
+            first_event_id=total.first_event_id or batch.first_event_id,
+            last_event_id=batch.last_event_id or total.last_event_id,
         )
 
     def audit_details(self, result: ReplayedEvents) -> Mapping[str, object]:
