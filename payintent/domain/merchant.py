@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.amount_limits import AmountLimits
+from payintent.domain.errors import quote_input
 from payintent.domain.price import FeeMode, TaxCountry, TaxManager
 from payintent.domain.quote import ExpectedToken
 from payintent.domain.web_origin import web_origin
@@ -49,6 +50,11 @@ class Merchant:
     time_zone: str = "UTC"  # of the days of its statements
     #: By currency, the daily refunds at gateways above which approval is needed.
     refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def title(self) -> str:
+        """The merchant in messages to operators."""
+        return f"merchant {self.id} ({quote_input(self.name)})"
 
     @property
     def origins(self) -> frozenset[str]:

@@ -48,7 +48,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
         merchant = await require_merchant(context.database, self.merchant_id)
         kind = "test key" if self.test else "API key"
         return [
-            f"merchant {merchant.id} ({quote_input(merchant.name)}) gets a new {kind}"
+            f"{merchant.title} gets a new {kind}"
             + (f", named {quote_input(self.name)}" if self.name else ""),
             "the key is shown to the approver, who must pass it on",
         ]

@@ -141,11 +141,34 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
         return await require_merchant(context.database, self.merchant_id)
 
 
-class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
+class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
+    """A change that needs approval if it is sensitive and the merchant is in service."""
+
+    merchant_id: MerchantId
+
+    def is_sensitive(self, before: Merchant) -> bool:
+        raise NotImplementedError
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        before = await require_merchant(context.database, self.merchant_id)
+        return await self._is_sensitive_now(context.database, before)
+
+    async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
+        """Lock the merchant; raise `CONFLICT` if only now the change needs approval."""
+        await require_merchant(tx, self.merchant_id)
+        before = await merchants.lock(tx, self.merchant_id)
+        assert before is not None  # noqa: S101 - merchants are never deleted
+        check_agreed(context, needs_approval=await self._is_sensitive_now(tx, before))
+        return before
+
+    async def _is_sensitive_now(self, database: Executor, before: Merchant) -> bool:
+        return self.is_sensitive(before) and await merchants.is_in_service(database, before.id)
+
+
+class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
     """Change a merchant's profile; omitted fields stay, and an empty URL clears a field."""
 
     action: ClassVar[str] = "merchant.profile"
-    merchant_id: MerchantId
     name: Annotated[str | None, option("The name that buyers see.")] = None
     logo_url: Annotated[str | None, option("The logo on the checkout.")] = None
     accent_colour: Annotated[
@@ -199,26 +222,19 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             check_origin(origin, sandbox=context.settings.sandbox)
         await self._check_locale(context)
 
-    async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service, if buyers or taxes are redirected."""
-        merchant = await require_merchant(context.database, self.merchant_id)
-        return await self._requires_approval(context.database, merchant)
-
-    async def _requires_approval(self, database: Executor, before: Merchant) -> bool:
-        # Removing a URL or an origin redirects nobody.
+    def is_sensitive(self, before: Merchant) -> bool:
+        """Return whether buyers are redirected or taxed differently; removals redirect nobody."""
         origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
-        redirects = not origins <= before.origins or any(
+        return not origins <= before.origins or any(
             getattr(self, name) and getattr(self, name) != getattr(before, name)
             for name in _REDIRECTING_FIELDS
         )
-        return redirects and await merchants.is_in_service(database, before.id)
 
     async def changes(self, context: OperationContext) -> list[str]:
         before = await require_merchant(context.database, self.merchant_id)
         values = to_json_value(before)
         return [
-            f"{name} of merchant {before.id} ({quote_input(before.name)}) becomes "
-            f"{value or 'empty'}; it is {values[name] or 'empty'}"
+            f"{name} of {before.title} becomes {value or 'empty'}; it is {values[name] or 'empty'}"
             for name, value in details(self).items()
             if name != "merchant_id"
         ]
@@ -236,8 +252,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             raise BadRequestError(f"time_zone {quote_input(self.time_zone)} is not known")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        before = await _lock_merchant(tx, self.merchant_id)
-        check_agreed(context, needs_approval=await self._requires_approval(tx, before))
+        before = await self.lock_merchant(context, tx)
         changes = {
             name: value or None if name.endswith("_url") or name == "accent_colour" else value
             for name in self.__struct_fields__
@@ -253,11 +268,10 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return merchant
 
 
-class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
+class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
     """Set a merchant's callback URL; `webhooks replay-missed` sends skipped events."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
-    merchant_id: MerchantId
     callback_url: Annotated[
         str | None, argument("Default: none, events are stored but not sent.")
     ] = None
@@ -272,8 +286,7 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Set the URL, unless the permission for http was withdrawn since it was checked."""
-        merchant = await _lock_merchant(tx, self.merchant_id)
-        check_agreed(context, needs_approval=await self._requires_approval(tx, merchant))
+        merchant = await self.lock_merchant(context, tx)
         allow_http = self._allows_http(merchant) or (
             context.settings.sandbox and _is_http(self.callback_url)
         )
@@ -282,27 +295,18 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
         await merchants.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
         return replace(merchant, callback_url=url, allow_http=allow_http)
 
-    async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service, if events are redirected or unencrypted."""
-        merchant = await require_merchant(context.database, self.merchant_id)
-        return await self._requires_approval(context.database, merchant)
-
-    async def _requires_approval(self, database: Executor, before: Merchant) -> bool:
-        # Removing the URL redirects no events.
+    def is_sensitive(self, before: Merchant) -> bool:
+        """Return whether events are redirected or may be unencrypted."""
         redirects = self.callback_url not in (None, before.callback_url)
-        allows_http = bool(self.allow_http) and not before.allow_http
-        return (redirects or allows_http) and await merchants.is_in_service(database, before.id)
+        return redirects or (bool(self.allow_http) and not before.allow_http)
 
     async def changes(self, context: OperationContext) -> list[str]:
         before = await require_merchant(context.database, self.merchant_id)
-        name = f"merchant {before.id} ({quote_input(before.name)})"
-        current = before.callback_url or "none"
-        changes = [
-            f"the callback URL of {name} becomes {self.callback_url or 'none'}; it is {current}"
-        ]
+        url, current = self.callback_url or "none", before.callback_url or "none"
+        changes = [f"the callback URL of {before.title} becomes {url}; it is {current}"]
         if self.allow_http is not None:
             changes.append(
-                f"allow_http of {name} becomes {self.allow_http}; it is {before.allow_http}"
+                f"allow_http of {before.title} becomes {self.allow_http}; it is {before.allow_http}"
             )
         return changes
 
@@ -330,10 +334,8 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
-            (
-                f"merchant {merchant.id} ({quote_input(merchant.name)}) gets a new callback "
-                f"secret; the previous secret also signs for {self.overlap_s} seconds"
-            ),
+            f"{merchant.title} gets a new callback secret",
+            f"the previous secret also signs for {self.overlap_s} seconds",
             "the secret is shown to the approver, who must pass it on",
         ]
 
@@ -372,10 +374,3 @@ def _check_https(url: str | None, *, allow_http: bool) -> None:
 
 def _is_http(url: str | None) -> bool:
     return url is not None and url.lower().startswith("http://")
-
-
-async def _lock_merchant(tx: Tx, merchant_id: int) -> Merchant:
-    await require_merchant(tx, merchant_id)
-    merchant = await merchants.lock(tx, merchant_id)
-    assert merchant is not None  # noqa: S101 - merchants are never deleted
-    return merchant

@@ -62,7 +62,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         merchant = await require_merchant(context.database, self.merchant_id)
         method = f"{self.kind} method {quote_input(self.label)}"
         return [
-            f"merchant {merchant.id} ({quote_input(merchant.name)}) offers the {method}",
+            f"{merchant.title} offers the {method}",
             *(
                 f"{name} is {value}"
                 for name, value in details(self).items()
