@@ -108,7 +108,7 @@ def build_app(
 
 
 async def _stop_writers(tasks: Sequence[asyncio.Task[None]], writers: Sequence[_Writer]) -> None:
-    """Stop the background writers and write what they have collected."""
+    """Stop the background writers and write the remaining entries."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

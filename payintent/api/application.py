@@ -25,7 +25,7 @@ ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def require_state(request: Request, name: str) -> Any:
-    """Return what the application stores under `name` once its service is open.
+    """Return the application state `name`, which is set when the service is open.
 
     Raises `SERVICE_UNAVAILABLE` until then.
     """
@@ -49,7 +49,7 @@ class _Node:
 class RoutedApplication(Starlette):
     """An application that may begin with a part of its routes.
 
-    If `is_starting`, unknown paths are answered 503 until `complete` adds the other routes.
+    If `is_starting`, unknown paths are answered 503 until `complete` adds the remaining routes.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Authenticator:
         )
 
     async def authenticate(self, request: Request) -> AuthenticatedMerchant:
-        """Return the merchant whose key the request has.
+        """Return the merchant of the request's key.
 
         Raises `UNAUTHORIZED` without a valid key, or `RATE_LIMITED` if the address of the request
         has failed too often.

@@ -19,9 +19,9 @@ from payintent.log import get_logger
 
 _log = get_logger("api")
 _SCHEME = "bearer"
-#: Instead of a key prefix: members of merchants, who sign in with passkeys and links.
+#: Instead of a key prefix: members of merchants sign in with passkeys and links.
 MEMBER = "member"
-#: Instead of a key prefix: operators who sign in at an identity provider, which may be slow.
+#: Instead of a key prefix: operators may sign in at an identity provider, which may be slow.
 PROVIDER_SIGN_IN = "provider sign-in"
 _HOLDERS = {
     api_key.MERCHANT: "merchant",
@@ -121,7 +121,7 @@ class Attempts:
 
     A valid key is accepted from any address: many callers may share an address, such as that of an
     undeclared proxy, and a key may be new to this process. Requests of an address above its limit
-    are checked a few at a time, so that guessing does not take the database from other callers.
+    are checked a few at a time, so that guessing does not monopolize the database.
     """
 
     def __init__(

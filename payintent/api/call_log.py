@@ -18,7 +18,7 @@ from payintent.storage import api_calls
 from payintent.storage.api_calls import NewApiCall
 from payintent.storage.database import Database
 
-#: Key of a request's scope: the merchant whose key authenticated it.
+#: Key of a request's scope: the authenticated merchant.
 MERCHANT = "payintent.merchant_id"
 _WRITE_INTERVAL_S = 1.0
 _CALLS_MAX = 100  # per merchant, in memory; the portal does not show more

@@ -1,7 +1,7 @@
 """Admission: bounds how many requests run concurrently and how many wait; sheds the rest.
 
-There are four lanes with equal bounds, so that no group of clients displaces another: merchants'
-servers, buyers' browsers, gateways' callbacks, and all others. If its lane is full, a request waits
+Merchants' servers, buyers' browsers, gateways' callbacks and all remaining clients have a lane each,
+with equal bounds, so that they do not displace each other. If its lane is full, a request waits
 briefly and is then shed. A request is not started if its client has disconnected.
 """
 
@@ -119,7 +119,7 @@ class Lane:
             self._shed(request)
 
     def pass_slot_on(self) -> None:
-        """Start the request that has waited longest and whose client is still connected."""
+        """Start the next request with a connected client, in order of arrival."""
         now = asyncio.get_running_loop().time()
         while self._queue:
             request = self._queue.popleft()

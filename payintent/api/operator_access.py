@@ -41,7 +41,7 @@ class OperatorApi:
     def route(
         self, path: str, handler: OperatorHandler, methods: Sequence[str] = ("GET",)
     ) -> Route:
-        """Return a route whose handler gets the operator of the request's token."""
+        """Return a route that authenticates the operator and passes it to the handler."""
 
         @wraps(handler)
         async def handle(request: Request) -> Response:

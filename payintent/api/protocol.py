@@ -84,7 +84,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._error = MALFORMED
         self._final_error: bytes | None = None  # to send after the pending responses
         self._current: RequestResponseCycle | None = None  # the oldest unanswered request
-        self._incoming: RequestResponseCycle | None = None  # the request whose body is incomplete
+        self._incoming: RequestResponseCycle | None = None  # its body is incomplete
         self._slot: Slot | None = None  # of the running request
 
     # Start and end of the connection
@@ -115,7 +115,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._abandon_requests()
 
     def shutdown(self) -> None:
-        """Shut down gracefully, but drop a request whose body is incomplete."""
+        """Shut down gracefully, but drop a request with an incomplete body."""
         if self._incoming is not None and self._incoming is self._current:
             self._is_over = True
             self._close_now()
@@ -339,7 +339,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._final_error = response
 
     def _forget(self, cycle: RequestResponseCycle) -> None:
-        """Drop a request whose body is incomplete and which has not been started."""
+        """Drop a request with an incomplete body, which has not been started."""
         cycle.disconnected = True
         self._incoming = None
         if cycle is self._current:

@@ -1,4 +1,4 @@
-"""The HTTP server: start, shutdown, and the number of files it may open."""
+"""The HTTP server: startup, graceful shutdown, and the limit of open files."""
 
 import asyncio
 import logging
@@ -23,39 +23,39 @@ from payintent.processes.board import ConnectionShare
 from payintent.processes.unsupervised import refuse_roll
 
 _KEEP_ALIVE_S = 75
-_STOP_WAIT_S = 20  # from SIGTERM to the last answer; the drain is a part of it
-_LOOK_S = 0.02
-_LAST_LOOKS = 100  # at connections that were made at the very last, until their requests are there
+_STOP_WAIT_S = 20  # from SIGTERM to the last response, including the drain
+_POLL_S = 0.02
+_POLLS_MAX = 100
 _BACKLOG = 2_048
-_NOT_STARTED = 3  # uvicorn's own exit status for this
+_NOT_STARTED = 3  # the exit status that uvicorn uses for this
 RETIRE = signal.SIGUSR1
 _SILENT = logging.getLogger("payintent.start")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-_FILES_SPARE = 256  # for the database, gateways and other files
+_FILES_SPARE = 256  # for the database, gateways and files
 
 
 class Stoppable(Protocol):
-    """An application that is told of the end of its process."""
+    """An application that is notified before its process stops."""
 
     def draining(self) -> None:
-        """Tell load balancers that other processes should be asked."""
+        """Report to load balancers that this process will stop."""
         ...
 
     def stopping(self) -> None:
-        """End answers that would otherwise go on for ever."""
+        """End responses that would otherwise not end."""
         ...
 
 
 def serve_until_stopped(
     servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
 ) -> None:
-    """Serve on several ports until SIGTERM or Ctrl-C, then finish what is under way.
+    """Serve on several ports until SIGTERM or Ctrl-C, then finish the running requests.
 
-    After SIGTERM requests are still accepted for `drain_s`, each the last one of its connection,
-    so that balancers find another process before this one refuses them. Ctrl-C waits for nothing.
-    `RETIRE` is for a process whose ports others go on to serve: it takes no new connection, and
-    answers those that it has for so long.
+    After SIGTERM, requests are accepted for `drain_s` and each response closes its connection, so
+    that load balancers switch to another process before this process refuses requests. Ctrl-C does
+    not wait. After `RETIRE`, which needs shared ports, only existing connections are served for
+    `drain_s`.
     """
     collect_rarely()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -67,18 +67,18 @@ def serve_until_stopped(
 async def _serve(
     servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
 ) -> None:
-    serving = _Serving(servers, application, drain_s)
+    group = _Servers(servers, application, drain_s)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, serving.drain)
-    loop.add_signal_handler(signal.SIGINT, serving.stop)
-    if serving.is_shared:
-        loop.add_signal_handler(RETIRE, serving.retire)
+    loop.add_signal_handler(signal.SIGTERM, group.drain)
+    loop.add_signal_handler(signal.SIGINT, group.stop)
+    if group.is_shared:
+        loop.add_signal_handler(RETIRE, group.retire)
     else:
         refuse_roll(loop)
-    await asyncio.gather(*(serving.run(server) for server in servers))
+    await asyncio.gather(*(group.run(server) for server in servers))
 
 
-class _Serving:
+class _Servers:
     def __init__(
         self, servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
     ) -> None:
@@ -101,10 +101,10 @@ class _Serving:
             server.should_exit = True
 
     def drain(self) -> None:
-        """Go on for a while, so that clients find another process; a second time, stop.
+        """Keep serving for a while, so that clients find another process; a second call stops.
 
-        Among several processes a second time is nothing: systemd signals them all, and so does
-        the supervisor, which ends a drain by SIGINT.
+        With several processes a second call has no effect, because both systemd and the supervisor
+        signal all processes; the supervisor ends a drain with SIGINT.
         """
         is_first = not any(server.is_draining for server in self._servers)
         is_started = all(server.started for server in self._servers)
@@ -117,14 +117,14 @@ class _Serving:
             self.stop()
 
     def retire(self) -> None:
-        """Leave new connections to the other processes, and drain: the ports go on to serve."""
+        """Leave new connections to the processes that share the ports, and drain."""
         for server in self._servers:
             server.retire()
         asyncio.get_running_loop().call_later(self._drain_s, self.stop)
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that leaves signals to its caller, and loses no request when it stops."""
+    """A server that does not handle signals itself, and loses no request when it stops."""
 
     def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
@@ -138,7 +138,7 @@ class DrainingServer(uvicorn.Server):
         share: ConnectionShare | None = None,
         on_started: Callable[[], None] | None = None,
     ) -> None:
-        """Listen on sockets that other processes have too; `on_started` is called when it does."""
+        """Listen on sockets that processes share, and call `on_started` once the server does."""
         self._shared = SharedListener(sockets, _BACKLOG, share)
         self._on_started = on_started
 
@@ -151,9 +151,10 @@ class DrainingServer(uvicorn.Server):
         return self._bounds.draining
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start; one that cannot ends as if it was stopped, and the application says why.
+        """Start the server; if that fails, it ends as if it had been stopped.
 
-        uvicorn raises SystemExit there, which would leave other servers' sockets open.
+        uvicorn would raise SystemExit, which would leave the sockets of other servers open. The
+        application has the reason of the failure.
         """
         if isinstance(self.lifespan, LifespanOn):
             self.lifespan.logger = _SILENT
@@ -184,39 +185,38 @@ class DrainingServer(uvicorn.Server):
         return nullcontext()
 
     def drain(self) -> None:
-        """Let every answer be the last one of its connection; idle ones are left to clients."""
+        """Make each response the last of its connection; idle connections stay open."""
         self._bounds.draining = True
         for connection in self._connections():
             connection.drain()
 
     def retire(self) -> None:
-        """Leave new connections to the other processes, and drain."""
         if self._shared is not None:
             self._shared.leave()
         self.drain()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listening sockets, then the connections as their requests end."""
+        """Close the listening sockets, then each connection when its requests have ended."""
         await stop_listening(self.servers)
         if self.is_draining:
-            await self._last_requests()
+            await self._wait_for_last_requests()
         await super().shutdown(sockets)
 
-    async def _last_requests(self) -> None:
-        """Wait for the requests of connections that were made at the very last."""
-        for _ in range(_LAST_LOOKS):
+    async def _wait_for_last_requests(self) -> None:
+        """Wait for the requests of the connections that were accepted last."""
+        for _ in range(_POLLS_MAX):
             if not any(connection.expects_request for connection in self._connections()):
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     def _connections(self) -> list[LimitedProtocol]:
-        return [cast("LimitedProtocol", found) for found in self.server_state.connections]
+        return [cast("LimitedProtocol", protocol) for protocol in self.server_state.connections]
 
 
 def make_server(
     app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
 ) -> DrainingServer:
-    protocol = limited_protocol(settings, _connections_max(settings.connections_max))
+    protocol = limited_protocol(settings, _allow_connections(settings.connections_max))
     return DrainingServer(
         uvicorn.Config(
             app,
@@ -227,7 +227,7 @@ def make_server(
             loop="uvloop",
             backlog=_BACKLOG,
             access_log=False,
-            proxy_headers=False,  # the address we see must not come from a header
+            proxy_headers=False,  # the peer address must not come from a header
             log_level="error",
             server_header=False,
             lifespan="on" if lifespan else "off",
@@ -238,10 +238,10 @@ def make_server(
     )
 
 
-def _connections_max(wanted: int) -> int:
-    """Raise the limit of open files if needed; returns how many connections it allows."""
+def _allow_connections(count: int) -> int:
+    """Raise the limit of open files if necessary; return the number of connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _FILES_SPARE
+    needed = count + _FILES_SPARE
     if hard != resource.RLIM_INFINITY:
         needed = min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -2,7 +2,7 @@
 
 Without balancing, the process that wakes up first would accept a whole burst of connections, which
 clients keep open. So a process that has more connections than others delays each accept, but only
-briefly: the others may hang.
+briefly, because the process with fewer connections may hang.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class SharedListener:
         self.leave()
 
     def leave(self) -> None:
-        """Close, and leave pending connections to the other processes."""
+        """Close without accepting pending connections, which remain for the sharing processes."""
         if self._share is not None:
             self._share.leave()
         for listener in self.sockets:

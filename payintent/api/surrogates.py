@@ -1,4 +1,4 @@
-r"""Decoding of bodies whose metadata contains unpaired surrogate escapes, such as `"\ud83d"`.
+r"""Decoding of bodies with unpaired surrogate escapes in their metadata, such as `"\ud83d"`.
 
 JSON allows such escapes (RFC 8259, section 8.2), but the decoder rejects them. They are replaced by
 a placeholder before the body is decoded and restored in the metadata, which is stored unchanged.

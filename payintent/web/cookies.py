@@ -35,7 +35,7 @@ def make_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SignInCookie:
-    """A cookie whose name has the prefix `__Host-` over https."""
+    """A cookie for signing in; over https its name has the prefix `__Host-`."""
 
     base_name: str
     is_secure: bool

@@ -70,7 +70,7 @@ def check_callback_url(url: str, rules: "EgressRules | None" = None) -> Callback
         raise EgressRefusedError(f"the port must be one of {ports}")
     host, address = _check_host(parts, rules)
     authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
-    # Rebuilt from its checked parts, so that no other parser can read a different host from it.
+    # Rebuilt from its checked parts, so that no parser can read a different host from it.
     query = f"?{parts.query}" if "?" in url else ""
     url = f"{parts.scheme}://{authority}{parts.path or '/'}{query}"
     return CallbackTarget(url=url, host=host, port=port, address=address)
@@ -173,7 +173,7 @@ class CheckedResolver:
 
     async def _query_system(self, host: str) -> Sequence[str]:
         if self._threads is None:
-            # A separate pool, because slow names must not block other users of the loop's pool.
+            # A separate pool, because slow names must not block the default pool of the loop.
             self._threads = ThreadPoolExecutor(DNS_THREADS_MAX, thread_name_prefix="dns")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _system_addresses, host)

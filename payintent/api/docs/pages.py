@@ -33,7 +33,7 @@ _HEADERS = {
     ),
 }
 _ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
-#: The URLs of linked documents; links to other files become plain text.
+#: The URLs of linked documents; further links become plain text.
 _DOCUMENT_URLS = {
     "": "",
     "integrate.md": "/docs/integrate",
@@ -183,7 +183,7 @@ def _anchor(heading: str) -> str:
 
 
 def _resolve_links(children: "Sequence[Token]") -> "list[Token]":
-    """Point links to served pages; replace other links by their text."""
+    """Point links to served pages; replace further links by their text."""
     tokens: list[Token] = []
     is_dead = False
     for child in children:
