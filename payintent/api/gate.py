@@ -1,8 +1,8 @@
 """Admission: bounds how many requests run concurrently and how many wait; sheds the rest.
 
-Merchants' servers, buyers' browsers, gateways' callbacks and all remaining clients have a lane each,
-with equal bounds, so that they do not displace each other. If its lane is full, a request waits
-briefly and is then shed. A request is not started if its client has disconnected.
+Merchants' servers, buyers' browsers, gateways' callbacks and all remaining clients have a lane
+each, with equal bounds, so that they do not displace each other. If its lane is full, a request
+waits briefly and is then shed. A request is not started if its client has disconnected.
 """
 
 import asyncio
