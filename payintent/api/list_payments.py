@@ -25,8 +25,7 @@ def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFi
         raise RefusedError(
             ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
         )
-    if payer is not None:
-        schemas.check_text("payer_uid", payer, _PAYER_UID_MAX)
+    schemas.check_text("payer_uid", payer, _PAYER_UID_MAX)
     cursor = query.get("cursor")
     return PaymentFilter(
         merchant_id=merchant_id,

@@ -201,27 +201,21 @@ def check_select(body: SelectQuoteBody) -> None:
     if not 0 <= body.payment_method_id <= _METHOD_ID_MAX:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     check_email(body.payer_email)
-    for name, value, longest in (
-        ("locale", body.locale, _LOCALE_MAX),
-        ("return_url", body.return_url, _URL_MAX),
-    ):
-        if value is not None:
-            check_text(name, value, longest)
+    check_text("locale", body.locale, _LOCALE_MAX)
+    check_text("return_url", body.return_url, _URL_MAX)
 
 
 def check_refund(body: CreateRefundBody) -> None:
-    for name, value, longest in (
-        ("reason", body.reason, _REASON_MAX),
-        ("destination", body.destination, _DESTINATION_MAX),
-    ):
-        if value is not None:
-            check_text(name, value, longest)
+    check_text("reason", body.reason, _REASON_MAX)
+    check_text("destination", body.destination, _DESTINATION_MAX)
 
 
-def check_text(name: str, value: str, longest: int) -> None:
+def check_text(name: str, value: str | None, length_max: int) -> None:
     """Raise `BAD_REQUEST` if a text is empty, too long or cannot be stored."""
-    if not 1 <= len(value) <= longest:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must have 1 to {longest} characters")
+    if value is None:
+        return
+    if not 1 <= len(value) <= length_max:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must have 1 to {length_max} characters")
     if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
         raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has characters that cannot be stored")
 

@@ -158,9 +158,7 @@ def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
 
 
 def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
-    if payment.tax_manager is TaxManager.NONE:
-        return Decimal(0)
-    return rates.get(country, Decimal(0))
+    return Decimal(0) if payment.tax_manager is TaxManager.NONE else rates.get(country, Decimal(0))
 
 
 def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.fields import argument, option
 from payintent.operations.refunds import read_refund_details
 from payintent.operations.validation import check_text_if_given, require_payment
-from payintent.payments.cancel import cancel_by_operator
+from payintent.payments.cancel import cancel
 from payintent.payments.create_refund import CreateRefundRequest, RefundCreator
 from payintent.payments.expire import check_stranded, expire_stranded
 from payintent.payments.gateway_accounts import GatewayAccounts
@@ -61,7 +61,7 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
         """Raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
         payment = (await require_payment(tx, self.payment_id)).payment
-        await cancel_by_operator(tx, payment.id)
+        await cancel(tx, payment.id)
         payment = (await require_payment(tx, self.payment_id)).payment
         return CancelledPayment(
             id=self.payment_id,

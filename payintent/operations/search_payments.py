@@ -36,36 +36,17 @@ _COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "pr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedPayment:
-    id: str
-    merchant_id: int
-    status: str
-    amount: str
-    currency: str
-    payer_uid: str
-    order_id: str | None
-    provider: str | None
-    chain: str | None
-    kind: str | None  # of the current session's method, like `country`
-    country: str | None
-    created_at: datetime
-    expires_at: datetime
-    updated_at: datetime
-    found_by: str | None = None  # in search results, the matching property
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentPage:
     """A page of payments; with a narrow scope it may be short even if more pages follow."""
 
-    payments: list[ListedPayment]
+    payments: list[PaymentRecord]
     following: str | None  # the `before` of the next page, if any
 
 
 _Before = Annotated[str | None, option("Next page: the id of the last payment on this page.")]
 
 
-class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True):
+class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True):
     """List payments of all merchants, newest first."""
 
     action: ClassVar[str] = "payment.list"
@@ -106,7 +87,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
     before: _Before = None
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[ListedPayment]:
+    async def read(self, context: OperationContext) -> list[PaymentRecord]:
         return (await self.read_page(context)).payments
 
     async def read_page(self, context: OperationContext) -> PaymentPage:
@@ -114,9 +95,11 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
         database, scope = context.database, await self._scope(context.database)
         candidates = await self._candidates(database, scope)
         if candidates is None:
-            return await _scan(database, scope, self.payer_uid)
+            return await _scan(database, scope)
         records = await payment_search.list_records(database, candidates, scope)
-        return _page(records, records[-1].id if len(records) == self.limit else None)
+        return PaymentPage(
+            payments=records, following=records[-1].id if len(records) == self.limit else None
+        )
 
     async def _scope(self, database: Executor) -> PaymentScope:
         if self.currency is not None and self.currency not in CURRENCIES:
@@ -129,6 +112,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
             merchant_id=self.merchant_id,
             statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
             currencies=tuple(CURRENCIES) if self.currency is None else (self.currency,),
+            payer_uid=self.payer_uid,
             created_from=created.since,
             created_before=created.until,
             end=self.end,
@@ -162,16 +146,10 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
             sets.append(await payment_search.find_by_transaction(database, tx_hash))
         if not sets:
             return None
-        common_ids = list(set(sets[0]).intersection(*sets[1:]))
-        if self.payer_uid is None:
-            return common_ids
-        records = await payment_search.list_records(
-            database, common_ids, replace(scope, limit=len(common_ids))
-        )
-        return [record.id for record in records if record.payer_uid == self.payer_uid]
+        return list(set(sets[0]).intersection(*sets[1:]))
 
 
-class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True):
+class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True):
     """Find payments by any id, order, payer, reference or transaction.
 
     The text must equal the id of a payment, checkout, session, refund, case or event, or else an
@@ -188,7 +166,7 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
     before: _Before = None
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[ListedPayment]:
+    async def read(self, context: OperationContext) -> list[PaymentRecord]:
         text = self.text.strip()
         await _check(context.database, self.merchant_id, self.limit)
         if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
@@ -198,20 +176,18 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
             before=await _before(context.database, self.before),
             limit=self.limit,
         )
-        matches = await _search(context.database, text, scope)
-        return [_listed(record, found_by) for record, found_by in matches]
+        return await _search(context.database, text, scope)
 
 
-async def _search(
-    database: Executor, text: str, scope: PaymentScope
-) -> list[tuple[PaymentRecord, str]]:
+async def _search(database: Executor, text: str, scope: PaymentScope) -> list[PaymentRecord]:
     """Find payments by a text, newest first, each with its matching property."""
     properties: dict[UUID, str] = {}
     for found_by, payment_ids in await _find_matches(database, text, scope):
         for payment_id in payment_ids:
             properties.setdefault(payment_id, found_by)
     records = await payment_search.list_records(database, list(properties), scope)
-    return [(record, properties[record.id]) for record in records]
+    by_id = {ids.format_id(ids.PAYMENT, key): found_by for key, found_by in properties.items()}
+    return [replace(record, found_by=by_id[record.id]) for record in records]
 
 
 async def _find_matches(
@@ -235,10 +211,11 @@ async def _find_matches(
         matches.append(("address", await payment_search.find_by_address(database, address, owner)))
     if "@" in text:
         matches.append(("e-mail", await payer_search.find_by_email(database, text, owner)))
+    by_payer = await payment_search.list_positions(database, replace(scope, payer_uid=text))
     matches += [
         ("reference", await payment_search.find_by_reference(database, text)),
         ("order", await payer_search.find_by_order(database, text, owner)),
-        ("payer", await payment_search.list_ids(database, scope, text)),
+        ("payer", [payment_id for _, payment_id in by_payer]),
     ]
     return matches
 
@@ -266,28 +243,24 @@ def _parse_uuid(text: str) -> UUID | None:
         return None
 
 
-async def _scan(database: Executor, scope: PaymentScope, payer_uid: str | None) -> PaymentPage:
+async def _scan(database: Executor, scope: PaymentScope) -> PaymentPage:
     """Read a page; for a narrow scope, read at most `_SCANNED_MAX` payments to fill it."""
     batch = _BATCH if scope.is_narrow else scope.limit
     rest = replace(scope, limit=batch)
     records: list[PaymentRecord] = []
     for _ in range(_SCANNED_MAX // _BATCH):
-        positions = await payment_search.list_positions(database, rest, payer_uid)
+        positions = await payment_search.list_positions(database, rest)
         payment_ids = [payment_id for _, payment_id in positions]
         records += await payment_search.list_records(database, payment_ids, scope)
         if len(records) >= scope.limit:
-            return _page(records[: scope.limit], records[scope.limit - 1].id)
+            return PaymentPage(
+                payments=records[: scope.limit], following=records[scope.limit - 1].id
+            )
         if len(positions) < batch:
-            return _page(records, None)
+            return PaymentPage(payments=records, following=None)
         rest = replace(rest, before=positions[-1])
-    return _page(records, rest.before and rest.before[1])
-
-
-def _page(records: Sequence[PaymentRecord], following: UUID | None) -> PaymentPage:
-    return PaymentPage(
-        payments=list(map(_listed, records)),
-        following=following and ids.format_id(ids.PAYMENT, following),
-    )
+    following = rest.before and ids.format_id(ids.PAYMENT, rest.before[1])
+    return PaymentPage(payments=records, following=following)
 
 
 async def _check(database: Executor, merchant_id: int | None, limit: int) -> None:
@@ -301,23 +274,3 @@ async def _before(database: Executor, payment_id: str | None) -> tuple[datetime,
         return None
     last = (await require_payment(database, payment_id)).payment
     return last.created_at, last.id
-
-
-def _listed(record: PaymentRecord, found_by: str | None = None) -> ListedPayment:
-    return ListedPayment(
-        id=ids.format_id(ids.PAYMENT, record.id),
-        merchant_id=record.merchant_id,
-        status=record.status,
-        amount=record.amount,
-        currency=record.currency,
-        payer_uid=record.payer_uid,
-        order_id=record.order_id,
-        provider=record.provider,
-        chain=record.chain,
-        kind=record.kind,
-        country=record.country,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        updated_at=record.updated_at,
-        found_by=found_by,
-    )

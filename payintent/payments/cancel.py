@@ -20,21 +20,16 @@ async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool
     """
     if key is not None and await _is_repeated(tx, payment, key):
         return False
-    await _cancel(tx, payment.id, PaymentTrigger.CANCEL)
+    await cancel(tx, payment.id)
     return True
-
-
-async def cancel_by_operator(tx: Tx, payment_id: UUID) -> None:
-    """Cancel a payment on behalf of the merchant, and send the event."""
-    await _cancel(tx, payment_id, PaymentTrigger.CANCEL)
 
 
 async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
     """Cancel a payment without an event to the merchant (spec section 3)."""
-    await _cancel(tx, payment_id, PaymentTrigger.BUYER_CANCEL)
+    await cancel(tx, payment_id, PaymentTrigger.BUYER_CANCEL)
 
 
-async def _cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger) -> None:
+async def cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger = PaymentTrigger.CANCEL) -> None:
     locked = await lock_payments(tx, [payment_id])
     payment = locked.payments[0]
     if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(locked.now):

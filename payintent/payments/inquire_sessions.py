@@ -5,6 +5,7 @@ The inquiries recover from lost callbacks, stopped processes and late gateway an
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from uuid import UUID
 
 from payintent import tracing
 from payintent.domain import ids
@@ -16,6 +17,7 @@ from payintent.domain.gateway import (
     OutcomeUnknown,
     SessionReport,
 )
+from payintent.domain.quote import Quote
 from payintent.domain.session import Session, SessionStatus
 from payintent.log import get_logger
 from payintent.payments.buyer_calls import BuyerCall
@@ -58,15 +60,28 @@ async def inquire_on_return(
     """Request an inquiry when the buyer returns, at most every `RETURN_EVERY_S`."""
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
-    quote = session.quote
-    call = BuyerCall(
+    call = buyer_call(merchant_id, session.payment_id, session.quote)
+    if await accounts.buyer_calls.allow(call):
+        await sessions.request_inquiry(database, session.id)
+
+
+def buyer_call(merchant_id: int, payment_id: UUID, quote: Quote) -> BuyerCall:
+    return BuyerCall(
         account_id=quote.account_id,
         provider=quote.provider,
         merchant_id=merchant_id,
+        payment_id=payment_id,
+    )
+
+
+def session_call(session: Session, kind: GatewayRequestKind) -> GatewayCall:
+    return GatewayCall(
+        account_id=session.quote.account_id,
+        provider=session.quote.provider,
+        kind=kind,
+        subject_id=session.id,
         payment_id=session.payment_id,
     )
-    if await accounts.buyer_calls.allow(call):
-        await sessions.request_inquiry(database, session.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,20 +154,15 @@ class SessionInquirer:
             await sessions.mark_silent(self.database, session.id)
 
     async def _call_gateway(self, session: Session) -> SessionReport | OutcomeUnknown:
-        quote, closing = session.quote, session.status is SessionStatus.CLOSING
-        call = GatewayCall(
-            account_id=quote.account_id,
-            provider=quote.provider,
-            kind=GatewayRequestKind.CLOSE_SESSION if closing else GatewayRequestKind.INQUIRE,
-            subject_id=session.id,
-            payment_id=session.payment_id,
-        )
         reference = await self._gateway_ref(session)
+        if session.status is SessionStatus.CLOSING:
+            return await self.accounts.call(
+                session_call(session, GatewayRequestKind.CLOSE_SESSION),
+                lambda gateway, account: gateway.close_session(account, reference),
+            )
         return await self.accounts.call(
-            call,
-            lambda gateway, account: (gateway.close_session if closing else gateway.inquire)(
-                account, reference
-            ),
+            session_call(session, GatewayRequestKind.INQUIRE),
+            lambda gateway, account: gateway.inquire(account, reference),
         )
 
     async def _gateway_ref(self, session: Session) -> GatewaySessionRef:

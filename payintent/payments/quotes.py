@@ -1,6 +1,7 @@
 """Price payment methods with the operator's current tax rates."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -32,8 +33,7 @@ def price_methods(
     quote_country: QuoteCountry,
     currency: str | None,
 ) -> list[Quote]:
-    taxed = taxed_country(setup.merchant, quote_country)
-    rate = tax_rate_for(payment, taxed, setup.tax_rates)
+    rate = _tax_rate(payment, setup, quote_country)
     return make_quotes(payment, setup.merchant, payable, quote_country, currency, rate)
 
 
@@ -41,9 +41,12 @@ def explain_quotes(
     payment: Payment, setup: MerchantSetup, method: PaymentMethod, quote_country: QuoteCountry
 ) -> list[tuple[str, Quote | QuoteRefusal]]:
     """Return a method's quote or refusal for each currency in a country."""
-    taxed = taxed_country(setup.merchant, quote_country)
-    rate = tax_rate_for(payment, taxed, setup.tax_rates)
+    rate = _tax_rate(payment, setup, quote_country)
     return explain_method(payment, setup.merchant, method, quote_country, rate)
+
+
+def _tax_rate(payment: Payment, setup: MerchantSetup, quote_country: QuoteCountry) -> Decimal:
+    return tax_rate_for(payment, taxed_country(setup.merchant, quote_country), setup.tax_rates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Store each verified callback once, and apply it in the same transaction."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 from uuid import UUID
 
@@ -50,24 +50,16 @@ class StoredReport(msgspec.Struct):
 
     state: GatewaySessionState
     reason: FailureReason | None
-    reference: str | None
-    amount_minor: int | None
-    currency: str | None
+    reference: str | None = None
+    amount_minor: int | None = None
+    currency: str | None = None
     verbatim: str | None = None
     uncertain: bool = False
 
     @classmethod
     def from_report(cls, report: SessionReport) -> Self:
-        capture = report.capture
-        return cls(
-            state=report.state,
-            reason=report.reason,
-            reference=capture.reference if capture else None,
-            amount_minor=capture.amount_minor if capture else None,
-            currency=capture.currency if capture else None,
-            verbatim=capture.verbatim if capture else None,
-            uncertain=capture is not None and capture.uncertain,
-        )
+        capture = asdict(report.capture) if report.capture else {}
+        return cls(state=report.state, reason=report.reason, **capture)
 
     def to_report(self) -> SessionReport:
         capture = None

@@ -33,15 +33,15 @@ from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_origin
 from payintent.email_address import to_mailbox
 from payintent.log import get_logger
-from payintent.payments.buyer_calls import BuyerCall
 from payintent.payments.expire import (
     checkout_expired_error,
     require_not_ended,
     require_open_checkout,
 )
 from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
+from payintent.payments.gateway_calls import GatewayRequestKind
 from payintent.payments.gateway_health import GatewayChannel
+from payintent.payments.inquire_sessions import buyer_call, session_call
 from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
 from payintent.payments.open_session import (
     NewSelection,
@@ -109,7 +109,8 @@ async def select_quote(
         raise _not_available()
     await opener.check_selection_limit(snapshot.payment, snapshot.now)
     await _inquire_current_session(context, snapshot)
-    async with accounts.buyer_calls.enter(_buyer_call(snapshot.payment, quote)):
+    payment = snapshot.payment
+    async with accounts.buyer_calls.enter(buyer_call(payment.merchant_id, payment.id, quote)):
         if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
             raise _not_available()
         session = await opener.store(
@@ -117,7 +118,7 @@ async def select_quote(
         )
         request = _request(context, merchant, snapshot.payment, session, selection)
         answer = await accounts.call(
-            _call(session, GatewayRequestKind.CREATE_SESSION),
+            session_call(session, GatewayRequestKind.CREATE_SESSION),
             lambda gateway, account: gateway.create_session(account, request),
         )
     selected = await opener.answer(session, answer)
@@ -204,9 +205,10 @@ async def _inquire_current_session(context: SelectionContext, snapshot: PaymentS
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
-    async with context.accounts.buyer_calls.enter(_buyer_call(snapshot.payment, session.quote)):
+    call = buyer_call(snapshot.payment.merchant_id, snapshot.payment.id, session.quote)
+    async with context.accounts.buyer_calls.enter(call):
         report = await context.accounts.call(
-            _call(session, GatewayRequestKind.INQUIRE),
+            session_call(session, GatewayRequestKind.INQUIRE),
             lambda gateway, account: gateway.inquire(account, session.gateway_ref),
         )
     if isinstance(report, OutcomeUnknown):
@@ -220,25 +222,6 @@ async def _inquire_current_session(context: SelectionContext, snapshot: PaymentS
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
     require_not_ended(payment)
-
-
-def _buyer_call(payment: Payment, quote: Quote) -> BuyerCall:
-    return BuyerCall(
-        account_id=quote.account_id,
-        provider=quote.provider,
-        merchant_id=payment.merchant_id,
-        payment_id=payment.id,
-    )
-
-
-def _call(session: Session, kind: GatewayRequestKind) -> GatewayCall:
-    return GatewayCall(
-        account_id=session.quote.account_id,
-        provider=session.quote.provider,
-        kind=kind,
-        subject_id=session.id,
-        payment_id=session.payment_id,
-    )
 
 
 def _request(

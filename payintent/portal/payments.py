@@ -20,7 +20,7 @@ from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.member import MemberRight
 from payintent.domain.payment import PaymentStatus
-from payintent.operations.search_payments import ListedPayment, SearchPayments
+from payintent.operations.search_payments import SearchPayments
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.payments.lookup import list_merchant_payments, list_payment_refunds
 from payintent.payments.serialization import payment_fields, refund_fields
@@ -28,6 +28,7 @@ from payintent.portal.story import read_story, requester
 from payintent.portal.visits import PAGE_ROWS, Visit, member_page, redirect
 from payintent.storage import merchant_cases
 from payintent.storage.merchant_cases import CaseFilter
+from payintent.storage.payment_search import PaymentRecord
 from payintent.storage.payments import PaymentSnapshot
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -178,7 +179,7 @@ def _snapshot_row(snapshot: PaymentSnapshot) -> _Row:
     )
 
 
-def _payment_row(payment: ListedPayment) -> _Row:
+def _payment_row(payment: PaymentRecord) -> _Row:
     return _Row(
         id=payment.id,
         created_at=payment.created_at,

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import PaymentStatus
 from payintent.encryption import EncryptionKeyError
@@ -25,20 +26,21 @@ Position = tuple[datetime, UUID]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentRecord:
-    id: UUID
+    id: str
     merchant_id: int
     status: str
     amount: str
     currency: str
     payer_uid: str
     order_id: str | None
-    provider: str | None  # of the current session
+    provider: str | None  # of the current session, like `chain`, `kind` and `country`
     chain: str | None
     kind: str | None
     country: str | None
     created_at: datetime
     expires_at: datetime
     updated_at: datetime
+    found_by: str | None = None  # in search results, the matching property
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class PaymentScope:
     merchant_id: int | None = None
     statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
     currencies: tuple[str, ...] = tuple(CURRENCIES)
+    payer_uid: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
     amount_min: Decimal | None = None
@@ -81,21 +84,15 @@ _NEWEST = NewestPayments(
 )
 
 
-async def list_positions(
-    database: Executor, scope: PaymentScope, payer_uid: str | None
-) -> list[Position]:
+async def list_positions(database: Executor, scope: PaymentScope) -> list[Position]:
     """List the positions of a merchant's or all payments, newest first, as far as indexes filter.
 
     The scope's conditions that need the payment itself are not applied.
     """
-    query, arguments = _NEWEST.choose(scope.currencies, scope.statuses, payer_uid)
+    query, arguments = _NEWEST.choose(scope.currencies, scope.statuses, scope.payer_uid)
     between = bounds(scope.created_from, scope.created_before, scope.before)
     rows = await database.fetch(query, scope.merchant_id, *between, scope.limit, *arguments)
     return [(row["created_at"], row["id"]) for row in rows]
-
-
-async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | None) -> list[UUID]:
-    return [payment_id for _, payment_id in await list_positions(database, scope, payer_uid)]
 
 
 async def find_by_address(
@@ -233,6 +230,7 @@ _RECORDS = KeysetList(
     "p.created_at, p.id",
     "p.status = ANY({statuses}::text[]) AND p.currency = ANY({currencies}::text[])",
     merchant_id="p.merchant_id = {}",
+    payer_uid="p.payer_uid = {}",
     created_from="p.created_at >= {}",
     amount_min="p.amount >= {}",
     amount_max="p.amount <= {}",
@@ -261,9 +259,10 @@ async def list_records(
 
 def _record(row: Row, sealing: PayerSealing) -> PaymentRecord:
     values = dict(row)
+    values["id"] = ids.format_id(ids.PAYMENT, row["id"])
     sealed = values.pop("sealed")
     if sealed is not None:
-        values["order_id"] = _order_id(values["id"], sealed, sealing)
+        values["order_id"] = _order_id(row["id"], sealed, sealing)
     return PaymentRecord(**values)
 
 

@@ -203,9 +203,11 @@ async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
         (None, world.merchant_id),
         _MODES,
     ):
-        scope = PaymentScope(merchant_id=merchant_id, statuses=statuses, limit=_LIMIT)
+        scope = PaymentScope(
+            merchant_id=merchant_id, statuses=statuses, payer_uid=payer, limit=_LIMIT
+        )
         asked = Recorder()
-        await payment_search.list_ids(asked, scope, payer)
+        await payment_search.list_positions(asked, scope)
         looks = (2 if merchant_id is None else 1) * len(statuses) * len(CURRENCIES)
         await _read(crowded, asked, pages=looks * (4 + _LIMIT), mode=mode)
 
