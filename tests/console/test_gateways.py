@@ -84,7 +84,7 @@ async def test_the_last_errors_lead_to_the_payment_they_were_about(
         subject_id=payment.id,
         payment_id=payment.id,
     )
-    log.note(call, OutcomeUnknown(detail="no answer <in> 15 s"), log.now_s())
+    log.add(call, OutcomeUnknown(detail="no answer <in> 15 s"), log.now_s())
     await log.flush()
     answer = await visitor.get("/gateways")
     assert "close_session unknown no answer <in> 15 s 0 ms" in words(answer)
