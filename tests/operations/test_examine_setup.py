@@ -13,7 +13,6 @@ from payintent.operations.accounts import DisableAccount
 from payintent.operations.base import OperationContext
 from payintent.operations.examine_setup import SetupFinding, examine_setup
 from payintent.operations.operators import IssueOperatorToken, RevokeOperatorToken
-from payintent.payments.gateway_accounts import GatewayAccounts
 from tests.cli.conftest import Run, run
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
@@ -32,7 +31,7 @@ def context(world: World) -> OperationContext:
     return replace(
         service.operation_context,
         settings=service.settings.model_copy(update={"sandbox": False}),
-        accounts=GatewayAccounts(service.database, service.encryption, adapters),
+        gateways=adapters,
     )
 
 
