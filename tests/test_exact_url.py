@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from payintent.domain.gateway import OutcomeUnknown
-from payintent.evm.rpc import RpcCall, RpcEndpoint, RpcLimits, open_http_session
+from payintent.evm.rpc import HttpSession, RpcCall, RpcEndpoint, RpcLimits
 from payintent.exact_url import encode_unsendable, exact_url
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from payintent.pictures.errors import NoPictureError
@@ -58,12 +58,12 @@ async def _gateway(url: str) -> None:
 
 
 async def _node(url: str) -> None:
-    session = open_http_session(None)
+    session = HttpSession(None)
     endpoint = RpcEndpoint(
-        "ethereum", "ethereum-1", url, limits=RpcLimits(), session=lambda: session, clock=time.time
+        "ethereum", "ethereum-1", url, limits=RpcLimits(), session=session, clock=time.time
     )
     try:
-        await endpoint.ask([RpcCall("eth_chainId", [])], lambda answers: answers)
+        await endpoint.request([RpcCall("eth_chainId", [])], lambda answers: answers)
     finally:
         await session.close()
 

@@ -28,6 +28,7 @@ from payintent.evm.hex_values import to_hex
 from payintent.evm.log_search import LogSearch, block_call
 from payintent.evm.reverts import read_revert
 from payintent.evm.rpc import (
+    HttpSession,
     RpcAnswer,
     RpcAnswerError,
     RpcCall,
@@ -35,7 +36,6 @@ from payintent.evm.rpc import (
     RpcErrorAnswer,
     RpcFault,
     RpcLimits,
-    open_http_session,
     result,
 )
 from payintent.evm.rpc_answers import (
@@ -49,8 +49,6 @@ from payintent.evm.rpc_answers import (
 
 if TYPE_CHECKING:
     import ssl
-
-    import aiohttp
 
 SPAN_FIRST = 2_000  # blocks
 SPAN_MAX = 10_000
@@ -96,10 +94,10 @@ class RpcChainReader(ChainReader):
     ) -> None:
         self._config = config
         self._heads_timeout_s = min(HEADS_TIMEOUT_S, config.limits.timeout_s)
-        self._session: aiohttp.ClientSession | None = None
+        self._session = HttpSession(config.tls)
         self._endpoints = {
             endpoint: RpcEndpoint(
-                name, endpoint, url, limits=config.limits, session=self._http_session, clock=clock
+                name, endpoint, url, limits=config.limits, session=self._session, clock=clock
             )
             for number, url in enumerate(urls, 1)
             if (endpoint := f"{name}-{number}")
@@ -115,9 +113,7 @@ class RpcChainReader(ChainReader):
         return self._spans[endpoint]
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._session.close()
 
     async def heads(self) -> list[ChainHeads]:
         answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
@@ -286,11 +282,6 @@ class RpcChainReader(ChainReader):
         span = self._spans[endpoint]
         if blocks >= span:  # a shorter search proves nothing
             self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH))
-
-    def _http_session(self) -> "aiohttp.ClientSession":
-        if self._session is None:
-            self._session = open_http_session(self._config.tls)
-        return self._session
 
 
 def open_chain_reader(

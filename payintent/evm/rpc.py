@@ -140,6 +140,34 @@ class _BatchTooLargeError(Exception):
         self.is_permanent = is_permanent
 
 
+class HttpSession:
+    """A chain's HTTP session, opened by the first request; without `tls` it trusts system CAs."""
+
+    def __init__(self, tls: "ssl.SSLContext | None") -> None:
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    def open(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit_per_host=SOCKETS_PER_ENDPOINT_MAX, ssl=self._tls or True
+                ),
+                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+                timeout=aiohttp.ClientTimeout(total=None),  # each batch has its own
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a few bytes may decompress to gigabytes
+            )
+        return self._session
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
 class RpcEndpoint:
     """An endpoint of a chain; `clock` must be monotonic, in seconds."""
 
@@ -150,7 +178,7 @@ class RpcEndpoint:
         url: str,
         *,
         limits: RpcLimits,
-        session: Callable[[], "aiohttp.ClientSession"],
+        session: HttpSession,
         clock: Callable[[], float],
     ) -> None:
         self.chain = chain
@@ -242,7 +270,7 @@ class RpcEndpoint:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session().post(
+                self._session.open().post(
                     exact_url(self._url), data=body, allow_redirects=False
                 ) as response,
             ):
@@ -284,19 +312,6 @@ class RpcEndpoint:
             self._logged_fault = fault
             name = "chain_incident" if fault in _INCIDENTS else "chain_endpoint_failed"
             _log.warning(name, chain=self.chain, endpoint=self.name, kind=fault.value)
-
-
-def open_http_session(tls: "ssl.SSLContext | None") -> "aiohttp.ClientSession":
-    """Open a chain's HTTP client; without `tls` it trusts the system's certificate authorities."""
-    import aiohttp
-
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit_per_host=SOCKETS_PER_ENDPOINT_MAX, ssl=tls or True),
-        headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
-        timeout=aiohttp.ClientTimeout(total=None),  # each batch has its own
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # a few bytes may decompress to gigabytes
-    )
 
 
 def result(answer: RpcAnswer) -> msgspec.Raw:

@@ -22,12 +22,12 @@ from payintent.evm import abi
 from payintent.evm.hex_values import to_hex
 from payintent.evm.reverts import read_revert
 from payintent.evm.rpc import (
+    HttpSession,
     RpcAnswer,
     RpcCall,
     RpcEndpoint,
     RpcErrorAnswer,
     RpcLimits,
-    open_http_session,
     result,
 )
 from payintent.evm.rpc_answers import (
@@ -41,8 +41,6 @@ from payintent.log import get_logger
 
 if TYPE_CHECKING:
     import ssl
-
-    import aiohttp
 
 _MARGIN = 4  # add a quarter to the estimate: balances change until the transaction is mined
 _ESTIMATE_S = 7.0  # for all requests before the transaction is sent
@@ -88,8 +86,7 @@ class ExternalSigner:
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
         self._chain = chain
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._session = HttpSession(tls)
         self._endpoint = RpcEndpoint(
             chain,
             f"{chain}-signer",
@@ -97,14 +94,12 @@ class ExternalSigner:
             limits=RpcLimits(
                 timeout_s=_ESTIMATE_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1
             ),
-            session=self._http_session,
+            session=self._session,
             clock=clock,
         )
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._session.close()
 
     async def identity(self) -> SignerIdentity:
         """Query the signer's chain and senders (`ChainUnavailableError`)."""
@@ -182,11 +177,6 @@ class ExternalSigner:
         # A signer that answers is not down: if the token rejects a payer's address, that must not
         # hold up the refunds of other payers.
         return NotContacted(detail=detail, answered=blocker is not RefundBlocker.AWAY)
-
-    def _http_session(self) -> "aiohttp.ClientSession":
-        if self._session is None:
-            self._session = open_http_session(self._tls)
-        return self._session
 
 
 def open_signers(
