@@ -1,6 +1,6 @@
 """Delivery of due mail: mail that is sent or permanently rejected is deleted."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from email.message import EmailMessage
 from uuid import UUID
 
@@ -45,17 +45,16 @@ class MailSender:
     async def step(self) -> bool:
         """Send a batch; return whether there may be more."""
         records = await mails.claim_due(self._database, _BATCH, _LEASE_S)
-        messages = list[EmailMessage]()
-        to_send = list[MailRecord]()
+        to_send = list[tuple[MailRecord, EmailMessage]]()
         for record in records:
             message = await self._compose(record)
             if isinstance(message, SendResult):
-                await self._finish([record], [message])
+                await self._finish(record, message)
             else:
-                messages.append(message)
-                to_send.append(record)
-        if messages:
-            await self._finish(to_send, await self._client.send(messages))
+                to_send.append((record, message))
+        results = await self._client.send([message for _, message in to_send]) if to_send else []
+        for (record, _), result in zip(to_send, results, strict=True):
+            await self._finish(record, result)
         return len(records) == _BATCH
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
@@ -83,27 +82,22 @@ class MailSender:
         content = self._encryption.decrypt(record.sealed, mail_context(record.id))
         return msgspec.json.decode(content, type=Mail)
 
-    async def _finish(self, records: Sequence[MailRecord], results: Sequence[SendResult]) -> None:
-        """Delete mail that needs no further attempt, and schedule the next attempt of the rest."""
-        done: list[UUID] = []
-        for record, result in zip(records, results, strict=True):
-            wait_s = next_mail_wait_s(record.attempts)
-            if result.outcome is SendOutcome.SENT:
-                MAILS.labels(record.kind, "sent").inc()
-                done.append(record.id)
-            elif result.outcome is SendOutcome.NEEDLESS:
-                done.append(record.id)
-            elif result.outcome is SendOutcome.REFUSED or wait_s is None:
-                _give_up(record, result.why)
-                done.append(record.id)
-            else:
-                MAILS.labels(record.kind, "later").inc()
-                _log.warning("mail_put_off", mail=str(record.id), why=result.why, in_s=wait_s)
-                await mails.put_off(self._database, record.id, wait_s)
-        await mails.delete(self._database, done)
+    async def _finish(self, record: MailRecord, result: SendResult) -> None:
+        """Schedule the next attempt of a mail, or delete it if it needs none."""
+        wait_s = next_mail_wait_s(record.attempts)
+        if result.outcome is SendOutcome.LATER and wait_s is not None:
+            MAILS.labels(record.kind, "later").inc()
+            _log.warning("mail_put_off", mail=str(record.id), why=result.why, in_s=wait_s)
+            await mails.put_off(self._database, record.id, wait_s)
+            return
+        if result.outcome is SendOutcome.SENT:
+            MAILS.labels(record.kind, "sent").inc()
+        elif result.outcome is not SendOutcome.NEEDLESS:
+            _log_given_up(record, result.why)
+        await mails.delete(self._database, record.id)
 
 
-def _give_up(record: MailRecord, why: str) -> None:
+def _log_given_up(record: MailRecord, why: str) -> None:
     MAILS.labels(record.kind, "given_up").inc()
     _log.warning(
         "mail_given_up",

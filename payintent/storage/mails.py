@@ -1,6 +1,5 @@
 """The outbox of unsent mail; mail that was sent or given up is deleted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -54,8 +53,8 @@ async def put_off(database: Executor, mail_id: UUID, wait_s: int) -> None:
     )
 
 
-async def delete(database: Executor, mail_ids: Sequence[UUID]) -> None:
-    await database.fetch("DELETE FROM mail WHERE id = ANY($1)", list(mail_ids))
+async def delete(database: Executor, mail_id: UUID) -> None:
+    await database.fetch("DELETE FROM mail WHERE id = $1", mail_id)
 
 
 async def delete_old(database: Executor, limit: int) -> int:
