@@ -5,7 +5,7 @@ from itertools import chain, combinations, product
 
 from payintent.domain.quoting import QuoteCountry, resolve_quote_country
 from payintent.domain.restriction import Restrictions, RestrictionType
-from payintent.storage.restrictions import Restriction, active_restrictions
+from payintent.storage.restrictions import Restriction, collect_countries
 from tests.domain.making import a_merchant, a_method, a_payment, payable
 
 _PLACES = ("DE", "US", "KR")
@@ -32,8 +32,8 @@ def test_an_unknown_viewer_is_on_no_list() -> None:
 
 def test_a_restriction_of_on_ramp_orders_leaves_crypto_alone() -> None:
     known = [_restriction(RestrictionType.ONRAMP, "DE")]
-    assert active_restrictions(known).allow_crypto("DE", "DE")
-    assert active_restrictions(known) == Restrictions(onramp=frozenset({"DE"}))
+    assert collect_countries(known).allow_crypto("DE", "DE")
+    assert collect_countries(known) == Restrictions(onramp=frozenset({"DE"}))
 
 
 def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
@@ -42,7 +42,7 @@ def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
         _restriction(RestrictionType.CRYPTO, "US"),
         _restriction(RestrictionType.ONRAMP, "KR", active=False),
     ]
-    summed = active_restrictions(known)
+    summed = collect_countries(known)
     assert (summed.crypto, summed.onramp) == ({"US"}, frozenset())
     assert summed.crypto_listed == {"DE", "US"}
 
