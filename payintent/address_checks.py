@@ -1,4 +1,4 @@
-"""Checks of an installation's addresses, before anything is opened."""
+"""Checks of the configured addresses, before anything is opened."""
 
 import stat
 from collections.abc import Iterable, Iterator
@@ -9,31 +9,34 @@ from urllib.parse import parse_qs, urlsplit
 from payintent.config import Settings
 
 _ENDPOINTS_MIN = 2
-#: What the service's own routes begin with, under `api_base` and under `checkout_base`.
-_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}
-#: Names that no public server has (RFC 2606, 6761, 6762, and common ones of private networks).
+_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}  # of our routes
+#: Names of private servers (RFC 2606, 6761, 6762, and common names in private networks).
 _PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
 
 
 class AddressUnusableError(Exception):
-    """An address in the settings is not fit for this installation; the message omits it."""
+    """A configured address is not suitable for this installation; the message omits it."""
 
 
 def check_addresses(settings: Settings) -> None:
-    """Refuse (`AddressUnusableError`) addresses that money must not depend on.
+    """Raise `AddressUnusableError` if money must not depend on the configured addresses.
 
-    A sandbox must not be reachable by the public: its operators need no token. Any other
-    installation reads chains through two hosts at least, by https or on this machine.
+    A sandbox must not be public, because its operators need no token. Any other installation must
+    read chains through at least two hosts, by https or on this machine.
     """
     if settings.sandbox:
-        _check_sandbox(settings)
+        for name, url in _bases(settings):
+            if _is_public(_host(url)):
+                raise AddressUnusableError(
+                    f"{name} is public, but PAYINTENT_SANDBOX is set: a sandbox must be private"
+                )
     elif not settings.chain_any_endpoints:
         for problem in endpoint_problems(settings):
             raise AddressUnusableError(f"{problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS")
 
 
 def endpoint_problems(settings: Settings) -> Iterable[str]:
-    """Return what is wrong with the addresses of endpoints and signers, without the addresses."""
+    """List problems of the chain endpoints and signers, without their URLs."""
     for chain, urls in settings.endpoints.items():
         name = f"PAYINTENT_RPC_{chain.upper()}"
         if not all(_is_safe(url) for url in urls):
@@ -46,59 +49,50 @@ def endpoint_problems(settings: Settings) -> Iterable[str]:
 
 
 def insecure_bases(settings: Settings) -> Iterable[str]:
-    """Return the base addresses that a production installation must not have; none in a sandbox."""
+    """List base URLs without https; none in a sandbox."""
     for name, url in _bases(settings):
         if not settings.sandbox and not _is_safe(url):
-            yield f"{name} must be https: checkouts and callbacks would be readable on the way"
+            yield f"{name} must be https: checkouts and callbacks would not be encrypted"
 
 
 def address_doubts(settings: Settings) -> Iterable[str]:
-    """Return what can work, and is probably not meant; nothing in a sandbox."""
+    """List addresses that work but are probably unintended; none in a sandbox."""
     if settings.sandbox:
         return
     for name, url in _bases(settings):
         if _is_loopback(_host(url)):
-            yield f"{name} is on this machine: no gateway and no buyer reaches it from elsewhere"
+            yield f"{name} is on this machine, so gateways and buyers cannot reach it"
         if not urlsplit(url).path.endswith(_PATHS[name]):
-            yield f"{name} does not end with {_PATHS[name]}, where it is served"
+            yield f"{name} does not end with {_PATHS[name]}, which is the path of its routes"
     for name, path in _authorities(settings):
-        if not _everybody_reads(path):
-            yield f"{name} can be read by its owner alone: systemd starts another user"
+        if not _is_world_readable(path):
+            yield f"{name} is only readable by its owner, but systemd starts another user"
     if settings.edge_secret.get_secret_value() and not settings.edge_trusted_proxies:
-        yield "PAYINTENT_EDGE_SECRET is believed from PAYINTENT_EDGE_TRUSTED_PROXIES alone: unset"
+        yield "PAYINTENT_EDGE_SECRET has no effect without PAYINTENT_EDGE_TRUSTED_PROXIES"
 
 
 def _bases(settings: Settings) -> list[tuple[str, str]]:
-    """Return the base addresses that are set, with the names of their settings."""
-    named = (
+    bases = (
         ("PAYINTENT_API_BASE", settings.api_base),
         ("PAYINTENT_CHECKOUT_BASE", settings.checkout_base),
     )
-    return [(name, url) for name, url in named if url]
-
-
-def _check_sandbox(settings: Settings) -> None:
-    for name, url in _bases(settings):
-        if _is_public(_host(url)):
-            raise AddressUnusableError(
-                f"PAYINTENT_SANDBOX is set and {name} is public: a sandbox is no service"
-            )
+    return [(name, url) for name, url in bases if url]
 
 
 def _authorities(settings: Settings) -> Iterator[tuple[str, Path]]:
-    """Give the files of authorities that are named, with the names of their settings."""
+    """List the configured CA files with the names of their settings."""
     if settings.ca_file:
         yield "PAYINTENT_CA_FILE", Path(settings.ca_file)
     try:
         query = parse_qs(urlsplit(settings.database_url).query)
-    except ValueError:  # the database's own check says so
+    except ValueError:  # reported by the database check
         return
     for path in query.get("sslrootcert", []):
         yield "sslrootcert of DATABASE_URL", Path(path)
 
 
-def _everybody_reads(path: Path) -> bool:
-    """Tell whether a process of any user can open a file; one that is missing is told elsewhere."""
+def _is_world_readable(path: Path) -> bool:
+    """Return True if any user can read a file, or if it is missing."""
     if not path.is_file():
         return True
     folders = path.resolve().parents

@@ -8,15 +8,15 @@ import idna
 from payintent.domain.mail import is_mail_address
 
 _LOCAL_BYTES_MAX = 64  # RFC 5321, section 4.5.3.1.1
-#: RFC 6532's dot-atom: what RFC 5322 allows without quotes, and characters beyond ASCII.
+#: RFC 6532's dot-atom: characters that RFC 5322 allows without quotes, and non-ASCII characters.
 _ATOM = r"[\w!#$%&'*+/=?^`{|}~-]+"
 _LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
 
 
 def to_mailbox(address: str) -> str | None:
-    """Return an address with its domain in ASCII, as mail servers take it; None if unmailable.
+    """Return an address with its domain in ASCII, for SMTP; None if it is invalid.
 
-    The local part stays as it is: beyond ASCII it needs a server with SMTPUTF8.
+    The local part is unchanged; if it is not ASCII, the server must support SMTPUTF8.
     """
     local, _, domain = address.rpartition("@")
     ascii_domain = _to_ascii(domain)
@@ -32,7 +32,7 @@ def to_mailbox(address: str) -> str | None:
 
 
 def to_comparable(address: str) -> str:
-    """Return a form that is equal for all spellings of an address, or of `@` and a domain."""
+    """Return a form that is equal for all spellings of an address, or of `@domain`."""
     local, _, domain = unicodedata.normalize("NFC", address).rpartition("@")
     return f"{local}@{_to_ascii(domain) or domain}".lower()
 

@@ -1,4 +1,4 @@
-"""Secrets, encrypted at rest with a key ring and bound to their row; digests of API keys."""
+"""Encryption of secrets at rest, with a key ring and bound to their row; digests of API keys."""
 
 import base64
 import binascii
@@ -19,12 +19,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 
 
 class EncryptionKeyError(Exception):
-    """The pepper or the key ring cannot be used, or is not the one this database knows."""
+    """The pepper or the key ring is invalid or does not match the database."""
 
 
 class Encryption:
-    """The keys with which a process reads the secrets of its database."""
-
     def __init__(self, pepper: bytes, ring: Mapping[str, bytes]) -> None:
         self._pepper = pepper
         self._ring = {name: AESGCM(key) for name, key in ring.items()}
@@ -36,35 +34,34 @@ class Encryption:
         }
 
     def digest(self, text: str) -> bytes:
-        """Digest an API key: 256 random bits need a keyed hash, not a slow one."""
+        """Digest an API key; its 256 random bits do not need a slow hash."""
         return hmac.digest(self._pepper, text.encode(), "sha256")
 
     def search_digest(self, text: str, kind: str) -> str:
-        """Digest what an encrypted value is found by, under a key of the ring's first key."""
+        """Digest a search term of an encrypted value, with the first key of the ring."""
         return _search_digest(self._search_keys[self.writer], text, kind)
 
     def search_digests(self, text: str, kind: str) -> list[str]:
-        """Return what `search_digest` gave under each key of the ring while it was the first."""
+        """Return the digests of a search term, with each key of the ring."""
         return [_search_digest(key, text, kind) for key in self._search_keys.values()]
 
     def encrypt(self, secret: bytes, context: str) -> bytes:
-        """Encrypt for one context such as `callback_secret:<id>`, with a nonce of its own."""
+        """Encrypt for a context such as `callback_secret:<id>`, with a random nonce."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         box = self._ring[self.writer].encrypt(nonce, secret, context.encode())
         return self.writer_prefix + nonce + box
 
     @property
     def writer_prefix(self) -> bytes:
-        """Return what everything begins with that the first key of the ring encrypts."""
+        """Return the prefix of values that are encrypted with the first key of the ring."""
         name = self.writer.encode()
         return bytes([len(name)]) + name
 
     def key_name_of(self, sealed: bytes) -> str:
-        """Return the name of the key that a value was encrypted with."""
         return sealed[1 : 1 + sealed[0]].decode()
 
     def decrypt(self, sealed: bytes, context: str) -> bytes:
-        """Decrypt what was encrypted for this context (`EncryptionKeyError` for any other)."""
+        """Decrypt a value that was encrypted for this context (`EncryptionKeyError`)."""
         length = sealed[0]
         name = self.key_name_of(sealed)
         nonce = sealed[1 + length : 1 + length + _NONCE_BYTES]
@@ -75,15 +72,16 @@ class Encryption:
                 nonce, sealed[1 + length + _NONCE_BYTES :], context.encode()
             )
         except InvalidTag as error:
-            raise EncryptionKeyError(f"{context} was sealed by another key or moved") from error
+            message = f"{context} was encrypted with another key or for another row"
+            raise EncryptionKeyError(message) from error
 
 
 def open_account(
     encryption: Encryption, account_id: int, provider: str, base_url: str, sealed: bytes
 ) -> tuple[bytes, bool]:
-    """Decrypt an account's credentials; tells whether they are bound to provider and address.
+    """Decrypt an account's credentials, and return True if they are bound to provider and URL.
 
-    Raises `EncryptionKeyError` where they were encrypted for another provider or address.
+    Raises `EncryptionKeyError` if they were encrypted for another provider or URL.
     """
     try:
         return encryption.decrypt(sealed, account_context(account_id, provider, base_url)), True
@@ -95,26 +93,26 @@ def open_account(
 
 
 def load_encryption(settings: Settings) -> Encryption:
-    """Read pepper and key ring from the settings; each key is base64 of 32 bytes."""
+    """Load the pepper and the key ring of the settings (`EncryptionKeyError`)."""
     ring: dict[str, bytes] = {}
     for item in settings.keyring.get_secret_value().split(","):
         name, _, encoded = item.strip().partition(":")
         if not _NAME.fullmatch(name) or name in ring:
             raise EncryptionKeyError(
-                f"key {name!r} of PAYINTENT_KEYRING needs a name of its own: 1 to 32 letters, "
+                f"key {name!r} of PAYINTENT_KEYRING needs a unique name: 1 to 32 letters, "
                 "digits, _ and -"
             )
-        ring[name] = _key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
-    return Encryption(_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
+        ring[name] = _parse_key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
+    return Encryption(_parse_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
 
 
-def _key(encoded: str, what: str) -> bytes:
+def _parse_key(encoded: str, name: str) -> bytes:
     try:
         key = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
-        raise EncryptionKeyError(f"{what} is not base64") from error
+        raise EncryptionKeyError(f"{name} is not base64") from error
     if len(key) != KEY_BYTES:
-        raise EncryptionKeyError(f"{what} must be {KEY_BYTES} bytes, not {len(key)}")
+        raise EncryptionKeyError(f"{name} must be {KEY_BYTES} bytes, not {len(key)}")
     return key
 
 
@@ -128,25 +126,21 @@ def _mark(key: bytes) -> str:
 
 
 def callback_secret_context(merchant_id: int, secret_id: UUID) -> str:
-    """Return the encryption context of a callback secret."""
     return f"callback_secret:{merchant_id}:{secret_id}"
 
 
 def account_context(account_id: int, provider: str, base_url: str) -> str:
-    """Return the encryption context of an account's credentials, with provider and URL."""
     return f"provider_account:2:{account_id}:{provider}:{base_url}"
 
 
 def first_account_context(account_id: int) -> str:
-    """Return the context from before it held provider and URL; `keyring rotate` replaces it."""
+    """Return the former context, without provider and URL, which `keyring rotate` replaces."""
     return f"provider_account:{account_id}"
 
 
 def mail_context(mail_id: UUID) -> str:
-    """Return the encryption context of a mail that waits."""
     return f"mail:{mail_id}"
 
 
 def proposal_context(proposal_id: UUID, action: str, proposed_by: str) -> str:
-    """Return the encryption context of a proposal's arguments."""
     return f"proposal:{proposal_id}:{action}:{proposed_by}"

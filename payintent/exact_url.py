@@ -1,4 +1,4 @@
-"""URLs that are called as they were given: HTTP clients would decode and encode them anew."""
+"""URLs that are sent unchanged, because HTTP clients would decode and encode them again."""
 
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -6,22 +6,22 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from yarl import URL
 
-#: Printable ASCII, which may stand in the first line of a request; `quote` adds letters and digits.
-_AS_GIVEN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+#: Printable ASCII is allowed in a request line; `quote` adds letters and digits.
+_UNCHANGED = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def exact_url(text: str) -> "URL":
     """Return a URL whose path and query the client sends byte for byte (`ValueError`).
 
-    Only what cannot stand in the first line of a request (spaces, control characters, and anything
-    beyond ASCII) is encoded. A fragment is never sent.
+    Only characters that are invalid in a request line are encoded: spaces, control characters and
+    non-ASCII characters. The fragment is removed.
     """
-    from yarl import URL  # imported when used: most commands call nobody
+    from yarl import URL  # imported when used: most commands send no request
 
     scheme, _, rest = text.partition("#")[0].partition("://")
     authority = rest.partition("/")[0].partition("?")[0]
     if not scheme or not authority:
-        raise ValueError("the address is no absolute URL")
+        raise ValueError("the address is not an absolute URL")
     origin, target = URL(f"{scheme}://{authority}/"), rest.removeprefix(authority)
     if not origin.raw_host:
         raise ValueError("the address has no host")
@@ -34,5 +34,5 @@ def exact_url(text: str) -> "URL":
 
 
 def encode_unsendable(text: str) -> str:
-    """Percent-encode the characters that cannot stand in the first line of a request."""
-    return quote(text, safe=_AS_GIVEN)
+    """Percent-encode the characters that are invalid in a request line."""
+    return quote(text, safe=_UNCHANGED)

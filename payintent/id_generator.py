@@ -1,4 +1,4 @@
-"""New ids: the only place that reads the time and randomness for them."""
+"""Generation of ids from the time and randomness."""
 
 import secrets
 import time
@@ -14,7 +14,7 @@ _RANDOM_END = 1 << ids.TIMED_RANDOM_BITS
 
 
 class IdGenerator:
-    """Creates ids. `unix_ms` only orders them: no rule reads a time out of an id."""
+    """Creates ids. `unix_ms` only orders them; no rule depends on the time in an id."""
 
     def __init__(self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._unix_ms = unix_ms
@@ -22,9 +22,9 @@ class IdGenerator:
         self._last_random = 0
 
     def new_id(self) -> UUID:
-        """Create an id for rows in order of creation: it is above all earlier ids of this process.
+        """Create an id that is greater than all earlier ids of this process.
 
-        Within a millisecond, and after the clock was set back, it continues from the last id.
+        Within a millisecond, and if the clock was set back, it increments the last id.
         """
         now_ms, random_bits = self._unix_ms(), secrets.randbits(ids.TIMED_RANDOM_BITS)
         if now_ms <= self._last_ms:
@@ -36,14 +36,14 @@ class IdGenerator:
         return ids.make_timed_id(now_ms, random_bits)
 
     def new_session_id(self) -> UUID:
-        """Create a session id that reveals no time, because gateways and wallets see it."""
+        """Create a session id without a time, because gateways and wallets see it."""
         return UUID(int=secrets.randbits(_OPAQUE_BITS))
 
     def new_checkout_id(self) -> str:
-        """Create a checkout id: a capability of 95 random bits, which nobody guesses."""
+        """Create a checkout id: an unguessable capability of 95 random bits."""
         return f"cs_{ids.to_base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"
 
 
 def new_pay_uuid() -> UUID:
-    """Create a session's name on a chain, which reveals nothing else of the session."""
+    """Create the id of a session on a chain, which is unrelated to the session's other ids."""
     return UUID(int=secrets.randbits(_OPAQUE_BITS))

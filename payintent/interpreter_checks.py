@@ -1,4 +1,4 @@
-"""Versions of Python with a fault that a stranger's request can use."""
+"""Python versions with a vulnerability that a request can exploit."""
 
 import sys
 
@@ -7,7 +7,7 @@ _FIXED = {(3, 11): 10, (3, 12): 6}
 
 
 def interpreter_doubts(version: tuple[int, int, int] = sys.version_info[:3]) -> list[str]:
-    """Return the reasons to upgrade this interpreter."""
+    """List the reasons to upgrade this interpreter."""
     series, release = (version[0], version[1]), version[2]
     if release >= _FIXED.get(series, 0):
         return []

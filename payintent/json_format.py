@@ -1,4 +1,4 @@
-"""JSON output: timestamps, and texts that contain lone surrogates."""
+"""JSON encoding of timestamps and of strings with lone surrogates."""
 
 import json
 import re
@@ -13,15 +13,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Write a UTC time as RFC 3339 with milliseconds and `Z`."""
+    """Format a UTC time as RFC 3339 with milliseconds and `Z`."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def encode_json(fields: Mapping[str, Any]) -> bytes:
-    """Write JSON, compact; `msgspec.Raw` values go in as they are.
-
-    Half a surrogate pair, which no encoding can hold, is written as its escape.
-    """
+    """Encode compact JSON, with lone surrogates as escapes; `msgspec.Raw` values are unchanged."""
     try:
         return _encode(fields)
     except UnicodeEncodeError:

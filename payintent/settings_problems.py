@@ -1,4 +1,4 @@
-"""What is wrong with the environment, in words: values that cannot be, and names that are none."""
+"""Readable messages about invalid settings and unknown names in the environment."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,27 +12,27 @@ from pydantic.fields import FieldInfo
 from payintent.config import Settings
 
 _PREFIX = "PAYINTENT_"
-#: Variables with our prefix that are no settings.
-_OTHERS = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
-#: Kubernetes tells containers the addresses of services: a name with this end, others beside it.
-_HOST_OF_KUBERNETES = "_SERVICE_HOST"
-_OF_KUBERNETES = re.compile(
+#: Variables with our prefix that are not settings.
+_OTHER_VARIABLES = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
+#: Kubernetes sets variables with the addresses of services, always including this suffix.
+_KUBERNETES_HOST = "_SERVICE_HOST"
+_KUBERNETES_SUFFIX = re.compile(
     r"_SERVICE_HOST|_SERVICE_PORT(?:_[A-Z0-9_]+)?"
     r"|_PORT(?:_[0-9]{1,5}_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?"
 )
 _WITHOUT_PREFIX = frozenset({"database_url", "database_direct_url", "database_read_url"})
-_SHOWN_CHARS = 40
+_QUOTED_CHARS = 40
 _BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number", Decimal: "a number"}
 
 
 def variable_of(field: str) -> str:
-    """Return the environment's name of a setting."""
+    """Return the environment variable of a setting."""
     return field.upper() if field in _WITHOUT_PREFIX else f"{_PREFIX}{field.upper()}"
 
 
 def problem_lines(error: ValidationError) -> list[str]:
-    """Say of each setting what is wrong and what is allowed; values of texts are not repeated."""
+    """Describe each problem and the allowed values; string values are not quoted."""
     missing: list[str] = []
     lines: list[str] = []
     for item in error.errors(include_url=False):
@@ -40,29 +40,28 @@ def problem_lines(error: ValidationError) -> list[str]:
         if item["type"] == "missing" or item["type"] == "string_too_short":
             missing.append(variable_of(field))
         else:
-            lines.append(_line(field, item["msg"].removeprefix("Value error, "), item["input"]))
+            lines.append(_problem(field, item["msg"].removeprefix("Value error, "), item["input"]))
     return [f"{name} is missing" for name in missing] + lines
 
 
 def _field_of(location: tuple[int | str, ...]) -> str:
-    """Return the setting that an error is about; empty where it is about several."""
+    """Return the setting of an error; empty if it concerns several settings."""
     name = str(location[0]).lower() if location else ""
     return name.removeprefix(_PREFIX.lower())
 
 
-def _line(field: str, message: str, value: object) -> str:
+def _problem(field: str, message: str, value: object) -> str:
     if not field:
         return message
     name = variable_of(field)
-    allowed = _allowed(Settings.model_fields[field])
-    if not allowed:
+    values = _allowed_values(Settings.model_fields[field])
+    if not values:
         return f"{name} {message}"
-    shown = repr(str(value)[:_SHOWN_CHARS])
-    return f"{name} is {shown} and must be {allowed}"
+    return f"{name} is {str(value)[:_QUOTED_CHARS]!r} and must be {values}"
 
 
-def _allowed(field: FieldInfo) -> str:
-    """Say which values a setting may have; empty for texts, whose own checks say it."""
+def _allowed_values(field: FieldInfo) -> str:
+    """Describe the allowed values; empty for strings, whose validators describe them."""
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(get_args(field.annotation))}"
     if field.annotation is bool:
@@ -72,48 +71,46 @@ def _allowed(field: FieldInfo) -> str:
 
 
 def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
-    for bound, words in _BOUNDS:
+    for bound, text in _BOUNDS:
         for item in metadata:
             if hasattr(item, bound):
-                yield f"{words} {getattr(item, bound)}"
+                yield f"{text} {getattr(item, bound)}"
 
 
 def set_names(environ: Mapping[str, str]) -> list[str]:
-    """Return the names of the settings that an environment sets, without their values."""
-    names = _known_names()
-    return sorted(name for name in environ if name.upper() in names - _OTHERS)
+    """List the settings that an environment sets, without their values."""
+    names = _variable_names()
+    return sorted(name for name in environ if name.upper() in names - _OTHER_VARIABLES)
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """Say of each name with our prefix that is no setting what was probably meant."""
-    names = _known_names()
+    """Report each unknown name with our prefix, with a suggestion."""
+    names = _variable_names()
     return [
-        f"{name} is no setting{_guess(name, names)}"
+        f"{name} is not a setting{_suggestion(name, names)}"
         for name in sorted(environ)
         if name.upper().startswith(_PREFIX)
         and name.upper() not in names
-        and not _is_of_kubernetes(name, environ)
+        and not _is_set_by_kubernetes(name, environ)
     ]
 
 
-def _is_of_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
-    """Tell whether a name is one of those that a service named by its beginning has here."""
+def _is_set_by_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
+    """Return True if a name consists of the prefix of a service and a suffix of Kubernetes."""
     services = (
-        host.removesuffix(_HOST_OF_KUBERNETES)
-        for host in environ
-        if host.endswith(_HOST_OF_KUBERNETES)
+        host.removesuffix(_KUBERNETES_HOST) for host in environ if host.endswith(_KUBERNETES_HOST)
     )
     return any(
-        name.startswith(service) and _OF_KUBERNETES.fullmatch(name, len(service))
+        name.startswith(service) and _KUBERNETES_SUFFIX.fullmatch(name, len(service))
         for service in services
     )
 
 
-def _guess(name: str, names: frozenset[str]) -> str:
+def _suggestion(name: str, names: frozenset[str]) -> str:
     similar = get_close_matches(name.upper(), sorted(names), n=1, cutoff=0.7)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
-def _known_names() -> frozenset[str]:
+def _variable_names() -> frozenset[str]:
     names = {f"{_PREFIX}{field.upper()}" for field in Settings.model_fields}
-    return frozenset(names | {variable_of(field) for field in _WITHOUT_PREFIX} | _OTHERS)
+    return frozenset(names | {variable_of(field) for field in _WITHOUT_PREFIX} | _OTHER_VARIABLES)

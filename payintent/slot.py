@@ -1,7 +1,7 @@
-"""The admission slot of the request that runs, released before it waits for an outsider.
+"""Admission slots, which a request releases before it waits for an external server.
 
-Slots bound the work that a process does at once. A request that waits for a gateway, an image host,
-a name server or a chain's endpoint does no work, so it must not hold a slot that others need.
+Slots limit the concurrent work of a process. A request that waits for a gateway, an image host, a
+name server or a chain endpoint does no work, so it must not occupy a slot.
 """
 
 from collections import Counter
@@ -9,24 +9,25 @@ from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-#: Releases the slot of the request that runs; None outside a request.
+#: Releases the slot of the current request; None outside a request.
 release_of_request: ContextVar[Callable[[], None] | None] = ContextVar(
     "release_of_request", default=None
 )
 
 
 def release_slot() -> None:
-    """Release the slot of the request that runs; it goes on without one to its end.
+    """Release the slot of the current request, which continues without a slot.
 
-    Every client of an outside server calls this before it sends, and whoever shares another
-    request's wait before waiting: a task's context has the slot of the request that began it.
+    Clients of external servers call this before they send. Requests that share the wait of another
+    request call it before they wait, because a task releases only the slot of the request that
+    started it.
     """
     if (release := release_of_request.get()) is not None:
         release()
 
 
 class Waiters:
-    """How many requests or calls wait for an outsider now, by any key."""
+    """Counts the requests or calls that wait for an external server, by key."""
 
     def __init__(self) -> None:
         self._counts: Counter[Hashable] = Counter()
@@ -36,11 +37,11 @@ class Waiters:
 
     @contextmanager
     def count(self, *keys: Hashable) -> Generator[int]:
-        """Count a waiter inside the block; gives how many others had the first key before."""
-        others = self._counts[keys[0]]
+        """Count a waiter inside the block; yields the previous number for the first key."""
+        previous = self._counts[keys[0]]
         self._counts.update(keys)
         try:
-            yield others
+            yield previous
         finally:
             for key in keys:
                 self._counts[key] -= 1

@@ -1,4 +1,4 @@
-"""Output that no terminal's encoding can stop."""
+"""Terminal output that does not fail because of the encoding."""
 
 import codecs
 import io
@@ -9,10 +9,9 @@ _ESCAPE = "payintent.escape"
 
 
 def write_any_text() -> None:
-    r"""Escape characters that the encoding of standard output or error lacks, as in `\u2713`.
+    r"""Escape characters that the encoding of standard output or error lacks, such as `\u2713`.
 
-    Escapes are JSON's, so that JSON that is printed stays the same JSON. Bytes of standard input
-    that the encoding cannot decode are replaced.
+    JSON escapes keep printed JSON equivalent. Undecodable bytes of standard input are replaced.
     """
     codecs.register_error(_ESCAPE, _escape)
     for stream, errors in ((sys.stdout, _ESCAPE), (sys.stderr, _ESCAPE), (sys.stdin, "replace")):

@@ -1,10 +1,10 @@
-"""Spans of payments: what was done for one, when, by which process, and how it ended.
+"""Spans of payments: the work on a payment with its time, process and outcome.
 
-A payment's trace has the payment's id for its own, which has 128 bits as well. So requests,
-callbacks, workers and deliveries join one trace on whichever host they run, and no context is
-stored or sent along. The span of the request that created the payment is its root.
+The trace id is the payment id, which also has 128 bits. Therefore requests, callbacks, workers and
+deliveries on any host belong to the same trace, without a stored or transmitted context. The root
+is the span of the request that created the payment.
 
-Without a sink nothing is recorded, and every call here returns at once.
+Without a sink nothing is recorded, and every function returns at once.
 """
 
 import secrets
@@ -27,20 +27,18 @@ Attributes = Mapping[str, str | int]
 
 
 class TracingUnavailableError(Exception):
-    """Traces are wanted, and what sends them is not installed."""
+    """Tracing is configured, but the exporter is not installed."""
 
 
 class SpanKind(Enum):
-    """Who asked whom: a client asked us, we asked somebody, or nobody else was there."""
-
-    SERVER = "server"
-    CLIENT = "client"
+    SERVER = "server"  # an incoming request
+    CLIENT = "client"  # an outgoing request
     INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Something that was done for a payment; times are those of Unix, in nanoseconds."""
+    """A unit of work on a payment; times are Unix times in nanoseconds."""
 
     name: str
     kind: SpanKind
@@ -54,20 +52,18 @@ class Span:
 
 
 class SpanSink(Protocol):
-    """Takes spans, without waiting for anybody."""
-
     def add(self, span: Span) -> None:
-        """Take a span that has ended."""
+        """Queue a finished span, without blocking."""
         ...
 
     def close(self) -> None:
-        """Send what is left; may block for seconds."""
+        """Send the queued spans; may block for seconds."""
         ...
 
 
 @dataclass(slots=True)
 class _Request:
-    """The request that this task answers, and its payment as soon as that is known."""
+    """The request of this task; its payment is not known at first."""
 
     span_id: int
     payment_id: UUID | None = None
@@ -76,7 +72,7 @@ class _Request:
 @dataclass(slots=True)
 class _Recorder:
     sink: SpanSink
-    sampled_below: int  # of the last 32 bits of a payment's id, which are random
+    sampled_below: int  # compared with the last 32 bits of a payment id, which are random
 
 
 _recorder: _Recorder | None = None
@@ -84,13 +80,13 @@ _request: ContextVar[_Request | None] = ContextVar("traced_request", default=Non
 
 
 def start(sink: SpanSink, share: float = 1.0) -> None:
-    """Record the spans of a share of all payments, in every process of the same ones."""
-    global _recorder  # noqa: PLW0603 - of the process, as its log is
+    """Record the spans of a share of all payments, which is the same in every process."""
+    global _recorder  # noqa: PLW0603 - per process, like the log
     _recorder = _Recorder(sink, round(share * (1 << _SAMPLE_BITS)))
 
 
 def stop() -> None:
-    """Record nothing any more, and send what is left."""
+    """Stop recording, and send the queued spans."""
     global _recorder
     recorder, _recorder = _recorder, None
     if recorder is not None:
@@ -98,18 +94,17 @@ def stop() -> None:
 
 
 def is_on() -> bool:
-    """Tell whether spans are recorded."""
     return _recorder is not None
 
 
 def begin_request() -> None:
-    """Let what this task does be part of a request, whose payment is not known yet."""
+    """Start the span of a request; the spans of this task will be its children."""
     if _recorder is not None:
-        _request.set(_Request(secrets.randbits(_SPAN_BITS) or 1))
+        _request.set(_Request(_new_span_id()))
 
 
 def follow_payment(payment_id: UUID, *, creates: bool = False) -> None:
-    """Let this task's log lines, and its request if it has one, belong to a payment's trace."""
+    """Assign this task's log lines and its request, if any, to the trace of a payment."""
     if _recorder is None:
         return
     log.trace_id.set(payment_id.hex)
@@ -120,17 +115,17 @@ def follow_payment(payment_id: UUID, *, creates: bool = False) -> None:
 
 
 def end_request(name: str, status: int, took_s: float, attributes: Attributes) -> None:
-    """Record the request of this task, where it was about a payment."""
+    """Record the request of this task, if it concerned a payment."""
     request = _request.get()
     if request is not None and request.payment_id is not None:
-        _add(
-            request.span_id,
+        record(
+            name,
             request.payment_id,
-            name=name,
+            took_s,
+            {"http.response.status_code": status, **attributes},
             kind=SpanKind.SERVER,
-            took_s=took_s,
             failed=status >= _SERVER_ERROR,
-            attributes={"http.response.status_code": status, **attributes},
+            span_id=request.span_id,
         )
 
 
@@ -142,33 +137,13 @@ def record(
     *,
     kind: SpanKind = SpanKind.INTERNAL,
     failed: bool = False,
+    span_id: int | None = None,
 ) -> None:
-    """Record what has just ended, and took so long, as part of the request that it was done for."""
-    if _recorder is not None:
-        _add(
-            secrets.randbits(_SPAN_BITS) or 1,
-            payment_id,
-            name=name,
-            kind=kind,
-            took_s=took_s,
-            failed=failed,
-            attributes=attributes,
-        )
-
-
-def _add(
-    span_id: int,
-    payment_id: UUID,
-    *,
-    name: str,
-    kind: SpanKind,
-    took_s: float,
-    failed: bool,
-    attributes: Attributes,
-) -> None:
+    """Record work that has just ended, as a child of this task's request or of the root."""
     recorder = _recorder
     if recorder is None or payment_id.int % (1 << _SAMPLE_BITS) >= recorder.sampled_below:
         return
+    span_id = span_id or _new_span_id()
     ended_ns = time.time_ns()
     recorder.sink.add(
         Span(
@@ -185,8 +160,11 @@ def _add(
     )
 
 
+def _new_span_id() -> int:
+    return secrets.randbits(_SPAN_BITS) or 1
+
+
 def _parent_of(span_id: int, payment_id: UUID) -> int | None:
-    """Give the request that a span belongs to, or the root; the root has none."""
     root, request = _root_of(payment_id), _request.get()
     if span_id == root:
         return None
@@ -196,5 +174,5 @@ def _parent_of(span_id: int, payment_id: UUID) -> int | None:
 
 
 def _root_of(payment_id: UUID) -> int:
-    """Derive the id of the span that created a payment: half of its id, which is never 0."""
+    """Return the id of the root span: half of the payment id, which is never 0."""
     return payment_id.int % (1 << _SPAN_BITS)

@@ -1,7 +1,7 @@
-"""Sends spans to an OpenTelemetry collector by OTLP over HTTP: the extra `payintent[otel]`.
+"""Export spans to an OpenTelemetry collector by OTLP over HTTP, with the extra `payintent[otel]`.
 
-Nothing else imports OpenTelemetry. A thread sends batches, so that no request waits; what it cannot
-send is lost and logged.
+Only this module imports OpenTelemetry. A thread sends batches, so that no request waits. Spans that
+cannot be sent are dropped and logged.
 """
 
 import logging
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 _log = get_logger("tracing")
-_TIMEOUT_S = 2.0  # of one batch with its retries: a process that ends waits for the last one
+_TIMEOUT_S = 2.0  # per batch with its retries; a process waits for the last batch when it ends
 _EVERY_MS = 1_000
-_QUEUE_MAX = 4_096  # spans that wait; more are dropped
+_QUEUE_MAX = 4_096  # further spans are dropped
 _LOGGED_CHARS = 300
 
 
 def start_tracing(settings: Settings, process: str) -> None:
-    """Record the spans of this process, if settings name a collector.
+    """Record the spans of this process if a collector is configured.
 
-    Raises `TracingUnavailableError` where the extra is not installed.
+    Raises `TracingUnavailableError` if the extra is not installed.
     """
     if not settings.otlp_endpoint:
         return
@@ -41,14 +41,14 @@ def start_tracing(settings: Settings, process: str) -> None:
 
 
 class _Exporter:
-    """A sink that hands spans to the batches of OpenTelemetry's own library."""
+    """A sink that passes spans to OpenTelemetry's batch processor."""
 
     def __init__(self, endpoint: str, process: str) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        _take_over_log()
+        _redirect_log()
         self._resource = Resource.create({"service.name": process, "service.version": API_VERSION})
         exporter = OTLPSpanExporter(f"{endpoint}/v1/traces", timeout=_TIMEOUT_S)
         self._processor = BatchSpanProcessor(
@@ -56,11 +56,9 @@ class _Exporter:
         )
 
     def add(self, span: Span) -> None:
-        """Queue a span; the thread sends it."""
         self._processor.on_end(self._readable(span))
 
     def close(self) -> None:
-        """Send what is queued; takes as long as one batch may at most."""
         self._processor.shutdown()
 
     def _readable(self, span: Span) -> "ReadableSpan":
@@ -92,8 +90,8 @@ class _Handler(logging.Handler):
         _log.warning("traces_lost", why=record.getMessage()[:_LOGGED_CHARS])
 
 
-def _take_over_log() -> None:
-    """Let what the library complains of be lines of ours."""
+def _redirect_log() -> None:
+    """Write the warnings of the library to our log."""
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
     logger.handlers = [_Handler(logging.WARNING)]

@@ -1,8 +1,8 @@
-"""Values that are read from the database now and then, and kept in memory meanwhile."""
+"""In-memory caches whose values expire."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -10,10 +10,7 @@ T = TypeVar("T")
 
 
 class TtlCache(Generic[T]):
-    """A cached value with a time to live; concurrent callers share one refresh.
-
-    Whoever waits for it waits inside `waiting()`, if that is given.
-    """
+    """A cached value; concurrent callers share a refresh, and wait for it inside `waiting()`."""
 
     def __init__(
         self,
@@ -28,28 +25,23 @@ class TtlCache(Generic[T]):
         self._value = value
         self._ttl_s = ttl_s
         self._monotonic = monotonic
-        self._expires_at: float | None = None  # None: nothing was read yet, or it is invalidated
+        self._expires_at: float | None = None  # None: not read yet, or invalidated
         self._refresh: asyncio.Task[T] | None = None
 
     def invalidate(self) -> None:
-        """Have the next `get` read the value again."""
+        """Make the next `get` read the value again."""
         self._expires_at = None
 
     async def get(self) -> T:
-        """Give the value, at most `ttl_s` old; raises what reading it raises."""
+        """Return the value, at most `ttl_s` old; exceptions of `read` propagate."""
         if self._expires_at is not None and self._monotonic() < self._expires_at:
             return self._value
-        if self._waiting is None:
-            return await self._refreshed()
-        with self._waiting():
-            return await self._refreshed()
+        with self._waiting() if self._waiting else nullcontext():
+            if self._refresh is None:
+                self._refresh = asyncio.create_task(self._read_value())
+            return await asyncio.shield(self._refresh)
 
-    async def _refreshed(self) -> T:
-        if self._refresh is None:
-            self._refresh = asyncio.create_task(self._read_again())
-        return await asyncio.shield(self._refresh)
-
-    async def _read_again(self) -> T:
+    async def _read_value(self) -> T:
         started_at = self._monotonic()
         try:
             self._value = await self._read(self._value)
@@ -60,7 +52,7 @@ class TtlCache(Generic[T]):
 
 
 class TtlMap(Generic[K, T]):
-    """Cached values by key, each with the same time to live; a full map is emptied."""
+    """Cached values by key; a full map is cleared."""
 
     def __init__(self, ttl_s: float, entries_max: int, monotonic: Callable[[], float]) -> None:
         self._ttl_s = ttl_s
@@ -69,16 +61,13 @@ class TtlMap(Generic[K, T]):
         self._entries: dict[K, tuple[float, T]] = {}
 
     def get(self, key: K) -> T | None:
-        """Give the value of a key, None where there is none or it has expired."""
         entry = self._entries.get(key)
         return entry[1] if entry is not None and self._monotonic() < entry[0] else None
 
     def set(self, key: K, value: T) -> None:
-        """Keep a value for `ttl_s` seconds."""
         if len(self._entries) >= self._entries_max:
             self._entries.clear()
         self._entries[key] = (self._monotonic() + self._ttl_s, value)
 
     def remove(self, key: K) -> None:
-        """Forget a key's value, if there is one."""
         self._entries.pop(key, None)

@@ -1,4 +1,4 @@
-"""Waits that end early when the process is to stop."""
+"""Waits that end early when the process stops."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -17,7 +17,7 @@ async def wait_until_stopped(stop: asyncio.Event, seconds: float) -> None:
 
 
 async def finish_unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
-    """Return what `work` gives; cancels it and returns None where `stop` is set before."""
+    """Return the result of `work`, or cancel it and return None if `stop` is set first."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.create_task(stop.wait())
     try:

@@ -1,13 +1,13 @@
-"""Rules of what is forgotten after a time, beside what each table forgets by itself."""
+"""Retention rules, in addition to the fixed retention of single tables."""
 
 from enum import StrEnum
 
 
 class RetentionRule(StrEnum):
-    """What a rule of retention takes away, the first named first."""
+    """The data that a rule erases, in the order in which the rules apply."""
 
-    ATTEMPTS = "attempts"  # to deliver events
-    EVENTS = "events"  # that merchants were told, with their deliveries
-    PAYER_ADDRESSES = "payer_addresses"  # on chains, of transfers
-    PAYER_DETAILS = "payer_details"  # e-mail and metadata of payments
-    PAYERS = "payers"  # who paid, and whatever else of a person a payment has left
+    ATTEMPTS = "attempts"  # delivery attempts
+    EVENTS = "events"  # with their deliveries
+    PAYER_ADDRESSES = "payer_addresses"  # sender addresses of transfers on chains
+    PAYER_DETAILS = "payer_details"  # e-mail addresses and metadata of payments
+    PAYERS = "payers"  # payer references and all remaining personal data of payments

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""The number of cores that this process may use."""
 
 import os
 from collections.abc import Iterator
@@ -7,48 +7,46 @@ from pathlib import Path
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Count the cores that this process may use: by its affinity and its cgroups' quotas."""
+    """Count the usable cores by the CPU affinity and the cgroup quotas."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min([affinity or 1, *(ceil(quota) for quota in _quotas(root))]))
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Read the quotas of this process's cgroups, in cores; a container sees its own as the top."""
-    mounted = root / "sys/fs/cgroup"
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    """Read the quotas of this process's cgroups and their parents, in cores."""
+    mount = root / "sys/fs/cgroup"
+    for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _quotas_of(mounted, path)
+            yield from _v2_quotas(mount, path)
         elif "cpu" in controllers.split(","):
-            yield from _old_quotas_of(mounted / "cpu", path)
+            yield from _v1_quotas(mount / "cpu", path)
 
 
-def _quotas_of(mounted: Path, path: str) -> Iterator[float]:
-    """Read `cpu.max` of a cgroup and of those above it: quota and period, or `max`."""
-    for folder in _folders(mounted, path):
-        quota, _, period = _read(folder / "cpu.max").partition(" ")
+def _v2_quotas(mount: Path, path: str) -> Iterator[float]:
+    for folder in _folders(mount, path):
+        quota, _, period = _read_text(folder / "cpu.max").partition(" ")  # quota may be `max`
         if quota.isdecimal() and period.strip().isdecimal():
             yield int(quota) / int(period)
 
 
-def _old_quotas_of(mounted: Path, path: str) -> Iterator[float]:
-    """Read the same of cgroups of version 1; a quota of -1 is none."""
-    for folder in _folders(mounted, path):
-        quota = _read(folder / "cpu.cfs_quota_us").strip()
-        period = _read(folder / "cpu.cfs_period_us").strip()
+def _v1_quotas(mount: Path, path: str) -> Iterator[float]:
+    for folder in _folders(mount, path):
+        quota = _read_text(folder / "cpu.cfs_quota_us").strip()  # -1: no quota
+        period = _read_text(folder / "cpu.cfs_period_us").strip()
         if quota.isdecimal() and period.isdecimal():
             yield int(quota) / int(period)
 
 
-def _folders(mounted: Path, path: str) -> Iterator[Path]:
-    yield mounted
-    folder = mounted
+def _folders(mount: Path, path: str) -> Iterator[Path]:
+    yield mount
+    folder = mount
     for part in Path(path.lstrip("/")).parts:
         folder /= part
         yield folder
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text()
     except OSError:

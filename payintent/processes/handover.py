@@ -1,8 +1,8 @@
-"""What a supervisor hands over to the program that it becomes on SIGHUP.
+"""Handover of a supervisor's state to the new program that replaces it on SIGHUP.
 
-It executes its own command line anew, and so the program that is installed by then, under the
-same process id: sockets, board and processes stay. Before that the new program is tried: started
-with the same command line and settings, it ends before it does anything.
+The supervisor executes its command line again, and thereby the installed program, under the same
+process id; sockets, board and processes are kept. Before that it runs the new program on trial with
+the same command line and settings, which ends before it has any effect.
 """
 
 import os
@@ -19,7 +19,7 @@ _HANDOVER, _TRIAL = "_PAYINTENT_HANDOVER", "_PAYINTENT_TRIAL"
 
 
 class HandedProcess(msgspec.Struct, frozen=True):
-    """A process that goes on, and the supervisor's end of its tie."""
+    """A running process, and the descriptor of the supervisor's end of its socket pair."""
 
     pid: int
     number: int
@@ -31,7 +31,7 @@ class HandedProcess(msgspec.Struct, frozen=True):
 
 
 class Handover(msgspec.Struct, frozen=True):
-    """What goes on: descriptors by number, and processes."""
+    """The state to hand over, with sockets as descriptors."""
 
     board: int
     slots: int
@@ -50,25 +50,25 @@ class Handover(msgspec.Struct, frozen=True):
 
 
 def end_trial() -> None:
-    """End a program that was only tried: it could be loaded, and its settings are right."""
+    """End a program on trial: it was imported, and its settings are valid."""
     if _TRIAL in os.environ:
         sys.exit(0)
 
 
 def start_trial() -> int:
-    """Start the program as it is installed now, to see whether it can be; gives its process id."""
+    """Start the installed program on trial, and return its process id."""
     command = _command()
     return os.posix_spawn(command[0], command, os.environ | {_TRIAL: "1"})
 
 
 def receive() -> Handover | None:
-    """Return what was handed over to this program; None where it begins."""
+    """Return the state of the previous program; None if there is none."""
     text = os.environ.pop(_HANDOVER, None)
     return None if text is None else msgspec.json.decode(text, type=Handover)
 
 
 def become_new(handover: Handover) -> None:
-    """Become the program that is installed now (`OSError`); does not return."""
+    """Execute the installed program (`OSError`); does not return."""
     command = _command()
     _set_inheritable(handover, inheritable=True)
     try:
@@ -79,7 +79,7 @@ def become_new(handover: Handover) -> None:
 
 
 def keep_to_this_program(handover: Handover) -> None:
-    """Let no program that is started later inherit what was handed over."""
+    """Prevent child programs from inheriting the handed-over descriptors."""
     _set_inheritable(handover, inheritable=False)
 
 
@@ -101,7 +101,7 @@ def _set_inheritable(handover: Handover, *, inheritable: bool) -> None:
 
 
 def _command() -> list[str]:
-    """Return the command line of this process; a script is found anew, where it is installed."""
+    """Return the command line of this process, which runs the script that is installed now."""
     if Path(sys.argv[0]).is_absolute() and os.access(sys.argv[0], os.X_OK):
         return list(sys.argv)
     return [sys.executable, *sys.orig_argv[1:]]

@@ -1,4 +1,4 @@
-"""One of several processes: what it shares with the others, and its tie to the supervisor."""
+"""A supervised process: its shared memory, and its connection to the supervisor."""
 
 import os
 import signal
@@ -21,10 +21,10 @@ _log = get_logger("process")
 
 
 class Member:
-    """One process of a supervisor; a thread leaves its metrics on the board once a second.
+    """A supervised process, with a thread that publishes its metrics once a second.
 
-    The thread ends the process, as SIGTERM does, where the supervisor has died: the other end of
-    the tie is then closed, however it died.
+    The thread also ends the process, by SIGTERM, when the supervisor has died and thereby closed
+    its end of the socket pair.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Member:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def start(self) -> None:
-        """Begin to leave metrics on the board, and to watch the supervisor."""
+        """Start the thread."""
         self._tie.settimeout(_PUBLISH_EVERY_S)
         self._thread.start()
 
@@ -51,14 +51,13 @@ class Member:
         self._tie.send(READY)
 
     def connection_share(self) -> ConnectionShare:
-        """Return this process's part in how connections are shared."""
         return ConnectionShare(self._board, self.number)
 
     def registry(self) -> CollectorRegistry:
         return metrics.registry_of_all(self._board, self._publish)
 
     def close(self) -> None:
-        """Leave the last metrics on the board, and the tie."""
+        """Stop the thread, and publish the final metrics."""
         self._closing.set()
         self._tie.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join()
@@ -80,7 +79,7 @@ class Member:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _has_supervisor(self) -> bool:
-        """Wait a second for the other end of the tie to be closed."""
+        """Wait up to a second; False if the supervisor's end of the socket pair is closed."""
         try:
             return self._tie.recv(1) != b""
         except TimeoutError:

@@ -1,9 +1,9 @@
-"""Metrics of several processes at one address.
+"""Merged metrics of several processes.
 
-Every process leaves its metrics on the board once a second. Counters and histograms are summed,
-those of processes that have ended too, so that a sum never falls. A gauge says something of the
-whole installation, as whichever process looked has found it, so the largest one holds. What the
-system counts for a process (`process_…`) is nothing to sum, and has the label `process`.
+Each process publishes its metrics on the board once a second. Counters and histograms are summed,
+including those of processes that have ended, so sums never decrease. Gauges describe the whole
+installation, so the maximum over all processes applies. Metrics of a single process (`process_…`)
+are not merged, but get the label `process`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,15 +16,15 @@ from prometheus_client.samples import Sample
 
 from payintent.processes.board import SUPERVISOR, Board
 
-_OF_ONE_PROCESS = "process_"
+_PER_PROCESS = "process_"
 _SUMMED = frozenset({"counter", "histogram", "summary"})
-_CREATED = "_created"  # when a process began to count; of a sum it says nothing
+_CREATED = "_created"  # the start time of a counter, which is meaningless for a sum
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric with its samples: name, labels and value."""
+    """A metric with its samples: name, labels and value."""
 
     name: str
     kind: str
@@ -33,14 +33,14 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class _Published(msgspec.Struct, frozen=True):
-    """The metrics of one process; `serial` tells it from others that had its slot before."""
+    """The metrics of a process; `serial` distinguishes it from earlier processes of its slot."""
 
     serial: int
     families: list[Family]
 
 
 class _Ended(msgspec.Struct, frozen=True):
-    """The sums of processes that have ended, and of each slot the last one that is part of them."""
+    """The sums of ended processes, and the serial of the last such process by slot."""
 
     families: list[Family]
     serials: dict[int, int]
@@ -67,26 +67,26 @@ def snapshot(metrics: Iterable[Metric]) -> list[Family]:
 
 
 def publish(board: Board, slot: int, serial: int) -> bool:
-    """Leave this process's metrics on the board; False where there is no room for them."""
+    """Write this process's metrics to the board; False if they are too large."""
     published = _Published(serial, snapshot(REGISTRY.collect()))
     return board.write(slot, msgspec.msgpack.encode(published))
 
 
 def fold(board: Board, slot: int) -> None:
-    """Add what a process that has ended had counted to the sums, in one write."""
+    """Add the counters of an ended process to the sums, by a single write."""
     published, ended = _published(board, slot), _ended(board)
     if published is None or ended.serials.get(slot) == published.serial:
         return
-    counted = [family for family in published.families if _is_summed(family)]
-    sums = _merge([ended.families, counted])
+    counters = [family for family in published.families if _is_summed(family)]
+    sums = _merge([ended.families, counters])
     serials = ended.serials | {slot: published.serial}
     board.write(SUPERVISOR, msgspec.msgpack.encode(_Ended(sums, serials, ended.supervisor)))
 
 
 def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
     ended = _ended(board)
-    kept = _Ended(ended.families, ended.serials, snapshot(metrics))
-    board.write(SUPERVISOR, msgspec.msgpack.encode(kept))
+    update = _Ended(ended.families, ended.serials, snapshot(metrics))
+    board.write(SUPERVISOR, msgspec.msgpack.encode(update))
 
 
 def registry_of_all(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
@@ -96,9 +96,9 @@ def registry_of_all(board: Board, publish_own: Callable[[], None]) -> CollectorR
 
 
 def merged(board: Board) -> list[Family]:
-    """Return the metrics of all processes, those that have ended too."""
+    """Return the merged metrics of all processes, including ended processes."""
     living = [(slot, _published(board, slot)) for slot in range(1, board.slots)]
-    ended = _ended(board)  # read last: a process that ended meanwhile is in it, and counted once
+    ended = _ended(board)  # read last, so that a process that has just ended counts once
     parts = [
         [_labelled(family, slot) for family in published.families]
         for slot, published in living
@@ -108,7 +108,7 @@ def merged(board: Board) -> list[Family]:
 
 
 class _AllProcesses(Collector):
-    """Collects what all processes left on the board."""
+    """Collects the metrics of all processes from the board."""
 
     def __init__(self, board: Board, publish_own: Callable[[], None]) -> None:
         self._board = board
@@ -136,12 +136,12 @@ def _ended(board: Board) -> _Ended:
 
 
 def _is_summed(family: Family) -> bool:
-    return family.kind in _SUMMED and not family.name.startswith(_OF_ONE_PROCESS)
+    return family.kind in _SUMMED and not family.name.startswith(_PER_PROCESS)
 
 
 def _labelled(family: Family, slot: int) -> Family:
-    """Name the process in the samples of what is nothing to sum."""
-    if not family.name.startswith(_OF_ONE_PROCESS):
+    """Label the samples of a metric that belongs to a single process."""
+    if not family.name.startswith(_PER_PROCESS):
         return family
     samples = [
         (name, labels | {"process": str(slot)}, value) for name, labels, value in family.samples

@@ -1,4 +1,4 @@
-"""The metrics of several processes over HTTP, from whichever of them accepts the connection."""
+"""The merged metrics over HTTP, served by whichever process accepts the connection."""
 
 import socket
 import threading
@@ -24,7 +24,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class _SharedServer(ThreadingWSGIServer):
-    """Serves from a socket that other processes accept from too."""
+    """Serves from a socket that several processes accept from."""
 
     def __init__(self, listener: socket.socket, registry: CollectorRegistry) -> None:
         address = listener.getsockname()

@@ -1,8 +1,8 @@
-"""The supervisor: starts processes, restarts those that die, replaces them one at a time.
+"""The supervisor: it starts processes, restarts them when they die, and replaces them in turn.
 
-It forks them from itself once everything is imported, so that they share that memory. A fork is
-safe only where no thread, no event loop and no connection exists, so the supervisor has none: it
-waits for signals and for the ties of its processes, and does nothing else.
+It forks processes after all imports, so that they share this memory. A fork is only safe without
+threads, event loops and connections, so the supervisor has none. It only waits for signals and for
+messages of its processes.
 """
 
 import gc
@@ -26,35 +26,33 @@ from payintent.processes.handover import HandedProcess, Handover
 from payintent.processes.listening import bind
 from payintent.processes.member import Member
 
-_LOOK_MAX_S = 60.0
+_WAIT_MAX_S = 60.0
 
 _log = get_logger("supervisor")
-_REGISTRY = CollectorRegistry()  # of the supervisor: what it counts is no process's
+_REGISTRY = CollectorRegistry()  # not the default, which belongs to the processes
 PROCESSES = Gauge("payintent_processes", "Processes by state", ["state"], registry=_REGISTRY)
 ENDS = Counter(
-    "payintent_process_ends_total",
-    "Processes that ended without being told to",
-    registry=_REGISTRY,
+    "payintent_process_ends_total", "Processes that ended unexpectedly", registry=_REGISTRY
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a supervisor runs: how many processes, and the addresses that they listen on."""
+    """The number of processes, and the addresses that they listen on."""
 
     count: int
     addresses: Mapping[str, tuple[str, int]]
-    retire: signal.Signals  # ends a process whose successor serves already
+    retire: signal.Signals  # ends a process whose successor is ready
 
 
 def supervise(plan: Plan) -> Member:
-    """Become the supervisor of several processes; returns in each of them.
+    """Become the supervisor of several processes; returns in each process.
 
-    The supervisor itself ends (SystemExit) when all have ended, or when one cannot start and there
-    is no other. Raises `BindError`.
+    In the supervisor, raises SystemExit when all processes have ended, or if the only process
+    cannot start. Raises `BindError`.
     """
-    handed = handover.receive()
-    supervisor = _new(plan) if handed is None else _adopt(plan, handed)
+    state = handover.receive()
+    supervisor = _new(plan) if state is None else _adopt(plan, state)
     member = supervisor.run()
     if member is None:
         raise SystemExit(supervisor.status)
@@ -67,36 +65,36 @@ def _new(plan: Plan) -> "_Supervisor":
     return _Supervisor(plan, Board.create(2 * plan.count + 2), sockets)
 
 
-def _adopt(plan: Plan, handed: Handover) -> "_Supervisor":
-    """Take over what an older program of this process was; its processes are replaced."""
+def _adopt(plan: Plan, state: Handover) -> "_Supervisor":
+    """Continue with the processes of the previous program, which will be replaced."""
     children = [
         Child(item.pid, item.number, item.open_tie(), is_ready=item.ready)
-        for item in handed.processes
+        for item in state.processes
     ]
-    handover.keep_to_this_program(handed)
+    handover.keep_to_this_program(state)
     return _Supervisor(
-        bounded(plan, handed.slots),
-        handed.open_board(),
-        handed.open_sockets(),
+        bounded(plan, state.slots),
+        state.open_board(),
+        state.open_sockets(),
         children,
-        handed.unexpected_ends,
+        state.unexpected_ends,
     )
 
 
 def bounded(plan: Plan, slots: int) -> Plan:
-    """Return a plan for a board that was made for another count, before the host had more cores.
+    """Limit a plan to the slots of a board that was created for another number of processes.
 
-    One slot is the supervisor's, and one is for a process that takes another one's place.
+    The supervisor needs a slot, and so does a process that replaces a running process.
     """
-    most = slots - 2
-    if plan.count <= most:
+    count_max = slots - 2
+    if plan.count <= count_max:
         return plan
-    _log.warning("processes_bounded", wanted=plan.count, count=most)
-    return replace(plan, count=most)
+    _log.warning("processes_bounded", wanted=plan.count, count=count_max)
+    return replace(plan, count=count_max)
 
 
 class _Supervisor:
-    """The processes, and what is to be done with them; `run` returns in each process too."""
+    """The processes and their schedule; `run` also returns in each process."""
 
     def __init__(
         self,
@@ -112,23 +110,23 @@ class _Supervisor:
         self._sockets = sockets
         self._wakeup = wakeup.Wakeup()
         self._children = {child.pid: child for child in adopted}
-        self._due = [(0.0, 0)] * max(0, plan.count - len(adopted))  # when, after how many failures
+        self._due = [(0.0, 0)] * max(0, plan.count - len(adopted))  # start time and failures
         self._has_served = any(child.is_ready for child in adopted)
         self._stopping = False
-        self._unexpected_ends = unexpected_ends  # those before this program took over, too
+        self._unexpected_ends = unexpected_ends  # including those under previous programs
         ENDS.inc(unexpected_ends)
         self._is_rolling = bool(adopted)
         self._roll_again = False
-        self._trial: int | None = None  # the process that tries the program that is installed now
+        self._trial: int | None = None  # the process id of the new program on trial
         self._to_replace = deque(adopted)
-        self._replaced: tuple[Child, Child] | None = None  # the new one, and whose place it takes
+        self._replacement: tuple[Child, Child] | None = None  # the new process and the old one
 
     def run(self) -> Member | None:
-        """Run until every process has ended; gives a process its part, the supervisor nothing."""
+        """Run until all processes have ended; returns a `Member` in each forked process."""
         gc.collect()
-        gc.freeze()  # a collection would write to every object, and so copy the shared memory
+        gc.freeze()  # a collection would write to all objects and thereby copy the shared memory
         while self._children or self._due:
-            member = self._start_due() or self._roll_on()
+            member = self._start_due() or self._continue_roll()
             if member is not None:
                 return member
             self._publish()
@@ -140,34 +138,34 @@ class _Supervisor:
     # Start
 
     def _start_due(self) -> Member | None:
-        """Start what is due; until one process serves there is one at a time, to say why not."""
+        """Start due processes; only one at a time until a process is ready, to report its error."""
         now = time.monotonic()
         while self._due and self._due[0][0] <= now and (self._has_served or not self._children):
             _, failures = self._due.pop(0)
-            started = self._start(failures)
-            if isinstance(started, Member):
-                return started
-            if started is None:
-                self._start_later(failures + 1)
+            process = self._start(failures)
+            if isinstance(process, Member):
+                return process
+            if process is None:
+                self._schedule_start(failures + 1)
         return None
 
-    def _start_later(self, failures: int) -> float:
-        """Start a process after so many failures in a row; returns in how many seconds."""
+    def _schedule_start(self, failures: int) -> float:
+        """Schedule a start after a number of failures in a row; return the delay."""
         wait_s = restart_wait_s(failures)
         self._due.append((time.monotonic() + wait_s, failures))
         self._due.sort()
         return wait_s
 
     def _start(self, failures: int = 0) -> Child | Member | None:
-        """Fork a process; gives the supervisor its child, and the process its part.
+        """Fork a process; returns a `Child` in the supervisor, and a `Member` in the process.
 
-        None where the system allows no more processes.
+        None if the system does not allow more processes.
         """
-        taken = {child.number for child in self._children.values()}
-        number = next(n for n in range(1, self._board.slots) if n not in taken)
+        used_numbers = {child.number for child in self._children.values()}
+        number = next(n for n in range(1, self._board.slots) if n not in used_numbers)
         ours, theirs = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # or both would write what is in the buffers
+            stream.flush()  # otherwise both processes would write the buffered text
         wakeup.block()
         try:
             pid = os.fork()
@@ -186,21 +184,22 @@ class _Supervisor:
         return child
 
     def _become_process(self, number: int, ours: socket.socket, theirs: socket.socket) -> Member:
-        """Let go of what is the supervisor's alone, above all of the ends of all ties."""
-        os.setpgrp()  # Ctrl-C reaches the supervisor alone, which ends its processes in order
+        """Release the resources of the supervisor, in particular its ends of all socket pairs."""
+        os.setpgrp()  # Ctrl-C must only reach the supervisor, which ends its processes in order
         self._wakeup.close_in_child()
         ours.close()
         for child in self._children.values():
             child.tie.close()
         return Member(number, self._board, self._sockets, theirs)
 
-    # Wait, and see what happened
+    # Wait for events
 
     def _wait(self) -> None:
-        silent = {child.tie: child for child in self._children.values() if child.is_awaited}
-        signals, readable = self._wakeup.wait(silent, self._next_at() - time.monotonic())
+        awaited = {child.tie: child for child in self._children.values() if child.is_awaited}
+        signals, readable = self._wakeup.wait(awaited, self._next_at() - time.monotonic())
         for tie in readable:
-            self._hear(silent[tie])
+            awaited[tie].read_tie()
+            self._has_served |= awaited[tie].is_ready
         if signal.SIGCHLD in signals:
             self._reap()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,14 +210,10 @@ class _Supervisor:
         self._kill_overdue()
 
     def _next_at(self) -> float:
-        """Return when something is to be done though nothing happens."""
+        """Return the time of the next scheduled action."""
         starts = [at for at, _ in self._due] if self._has_served or not self._children else []
         kills = [child.kill_at for child in self._children.values()]
-        return min([*starts, *kills, time.monotonic() + _LOOK_MAX_S])
-
-    def _hear(self, child: Child) -> None:
-        child.read_tie()
-        self._has_served |= child.is_ready
+        return min([*starts, *kills, time.monotonic() + _WAIT_MAX_S])
 
     def _reap(self) -> None:
         while True:
@@ -230,12 +225,12 @@ class _Supervisor:
                 return
             code = os.waitstatus_to_exitcode(status)
             if pid == self._trial:
-                self._tried(code)
+                self._finish_trial(code)
             elif (child := self._children.pop(pid, None)) is not None:
-                self._ended(child, code)
+                self._handle_end(child, code)
 
-    def _ended(self, child: Child, code: int) -> None:
-        """Do what the end of a process asks for; a negative code is the signal that killed it."""
+    def _handle_end(self, child: Child, code: int) -> None:
+        """Clean up after a process, and restart it if needed; a negative code is a signal."""
         child.tie.close()
         self._board.set_connections(child.number, ABSENT)
         metrics.fold(self._board, child.number)
@@ -245,18 +240,18 @@ class _Supervisor:
         self._unexpected_ends += 1
         ENDS.inc()
         if code > 0 and not child.is_ready and not self._living():
-            self.status = code  # it has said why; meanwhile clients would wait for nobody
+            self.status = code  # the process has logged the reason, and no other process serves
             self._stop(signal.SIGTERM)
             return
         self._restart(child, code)
 
     def _restart(self, child: Child, code: int) -> None:
-        """Start another process in its place, unless there are enough."""
+        """Schedule a new process, unless there are enough."""
         again_in_s: float | None = None
-        if self._replaced is not None and child is self._replaced[0] and not child.is_ready:
-            self._give_up_roll("the new process ended before it served")
+        if self._replacement is not None and child is self._replacement[0] and not child.is_ready:
+            self._abort_roll("the new process ended before it was ready")
         if len(self._living()) + len(self._due) < self._plan.count:
-            again_in_s = round(self._start_later(child.failures_now()), 1)
+            again_in_s = round(self._schedule_start(child.failures_now()), 1)
         _log.warning(
             "process_ended",
             number=child.number,
@@ -271,12 +266,12 @@ class _Supervisor:
     # Stop
 
     def _stop(self, number: signal.Signals) -> None:
-        """End all processes: by SIGTERM as they drain, by Ctrl-C or a second time at once."""
+        """End all processes: SIGTERM drains them; SIGINT and a repeated signal end them at once."""
         is_first = not self._stopping
         self._stopping = True
         self._due.clear()
         self._to_replace.clear()
-        self._close_sockets()  # so that the last process can close them in order
+        self._close_sockets()  # otherwise clients could connect after the last process ended
         for child in self._children.values():
             child.end(number if is_first else signal.SIGINT)
 
@@ -291,10 +286,10 @@ class _Supervisor:
                 _log.error("process_killed", number=child.number, pid=child.pid)
                 child.kill()
 
-    # Replace one after the other
+    # Replace processes in turn
 
     def _roll(self) -> None:
-        """Try the program that is installed now, and then become it."""
+        """Run the installed program on trial before executing it."""
         if self._stopping:
             return
         if self._is_rolling:
@@ -304,12 +299,12 @@ class _Supervisor:
         try:
             self._trial = handover.start_trial()
         except OSError as error:
-            self._give_up_roll(f"the program cannot be started: {error.strerror}")
+            self._abort_roll(f"the program cannot be started: {error.strerror}")
 
-    def _tried(self, code: int) -> None:
+    def _finish_trial(self, code: int) -> None:
         self._trial = None
         if code != 0:
-            self._give_up_roll("the program that is installed now cannot start with these settings")
+            self._abort_roll("the installed program cannot start with these settings")
         elif not self._stopping:
             self._become_new()
 
@@ -319,7 +314,7 @@ class _Supervisor:
             handover.become_new(self._handover())
         except OSError as error:
             wakeup.unblock()
-            self._give_up_roll(f"the program cannot be started: {error.strerror}")
+            self._abort_roll(f"the program cannot be started: {error.strerror}")
 
     def _handover(self) -> Handover:
         return Handover(
@@ -336,17 +331,17 @@ class _Supervisor:
             unexpected_ends=self._unexpected_ends,
         )
 
-    def _roll_on(self) -> Member | None:
-        """Start a process, retire the older one when that serves, and go on when it has ended."""
+    def _continue_roll(self) -> Member | None:
+        """Replace the next process: start its successor, and retire it when that is ready."""
         if not self._is_rolling or self._trial is not None or self._stopping:
             return None
-        if self._replaced is not None:
-            new, old = self._replaced
+        if self._replacement is not None:
+            new, old = self._replacement
             if new.is_ready and not old.is_ending:
                 old.end(self._plan.retire)
             if old.pid in self._children:
                 return None
-            self._replaced = None
+            self._replacement = None
         while self._to_replace:
             old = self._to_replace.popleft()
             if old.pid in self._children and not old.is_ending:
@@ -356,24 +351,24 @@ class _Supervisor:
         return None
 
     def _replace(self, old: Child) -> Member | None:
-        """Start the process that takes another's place; without one where there are too many."""
+        """Start the successor of a process; if there are too many processes, only retire it."""
         if len(self._living()) > self._plan.count:
             old.end(self._plan.retire)
             return None
-        started = self._start()
-        if isinstance(started, Member):
-            return started
-        if started is None:
-            self._give_up_roll("no process could be started")
+        process = self._start()
+        if isinstance(process, Member):
+            return process
+        if process is None:
+            self._abort_roll("no process could be started")
         else:
-            self._replaced = (started, old)
+            self._replacement = (process, old)
         return None
 
-    def _give_up_roll(self, why: str) -> None:
-        """Leave every process that is not replaced yet as it is."""
+    def _abort_roll(self, why: str) -> None:
+        """Keep all processes that are not replaced yet."""
         _log.error("roll_failed", why=why)
         self._to_replace.clear()
-        self._replaced = None
+        self._replacement = None
         self._end_roll()
 
     def _end_roll(self) -> None:

@@ -1,4 +1,4 @@
-"""A process without a supervisor: nothing can replace it while it serves."""
+"""A process without a supervisor, which cannot be replaced without an interruption."""
 
 import asyncio
 import signal
@@ -9,10 +9,10 @@ _log = get_logger("process")
 
 
 def refuse_roll(loop: asyncio.AbstractEventLoop) -> None:
-    """Let SIGHUP, which has a supervisor replace its processes, end nothing; the log says why.
+    """Log an error on SIGHUP, which only a supervisor supports.
 
-    By default it would end the process without a drain, and systemd takes that for a good end,
-    after which it starts nothing again.
+    By default SIGHUP would end the process without a drain, and systemd would not restart it,
+    because it considers this a clean exit.
     """
     loop.add_signal_handler(signal.SIGHUP, _refuse)
 

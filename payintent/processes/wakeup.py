@@ -1,4 +1,4 @@
-"""Waiting for signals and sockets without an event loop."""
+"""Wait for signals and sockets without an event loop."""
 
 import select
 import signal
@@ -11,7 +11,7 @@ _BYTES = 1_024
 
 
 class Wakeup:
-    """Receives the supervisor's signals; those that came together are one."""
+    """Receives the supervisor's signals; equal signals are merged until they are read."""
 
     def __init__(self) -> None:
         self._reading, self._writing = socket.socketpair()
@@ -25,19 +25,19 @@ class Wakeup:
     def wait(
         self, sockets: Iterable[socket.socket], seconds: float
     ) -> tuple[set[int], list[socket.socket]]:
-        """Wait so long for signals or for sockets that can be read; returns both."""
-        waiting = {item.fileno(): item for item in sockets}
+        """Wait for signals or readable sockets, and return both."""
+        by_descriptor = {item.fileno(): item for item in sockets}
         poll = select.poll()
-        for descriptor in (self._reading.fileno(), *waiting):
+        for descriptor in (self._reading.fileno(), *by_descriptor):
             poll.register(descriptor, select.POLLIN)
-        found = [descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)]
+        descriptors = [descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)]
         signals: set[int] = set()
         with suppress(BlockingIOError):
             signals.update(self._reading.recv(_BYTES))
-        return signals, [waiting[descriptor] for descriptor in found if descriptor in waiting]
+        return signals, [by_descriptor[item] for item in descriptors if item in by_descriptor]
 
     def close_in_child(self) -> None:
-        """Give a forked process its signals back as a program finds them when it starts."""
+        """Restore the default signal handlers in a forked process."""
         for number in SIGNALS:
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, default)
@@ -51,7 +51,7 @@ class Wakeup:
 
 
 def block() -> None:
-    """Hold the supervisor's signals back, so that none is lost while a process changes."""
+    """Block the supervisor's signals, so that none is lost during a fork or exec."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
@@ -60,5 +60,5 @@ def unblock() -> None:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing: the number of the signal is read from the socket."""
+    """Do nothing, because signal numbers are read from the socket."""
     del number, frame

@@ -177,32 +177,32 @@ def test_the_mail_server_is_signed_in_to_and_sent_nothing(examine: _Doctor, tmp_
 
 
 _UNREADABLE: list[tuple[str, str, str]] = [
-    ("API_BASE", "pay.example.com/v1", "is no address such as"),
-    ("API_BASE", "https://pay example.com/v1", "is no address such as"),
-    ("API_BASE", "https://user:pass@pay.example.com/v1", "is no address such as"),
-    ("API_BASE", "ftp://pay.example.com/v1", "is no address such as"),
-    ("API_BASE", "https://pay.example.com/v1/", "no slash at its end"),
-    ("CHECKOUT_BASE", "https://pay.example.com/c?x=1", "no query and no fragment"),
-    ("CHECKOUT_BASE", "/c", "is no address such as"),
+    ("API_BASE", "pay.example.com/v1", "must be a URL such as"),
+    ("API_BASE", "https://pay example.com/v1", "must be a URL such as"),
+    ("API_BASE", "https://user:pass@pay.example.com/v1", "must be a URL such as"),
+    ("API_BASE", "ftp://pay.example.com/v1", "must be a URL such as"),
+    ("API_BASE", "https://pay.example.com/v1/", "not have a trailing slash"),
+    ("CHECKOUT_BASE", "https://pay.example.com/c?x=1", "a query or a fragment"),
+    ("CHECKOUT_BASE", "/c", "must be a URL such as"),
     ("KEY_MARK", "a", "must be two letters or digits, such as a1"),
     ("KEY_MARK", "a12", "must be two letters or digits, such as a1"),
     ("KEY_MARK", "a_", "must be two letters or digits, such as a1"),
     ("KEY_MARK", "é1", "must be two letters or digits, such as a1"),
-    ("OIDC_ISSUER", "http://login.example.com", "is no https address such as"),
-    ("OIDC_ISSUER", "https://login.example.com/?x", "is no https address such as"),
+    ("OIDC_ISSUER", "http://login.example.com", "must be an https URL without a query"),
+    ("OIDC_ISSUER", "https://login.example.com/?x", "must be an https URL without a query"),
     ("OIDC_ISSUER", "https://login.example.com", "needs PAYINTENT_OIDC_CLIENT_ID"),
     ("OIDC_ROLES", "staff=viewer,admins", "number 2, that is not like payments-admins=admin"),
     ("OIDC_ROLES", "staff=root", "roles are viewer, support, finance, admin"),
     ("OIDC_ROLES", "staff=viewer,staff=admin", "two roles for entry number 2"),
     ("SMTP_HOST", "mail.example.com", "needs PAYINTENT_SMTP_FROM"),
-    ("SMTP_HOST", "mail.example.com/x", "is no name of a host such as mail.example.com"),
-    ("SMTP_FROM", "Shop <a@b.test>", "is no address such as payments@example.com"),
+    ("SMTP_HOST", "mail.example.com/x", "must be a host name such as mail.example.com"),
+    ("SMTP_FROM", "Shop <a@b.test>", "must be an address such as payments@example.com"),
     ("SMTP_SECURITY", "ssl", "must be one of starttls, tls, none"),
-    ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is no address"),
-    ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is no address and no network"),
-    ("GATEWAY_ORIGINS", "https://a.example,b.example", "number 2, that is no origin"),
-    ("CA_FILE", "/no/such/file", "names a file that cannot be read: No such file or directory"),
-    ("CA_FILE", "/dev/null", "names a file that holds no certificate in PEM form"),
+    ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is not an address"),
+    ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is not an address or a network"),
+    ("GATEWAY_ORIGINS", "https://a.example,b.example", "invalid entry, number 2"),
+    ("CA_FILE", "/no/such/file", "is a file that cannot be read: No such file or directory"),
+    ("CA_FILE", "/dev/null", "must be a file with a certificate in PEM format"),
     ("LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING, ERROR"),
     ("SANDBOX", "maybe", "must be true or false"),
     ("DATABASE_POOLED", "true", "needs DATABASE_DIRECT_URL"),
@@ -273,7 +273,7 @@ def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
 ) -> None:
     [(subject, text)] = examine.refusals(**{name: "1"})
     asked = f"; did you mean {meant}?" if meant else ""
-    assert (subject, text) == ("settings", f"{name} is no setting{asked}")
+    assert (subject, text) == ("settings", f"{name} is not a setting{asked}")
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_an_insecure_base_is_refused(examine: _Doctor, name: str, host: str) -> 
         ({"PAYINTENT_API_BASE": "https://pay.example.com"}, "PAYINTENT_API_BASE does not end"),
         ({"PAYINTENT_CHECKOUT_BASE": "https://pay.example.com"}, "PAYINTENT_CHECKOUT_BASE does"),
         ({"PAYINTENT_API_BASE": "http://127.0.0.1:8080/v1"}, "PAYINTENT_API_BASE is on this"),
-        ({"PAYINTENT_EDGE_SECRET": _SECRET}, "PAYINTENT_EDGE_SECRET is believed from"),
+        ({"PAYINTENT_EDGE_SECRET": _SECRET}, "PAYINTENT_EDGE_SECRET has no effect"),
     ],
 )
 def test_what_is_probably_not_meant_is_a_warning(
@@ -365,7 +365,7 @@ def test_a_file_of_authorities_that_its_owner_alone_reads_is_a_warning(
     ca_file = Authority(tmp_path).ca_file
     url = f"{examine.settings.database_url}&sslrootcert={ca_file}"  # it has a query already
     said = examine(PAYINTENT_CA_FILE=str(ca_file), DATABASE_URL=url)
-    owned = " can be read by its owner"
+    owned = " is only readable by its owner"
     closed = [text.partition(owned)[0] for _, text in _lines(said, "WARN") if owned in text]
     assert closed == ["PAYINTENT_CA_FILE", "sslrootcert of DATABASE_URL"]
 
@@ -436,7 +436,7 @@ def test_a_database_that_takes_no_writes_is_refused(
         patch.setattr(doctor, "COMMAND_WAIT_S", 3.0)
         [(subject, text)] = examine_all.refusals()
     assert subject == "database"
-    assert "takes no writes" in text
+    assert "standby or read-only" in text
 
 
 @pytest.mark.parametrize(("seconds", "side"), [(5, "ahead of"), (-5, "behind")])

@@ -101,7 +101,7 @@ async def test_a_process_tells_at_its_start_what_it_is_and_no_value(settings: Se
         "PAYINTENT_KEYRING",
         "PAYINTENT_PEPPER",
     ]
-    meant = "PAYINTENT_WEBHOK_POLL_S is no setting; did you mean PAYINTENT_WEBHOOK_POLL_S?"
+    meant = "PAYINTENT_WEBHOK_POLL_S is not a setting; did you mean PAYINTENT_WEBHOOK_POLL_S?"
     assert doubts["why"] == [meant]
     assert away["why"] == "the database cannot be reached: connection refused"
     assert _SECRET not in first + str(doubts) + str(away)

@@ -255,7 +255,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
         )
         change = f"UPDATE provider_account SET {column} = $2 WHERE id = $1"
         await world.rows(change, world.account_id, value)
-        with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
+        with pytest.raises(EncryptionKeyError, match="was encrypted with another key"):
             await (await ring.open("a", "b")).accounts.get(world.account_id)
         await world.rows(change, world.account_id, kept[0]["kept"])
     assert await (await ring.open("a", "b")).accounts.get(world.account_id)

@@ -357,7 +357,7 @@ async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> No
         ids.parse_id(ids.APPROVAL, first.id),
         ids.parse_id(ids.APPROVAL, second.id),
     )
-    with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
+    with pytest.raises(EncryptionKeyError, match="was encrypted with another key"):
         await stage.service.run_operation(Approve(approval_id=first.id), ALAN)
 
 
@@ -366,7 +366,7 @@ async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> No
     waiting = await _propose(stage, "account.change")
     approval_id = ids.parse_id(ids.APPROVAL, waiting.id)
     await stage.world.rows("UPDATE proposal SET proposed_by = 'Eve' WHERE id = $1", approval_id)
-    with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
+    with pytest.raises(EncryptionKeyError, match="was encrypted with another key"):
         await stage.service.run_operation(Approve(approval_id=waiting.id), ADA)
 
 

@@ -85,8 +85,8 @@ def test_a_digest_needs_the_pepper() -> None:
         ({"keyring": f"a:{_text(b'short')}"}, "key 'a'"),
         ({"keyring": f"a:{_text(OLD)},b"}, "key 'b'"),
         ({"keyring": ""}, "key ''"),
-        ({"keyring": f"a:{_text(OLD)},a:{_text(NEW)}"}, "key 'a' .* name of its own"),
-        ({"keyring": f":{_text(OLD)}"}, "key '' .* name of its own"),
+        ({"keyring": f"a:{_text(OLD)},a:{_text(NEW)}"}, "key 'a' .* unique name"),
+        ({"keyring": f":{_text(OLD)}"}, "key '' .* unique name"),
         ({"keyring": f"{'a' * 33}:{_text(OLD)}"}, "1 to 32 letters"),
     ],
 )
