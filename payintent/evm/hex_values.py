@@ -40,11 +40,11 @@ def read_uint(text: str) -> int:
 def read_index(text: str) -> int:
     """Decode a count or position: a block number, log index or Unix time."""
     if (value := read_uint(text)) > _INDEX_MAX:
-        raise ValueError("a number beyond 64 bits")
+        raise ValueError("a number beyond 63 bits")
     return value
 
 
 def read_log_index(text: str) -> int:
     if (value := read_index(text)) > _LOG_INDEX_MAX:
-        raise ValueError("a log index beyond 32 bits")
+        raise ValueError("a log index beyond 31 bits")
     return value

@@ -1,8 +1,8 @@
 """The key ring: verify it against the database, and re-encrypt all secrets with its first key."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, TypeVar
 from uuid import UUID
 
 from payintent.encryption import (
@@ -81,11 +81,25 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
         await encryption_keys.lock_all_keys(tx)
-        secrets = await _reencrypt_secrets(context.encryption, tx)
-        credentials = await _reencrypt_accounts(context.encryption, tx)
-        await _reencrypt_proposals(context.encryption, tx)
-        await _reencrypt_mails(context.encryption, tx)
-        writer = context.encryption.writer
+        encryption, writer = context.encryption, context.encryption.writer
+        secrets = await _reencrypt(
+            encryption,
+            tx,
+            encryption_keys.lock_callback_secrets_after,
+            lambda row: callback_secret_context(row.merchant_id, row.id),
+            encryption_keys.replace_callback_secret,
+        )
+        credentials = await _reencrypt_accounts(encryption, tx)
+        await _reencrypt(
+            encryption,
+            tx,
+            proposals.sealed_after,
+            lambda row: proposal_context(row.id, row.action, row.proposed_by),
+            proposals.seal,
+        )
+        await _reencrypt(
+            encryption, tx, mails.sealed_after, lambda row: mail_context(row.id), mails.seal
+        )
         names = [key.name for key in await encryption_keys.list_keys(tx)]
         needed = await payer_seals.find_sealing_keys(tx, names)
         retired = await encryption_keys.retire_other_keys(tx, writer, needed)
@@ -125,13 +139,32 @@ async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
         await encryption_keys.record_writing_key(tx, name, encryption.marks[name])
 
 
-async def _reencrypt_secrets(encryption: Encryption, tx: Tx) -> int:
+class _SealedRow(Protocol):
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def sealed(self) -> bytes | None: ...
+
+
+_Row = TypeVar("_Row", bound=_SealedRow)
+
+
+async def _reencrypt(
+    encryption: Encryption,
+    tx: Tx,
+    lock_after: Callable[[Tx, UUID, int], Awaitable[list[_Row]]],
+    encryption_context: Callable[[_Row], str],
+    replace: Callable[[Tx, UUID, bytes], Awaitable[None]],
+) -> int:
+    """Re-encrypt the rows of a table that an older key has encrypted; return their number."""
     after, count = UUID(int=0), 0
-    while batch := await encryption_keys.lock_callback_secrets_after(tx, after, _BATCH):
+    while batch := await lock_after(tx, after, _BATCH):
         for row in batch:
-            encryption_context = callback_secret_context(row.merchant_id, row.id)
-            if sealed := _reencrypt(encryption, row.sealed, encryption_context):
-                await encryption_keys.replace_callback_secret(tx, row.id, sealed)
+            assert row.sealed is not None  # noqa: S101 - the queries select only sealed rows
+            if encryption.key_name_of(row.sealed) != encryption.writer:
+                context = encryption_context(row)
+                secret = encryption.decrypt(row.sealed, context)
+                await replace(tx, row.id, encryption.encrypt(secret, context))
                 count += 1
             after = row.id
     return count
@@ -160,34 +193,3 @@ def _decrypt_if_stale(
     )
     is_stale = not is_bound or encryption.key_name_of(account.sealed) != encryption.writer
     return credentials if is_stale else None
-
-
-async def _reencrypt_proposals(encryption: Encryption, tx: Tx) -> None:
-    after = UUID(int=0)
-    while batch := await proposals.sealed_after(tx, after, _BATCH):
-        for proposal in batch:
-            assert proposal.sealed is not None  # noqa: S101 - the query selects only these
-            encryption_context = proposal_context(
-                proposal.id, proposal.action, proposal.proposed_by
-            )
-            if sealed := _reencrypt(encryption, proposal.sealed, encryption_context):
-                await proposals.seal(tx, proposal.id, sealed)
-            after = proposal.id
-
-
-async def _reencrypt_mails(encryption: Encryption, tx: Tx) -> None:
-    after = UUID(int=0)
-    while batch := await mails.sealed_after(tx, after, _BATCH):
-        for mail in batch:
-            assert mail.sealed is not None  # noqa: S101 - the query selects only these
-            if sealed := _reencrypt(encryption, mail.sealed, mail_context(mail.id)):
-                await mails.seal(tx, mail.id, sealed)
-            after = mail.id
-
-
-def _reencrypt(encryption: Encryption, sealed: bytes, encryption_context: str) -> bytes | None:
-    """Encrypt a secret with the first key; None if the first key has encrypted it already."""
-    if encryption.key_name_of(sealed) == encryption.writer:
-        return None
-    secret = encryption.decrypt(sealed, encryption_context)
-    return encryption.encrypt(secret, encryption_context)

@@ -12,34 +12,25 @@ from payintent.storage.payer_sealing import PayerSealing, note_unreadable
 
 _Resealed = TypeVar("_Resealed")
 
-#: Partial indexes hold sealed values by key name; `$1` is the name of the current key.
-_OF_OTHER_KEYS: LiteralString = """
-    SELECT id FROM {table}
-    WHERE {sealed} AND split_part({text}, ':', 2) < $1
-    UNION ALL
-    SELECT id FROM {table}
-    WHERE {sealed} AND split_part({text}, ':', 2) > $1
-    LIMIT $2
-"""
-_OTHER_EMAILS: LiteralString = (
-    _OF_OTHER_KEYS.replace("{table}", "payment")
-    .replace("{sealed}", "starts_with(payer_email, 'sealed:')")
-    .replace("{text}", "payer_email")
-)
-_OTHER_METADATA: LiteralString = (
-    _OF_OTHER_KEYS.replace("{table}", "payment")
-    .replace("{sealed}", "json_typeof(metadata) = 'string'")
-    .replace("{text}", "metadata #>> '{}'")
-)
-_OTHER_BODIES: LiteralString = (
-    _OF_OTHER_KEYS.replace("{table}", "event")
-    .replace("{sealed}", "starts_with(body, 'sealed:')")
-    .replace("{text}", "body")
-)
+
+def _other_keys(
+    table: LiteralString, is_sealed: LiteralString, text: LiteralString
+) -> LiteralString:
+    """Find values sealed by any key but `$1`; partial indexes hold them by key name."""
+    return f"""
+        SELECT id FROM {table} WHERE {is_sealed} AND split_part({text}, ':', 2) < $1
+        UNION ALL
+        SELECT id FROM {table} WHERE {is_sealed} AND split_part({text}, ':', 2) > $1
+        LIMIT $2
+    """
+
+
+_OTHER_EMAILS = _other_keys("payment", "starts_with(payer_email, 'sealed:')", "payer_email")
+_OTHER_METADATA = _other_keys("payment", "json_typeof(metadata) = 'string'", "metadata #>> '{}'")
+_OTHER_BODIES = _other_keys("event", "starts_with(body, 'sealed:')", "body")
 #: A lower bound of the ids of the last `$2` seconds: ids are in order of time.
 _IDS_BEFORE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock()
     - $2 * interval '1 second') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
-_COUNT: LiteralString = "SELECT count(*) AS n FROM ("
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +56,13 @@ async def list_events_of_other_keys(database: Executor, limit: int) -> list[UUID
 async def count_of_other_keys(database: Executor, limit: int) -> int:
     """Count the values that older keys have sealed, up to `limit` per column."""
     writer = database.payer_sealing.writer
-    emails = await database.row(_COUNT + _OTHER_EMAILS + ") due", writer, limit)
-    metadata = await database.row(_COUNT + _OTHER_METADATA + ") due", writer, limit)
-    bodies = await database.row(_COUNT + _OTHER_BODIES + ") due", writer, limit)
+    emails = await database.row(f"SELECT count(*) AS n FROM ({_OTHER_EMAILS}) due", writer, limit)
+    metadata = await database.row(
+        f"SELECT count(*) AS n FROM ({_OTHER_METADATA}) due", writer, limit
+    )
+    bodies = await database.row(
+        f"SELECT count(*) AS n FROM ({_OTHER_BODIES}) due", writer, limit
+    )
     return sum(row["n"] for row in (emails, metadata, bodies) if row)
 
 
@@ -96,12 +91,10 @@ async def scan_payments(
 ) -> ScanResult:
     """Check payments by id, except those created in the last `settled_s` seconds."""
     rows = await database.fetch(
-        """
+        f"""
         SELECT id, payer_email, metadata
         FROM payment
-        WHERE id > $1 AND id < """
-        + _IDS_BEFORE
-        + """
+        WHERE id > $1 AND id < {_IDS_BEFORE}
         ORDER BY id
         LIMIT $3
         """,
@@ -109,26 +102,16 @@ async def scan_payments(
         settled_s,
         limit,
     )
-    sealing = database.payer_sealing
-    stale = [
-        row["id"]
-        for row in rows
-        if not (
-            sealing.is_as_written(row["payer_email"]) and sealing.is_as_written(row["metadata"])
-        )
-    ]
-    return ScanResult(rows[-1]["id"] if rows else None, stale)
+    return _find_stale(rows, database.payer_sealing, "payer_email", "metadata")
 
 
 async def scan_events(database: Executor, after: UUID, settled_s: float, limit: int) -> ScanResult:
     """Check events by id, except those created in the last `settled_s` seconds."""
     rows = await database.fetch(
-        """
+        f"""
         SELECT id, left(body, 100) AS head
         FROM event
-        WHERE id > $1 AND id < """
-        + _IDS_BEFORE
-        + """
+        WHERE id > $1 AND id < {_IDS_BEFORE}
         ORDER BY id
         LIMIT $3
         """,
@@ -136,9 +119,16 @@ async def scan_events(database: Executor, after: UUID, settled_s: float, limit: 
         settled_s,
         limit,
     )
-    sealing = database.payer_sealing
-    stale = [row["id"] for row in rows if not sealing.is_as_written(row["head"])]
-    return ScanResult(rows[-1]["id"] if rows else None, stale)
+    return _find_stale(rows, database.payer_sealing, "head")
+
+
+def _find_stale(rows: Sequence[Row], sealing: PayerSealing, *columns: str) -> ScanResult:
+    stale_ids = [
+        row["id"]
+        for row in rows
+        if not all(sealing.is_as_written(row[column]) for column in columns)
+    ]
+    return ScanResult(rows[-1]["id"] if rows else None, stale_ids)
 
 
 async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:

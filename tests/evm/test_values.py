@@ -78,5 +78,5 @@ def test_what_is_no_number_is_refused(text: str) -> None:
 
 def test_what_counts_has_63_bits() -> None:
     assert read_index("0x7fffffffffffffff") == 2**63 - 1
-    with pytest.raises(ValueError, match="counting"):
+    with pytest.raises(ValueError, match="63 bits"):
         read_index("0x8000000000000000")
