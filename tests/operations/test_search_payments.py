@@ -12,10 +12,11 @@ from payintent.domain import ids
 from payintent.domain.evm import PaidLog
 from payintent.domain.payment import Payment, PaymentStatus
 from payintent.operations.payments import RefundPayment
-from payintent.operations.search_payments import ListedPayment, ListPayments, SearchPayments
+from payintent.operations.search_payments import ListPayments, SearchPayments
 from payintent.service import Service
 from payintent.storage import payer_search, payment_search
 from payintent.storage.onchain import pending_transfers
+from payintent.storage.payment_search import PaymentRecord
 from tests.support.contracts import PAYER, bill, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
 from tests.support.rows import write_payments
@@ -37,7 +38,7 @@ async def found(world: World, text: str, **more: Any) -> dict[str, str | None]:
 
 
 async def listed(world: World, **wanted: Any) -> list[str]:
-    payments: list[ListedPayment] = await world.perform(ListPayments(**wanted))
+    payments: list[PaymentRecord] = await world.perform(ListPayments(**wanted))
     return [payment.id for payment in payments]
 
 
