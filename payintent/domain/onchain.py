@@ -78,7 +78,7 @@ class ExpectedTransfer:
 
 
 def classify_transfer(
-    paid: TransferDetails,
+    transfer: TransferDetails,
     expected: ExpectedTransfer | None,
     payment: Payment | None,
     session: Session | None,
@@ -87,10 +87,10 @@ def classify_transfer(
         expected is None
         or payment is None
         or session is None
-        or session.quote.account_id != paid.account_id
+        or session.quote.account_id != transfer.account_id
     ):
         return TransferDisposition.UNKNOWN_UUID
-    if paid.receiver != expected.receiver:
+    if transfer.receiver != expected.receiver:
         return TransferDisposition.WRONG_RECEIVER
     if payment.session_id != session.id:
         return TransferDisposition.CLOSED_SESSION
@@ -98,7 +98,7 @@ def classify_transfer(
         return TransferDisposition.DUPLICATE
     if payment.status in TERMINAL:
         return TransferDisposition.LATE
-    return _compare(paid, expected)
+    return _compare(transfer, expected)
 
 
 _CREDIT = SettlementDecision(
@@ -112,21 +112,21 @@ def decide_transfer(disposition: TransferDisposition) -> SettlementDecision:
     return SettlementDecision(case=CASES[disposition])
 
 
-def is_exact_transfer(paid: TransferDetails, expected: ExpectedTransfer) -> bool:
+def is_exact_transfer(transfer: TransferDetails, expected: ExpectedTransfer) -> bool:
     return (
-        paid.receiver == expected.receiver
-        and _compare(paid, expected) is TransferDisposition.CREDITED
+        transfer.receiver == expected.receiver
+        and _compare(transfer, expected) is TransferDisposition.CREDITED
     )
 
 
-def _compare(paid: TransferDetails, expected: ExpectedTransfer) -> TransferDisposition:
-    if paid.token != expected.token:
+def _compare(transfer: TransferDetails, expected: ExpectedTransfer) -> TransferDisposition:
+    if transfer.token != expected.token:
         return TransferDisposition.WRONG_TOKEN
-    if paid.amount == expected.amount:
+    if transfer.amount == expected.amount:
         return TransferDisposition.CREDITED
     return (
         TransferDisposition.UNDERPAID
-        if paid.amount < expected.amount
+        if transfer.amount < expected.amount
         else TransferDisposition.OVERPAID
     )
 

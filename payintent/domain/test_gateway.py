@@ -158,18 +158,18 @@ def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSes
     card = TEST_CARDS.get(number)
     if card is None or session.status is not TestSessionStatus.OPEN:
         return None
-    entered = _with_capture(replace(session, card=number), card)
+    session = _with_capture(replace(session, card=number), card)
     if code := DECLINED_MINOR.get(session.amount_minor):
-        return _declined(entered, code)
+        return _declined(session, code)
     if card.challenge:
-        return replace(entered, status=TestSessionStatus.CHALLENGE)
+        return replace(session, status=TestSessionStatus.CHALLENGE)
     if card.decided_later:
         decides_at = now + timedelta(seconds=DECISION_S)
-        return replace(entered, status=TestSessionStatus.DECIDING, decides_at=decides_at)
+        return replace(session, status=TestSessionStatus.DECIDING, decides_at=decides_at)
     if card.decline_code and not card.paid_after_decline:
-        return _declined(entered, card.decline_code)
+        return _declined(session, card.decline_code)
     return replace(
-        entered,
+        session,
         status=TestSessionStatus.PAID,
         decline_code=card.decline_code,
         dispute=DisputeState.OPEN if card.disputed else None,

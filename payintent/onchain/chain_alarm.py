@@ -75,7 +75,7 @@ async def _open_cases(database: Database, chain: str) -> bool:
 
 
 async def _close_cases(database: Database) -> bool:
-    closed = await cases.dismiss_decided(database, _CASES_MAX)
-    if closed:
-        _log.info("stranded_cases_closed", cases=closed)
-    return closed == _CASES_MAX
+    closed_count = await cases.dismiss_decided(database, _CASES_MAX)
+    if closed_count:
+        _log.info("stranded_cases_closed", cases=closed_count)
+    return closed_count == _CASES_MAX

@@ -78,8 +78,8 @@ class _Votes:
 
     def undecided_transactions(self) -> list[bytes]:
         unproven = {log.tx_hash for log in self.logs if not self.is_proven(log)}
-        paid = {log.tx_hash for log in self.logs if isinstance(log, PaidLog)} - unproven
-        candidates = unproven | set(self.claim.pending) - paid
+        paid_hashes = {log.tx_hash for log in self.logs if isinstance(log, PaidLog)} - unproven
+        candidates = unproven | set(self.claim.pending) - paid_hashes
         return sorted(tx_hash for tx_hash in candidates if not self.is_denied(tx_hash))
 
     def reported_blocks(self, tx_hashes: Iterable[bytes]) -> dict[bytes, set[BlockId]]:
@@ -90,11 +90,13 @@ class _Votes:
         return blocks
 
     def to_proof(self) -> LogProof:
-        proven = [log for log in self.logs if self.is_proven(log)]
-        paid = {log.tx_hash for log in proven if isinstance(log, PaidLog)}
+        proven_logs = [log for log in self.logs if self.is_proven(log)]
+        paid_hashes = {log.tx_hash for log in proven_logs if isinstance(log, PaidLog)}
         return LogProof(
-            logs=[log for log in proven if log.block_number <= self.claim.last],
-            absent={tx for tx in self.claim.pending if self.is_denied(tx) and tx not in paid},
+            logs=[log for log in proven_logs if log.block_number <= self.claim.last],
+            absent={
+                tx for tx in self.claim.pending if self.is_denied(tx) and tx not in paid_hashes
+            },
             unproven=[log for log in self.claim.claimed if not self.is_proven(log)],
             disputed=[log for log in self.claim.claimed if self.is_disputed(log)],
         )
@@ -133,8 +135,8 @@ async def _search_blocks(reader: ChainReader, name: str, votes: _Votes) -> None:
     it has not indexed yet.
     """
     claim = votes.claim
-    unproven = [log for log in claim.claimed if not votes.is_proven(log)]
-    numbers = {log.block_number for log in unproven}
+    unproven_logs = [log for log in claim.claimed if not votes.is_proven(log)]
+    numbers = {log.block_number for log in unproven_logs}
     if len(numbers) < _BLOCKS_SEARCHED_MIN:
         return
     try:
@@ -143,7 +145,7 @@ async def _search_blocks(reader: ChainReader, name: str, votes: _Votes) -> None:
         )
     except ChainUnavailableError:
         return
-    logs_of: dict[bytes, list[ContractLog]] = {log.tx_hash: [] for log in unproven}
+    logs_of: dict[bytes, list[ContractLog]] = {log.tx_hash: [] for log in unproven_logs}
     for log in (*batch.logs, *batch.refunds):
         if log.tx_hash in logs_of:
             logs_of[log.tx_hash].append(log)

@@ -35,7 +35,7 @@ class _Batch:
     payments: Mapping[UUID, Payment]  # locked, as before the batch
     sessions: Mapping[UUID, Session]
     now: datetime
-    paid: set[UUID]  # payments that earlier logs of the batch have paid
+    paid_ids: set[UUID]  # payments that earlier logs of the batch have paid
 
 
 async def settle_transfers(
@@ -51,9 +51,9 @@ async def settle_transfers(
     referenced = await transfers.find_referenced_sessions(tx, {log.uuid for log in new_logs})
     payment_ids = list({session.payment_id for session in referenced.values()})
     session_ids = [session.session_id for session in referenced.values()]
-    locked = await settlements.lock_records(tx, payment_ids, dict.fromkeys(session_ids))
+    records = await settlements.lock_records(tx, payment_ids, dict.fromkeys(session_ids))
     batch = _Batch(
-        chain, contracts, referenced, locked.payments, locked.sessions, locked.now, set()
+        chain, contracts, referenced, records.payments, records.sessions, records.now, set()
     )
     new_transfers: list[NewTransfer] = []
     decisions: list[Settlement] = []
@@ -62,9 +62,9 @@ async def settle_transfers(
         new_transfers.append(transfer)
         decisions.append(settlement)
         if settlement.decision.credited and settlement.payment:
-            batch.paid.add(settlement.payment.id)
-    await transfers.add(tx, new_transfers, locked.now)  # captures and cases refer to them
-    await apply_settlements(tx, decisions, locked.now)
+            batch.paid_ids.add(settlement.payment.id)
+    await transfers.add(tx, new_transfers, records.now)  # captures and cases refer to them
+    await apply_settlements(tx, decisions, records.now)
     return Counter(transfer.disposition for transfer in new_transfers)
 
 
@@ -75,7 +75,7 @@ def _decide(
     details = TransferDetails(account_id, log.token, log.amount, log.receiver)
     referenced = batch.referenced.get(log.uuid)
     payment = batch.payments[referenced.payment_id] if referenced else None
-    if payment and payment.id in batch.paid:
+    if payment and payment.id in batch.paid_ids:
         payment = replace(payment, paid_at=batch.now)
     session = batch.sessions[referenced.session_id] if referenced else None
     expected = referenced.expected if referenced else None

@@ -98,11 +98,11 @@ def match_session(
 
 
 def build_pending_transfer(log: PaidLog, session: ReferencedSession) -> PendingTransfer:
-    paid = TransferDetails(session.account_id, log.token, log.amount, log.receiver)
+    details = TransferDetails(session.account_id, log.token, log.amount, log.receiver)
     return PendingTransfer(
         tx_hash=log.tx_hash,
         log_index=log.log_index,
         session_id=session.session_id,
-        exact=session.expected is not None and is_exact_transfer(paid, session.expected),
+        exact=session.expected is not None and is_exact_transfer(details, session.expected),
         block=log.block_number,
     )

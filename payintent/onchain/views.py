@@ -176,8 +176,8 @@ def _session_status(snapshot: _Snapshot) -> str:
     if any(trace.state == "mismatch" for trace in snapshot.traces):
         return "mismatch"
     waiting = {"unknown", "pending", "mined"}
-    posted = any(trace.step == "pay" and trace.state in waiting for trace in snapshot.traces)
-    return "submitted" if posted else "awaiting_payment"
+    has_posted = any(trace.step == "pay" and trace.state in waiting for trace in snapshot.traces)
+    return "submitted" if has_posted else "awaiting_payment"
 
 
 def _depth(snapshot: _Snapshot) -> int:
@@ -240,12 +240,12 @@ def _approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> dict[st
 def _checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
     """Return calls that check balance, allowance and payment status; see `_PAYER`."""
     address = snapshot.token.address or NATIVE
-    paid = {
+    is_paid_call = {
         "to": to_checksum_address(snapshot.contract.address),
         "data": f"0x{abi.encode_is_paid(uuid, address, amount).hex()}",
     }
     if snapshot.token.native:
-        return {"balance": {"method": "eth_getBalance"}, "already_paid": paid}
+        return {"balance": {"method": "eth_getBalance"}, "already_paid": is_paid_call}
     spender = snapshot.contract.address.hex().rjust(64, "0")
     return {
         "balance": {
@@ -256,7 +256,7 @@ def _checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
             "to": to_checksum_address(address),
             "data": f"0x{abi.ALLOWANCE.hex()}{_PAYER_WORD}{spender}",
         },
-        "already_paid": paid,
+        "already_paid": is_paid_call,
     }
 
 

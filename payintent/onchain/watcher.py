@@ -217,20 +217,20 @@ class FinalBlockReader:
         proving = asyncio.create_task(self._prove(batch, parts[0], attempt))
         try:
             for number in range(1, len(parts) + 1):
-                proven = await proving
-                if proven is None:
+                proven_logs = await proving
+                if proven_logs is None:
                     return False
                 is_last = number == len(parts)
                 if not is_last:
                     proving = asyncio.create_task(self._prove(batch, parts[number], attempt))
-                proven.sort(key=log_position)
-                for log in proven:
+                proven_logs.sort(key=log_position)
+                for log in proven_logs:
                     attempt.disputed.pop(log, None)
                 unproven = _up_to(attempt.disputed, batch.end.number) if is_last else {}
                 if not await has_room(self.database, self.chain.slug, len(unproven)):
                     return False
                 await self._settle(
-                    proven,
+                    proven_logs,
                     unproven,
                     attempt.contracts,
                     cursor=attempt.cursor,
@@ -298,12 +298,14 @@ class FinalBlockReader:
                 current_contracts = await chains.list_contracts(tx, slug)
                 if current.block != cursor.block or len(current_contracts) != len(contracts):
                     return 0
-            paid = [log for log in logs if isinstance(log, PaidLog)]
-            counts = await settle_transfers(tx, slug, paid, contracts)
-            if paid:
-                await pending_transfers.delete_finalized(tx, slug, [log.tx_hash for log in paid])
-            refunded = [log for log in logs if isinstance(log, RefundedLog)]
-            new_refunds = await store_refund_logs(tx, slug, refunded, contracts)
+            paid_logs = [log for log in logs if isinstance(log, PaidLog)]
+            counts = await settle_transfers(tx, slug, paid_logs, contracts)
+            if paid_logs:
+                await pending_transfers.delete_finalized(
+                    tx, slug, [log.tx_hash for log in paid_logs]
+                )
+            refunded_logs = [log for log in logs if isinstance(log, RefundedLog)]
+            new_refunds = await store_refund_logs(tx, slug, refunded_logs, contracts)
             await close_proven_cases(tx, slug, logs)
             await set_aside(tx, slug, unproven, contracts)
             if end is not None:

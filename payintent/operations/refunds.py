@@ -244,12 +244,12 @@ async def _lock(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
 async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
     """Raise `CONFLICT` or `UNPROCESSABLE` if the refund is still polled or may have been done."""
     refund = await resting_refunds.get(database, refund_id)
-    if not refund.resting:
+    if not refund.is_resting:
         state = refund.status if refund.step == RefundStep.ENDED else refund.step
         raise ConflictError(f"the refund was not handed over to an operator: it is {state}")
-    if refund.logged:
+    if refund.is_logged:
         raise ConflictError("the chain shows a transfer under this refund's id")
-    if refund.disputed:
+    if refund.is_disputed:
         raise ConflictError("a dispute holds the money of this refund")
     capabilities = context.capabilities(refund.provider)
     is_repeatable = capabilities is not None and capabilities.refund_is_idempotent

@@ -163,10 +163,10 @@ def _enter(number: str, *, approved: bool) -> Step:
         is_challenge = session.status is TestSessionStatus.CHALLENGE
         if is_challenge and TEST_CARDS[number].challenge:
             return answer_challenge(session, approved=approved)
-        entered = enter_test_card(session, number, now)
-        if entered is None or entered.status is not TestSessionStatus.CHALLENGE:
-            return entered
-        return answer_challenge(entered, approved=approved)
+        new_session = enter_test_card(session, number, now)
+        if new_session is None or new_session.status is not TestSessionStatus.CHALLENGE:
+            return new_session
+        return answer_challenge(new_session, approved=approved)
 
     return step
 
@@ -180,8 +180,8 @@ def _keep(session: TestSession, _now: datetime) -> TestSession:
 
 
 async def _apply_step(tx: Tx, session_id: UUID, step: Step) -> TestSession | None:
-    locked = await test_gateway.lock_session(tx, session_id)
-    after = step(locked.session, locked.now) if locked else None
+    current = await test_gateway.lock_session(tx, session_id)
+    after = step(current.session, current.now) if current else None
     if after is not None:
         await test_gateway.update_session(tx, after)
     return after

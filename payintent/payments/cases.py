@@ -51,6 +51,6 @@ async def open_case(
 async def hand_over_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
     """Open a case, once, for a session whose chain does not end it; the payment stays open."""
     async with database.transaction() as tx:
-        locked = await lock_payments(tx, [payment_id])
-        origin = session_origin(locked.payments[0], session_id)
+        locked_payments = await lock_payments(tx, [payment_id])
+        origin = session_origin(locked_payments.payments[0], session_id)
         await open_case(tx, CaseKind.RECONCILIATION, origin)

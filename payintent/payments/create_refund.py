@@ -120,9 +120,9 @@ class RefundCreator:
         """Create a refund as `create` does, in the caller's transaction."""
         refund_id = tx.id_generator.new_id()
         if request.key is not None:
-            earlier = await _claim_key(tx, request, request.key, refund_id)
-            if earlier is not None:
-                return CreatedRefund(as_originally_accepted(earlier), replayed=True)
+            existing_refund = await _claim_key(tx, request, request.key, refund_id)
+            if existing_refund is not None:
+                return CreatedRefund(as_originally_accepted(existing_refund), replayed=True)
         refund = await self._reserve(tx, request, refund_id, unavailable)
         return CreatedRefund(refund, replayed=False)
 
@@ -133,8 +133,8 @@ class RefundCreator:
         refund_id: UUID,
         unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        locked = await lock_payments(tx, [request.payment_id])
-        payment = locked.payments[0]
+        locked_payments = await lock_payments(tx, [request.payment_id])
+        payment = locked_payments.payments[0]
         if payment.status not in _REFUNDABLE:
             raise RefusedError(
                 ErrorCode.INVALID_PAYMENT_STATE,
@@ -164,7 +164,6 @@ class RefundCreator:
                 merchant_id=payment.merchant_id,
                 payment_id=payment.id,
                 capture_id=capture.id,
-                case_id=None,
                 amount=amount,
                 amount_text=text,
                 currency=payment.currency,
@@ -173,7 +172,7 @@ class RefundCreator:
                 destination=destination,
                 step=step,
                 requested_by=request.requester,
-                at=locked.now,
+                at=locked_payments.now,
             ),
         )
 
@@ -228,11 +227,8 @@ async def refund_case(
             payment_id=capture.payment_id,
             capture_id=capture.id,
             case_id=case_id,
-            amount=None,
-            amount_text=None,
             currency=capture.currency,
             amount_minor=capture.left_minor,
-            reason=None,
             destination=destination,
             step=step,
             requested_by=who,

@@ -24,14 +24,14 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
     Locks the payment, the capture and the dispute, in this order. Raises `EarlyReportError` if the
     capture is not known yet. A dispute of an unknown capture is only logged.
     """
-    reported = await lock_reported_capture(tx, account_id, report.capture)
-    if reported is None:
+    reported_capture = await lock_reported_capture(tx, account_id, report.capture)
+    if reported_capture is None:
         _log.warning("dispute_unknown", account=account_id, dispute=report.reference)
         return None
     before = await disputes.lock(tx, account_id, report.reference)
     if before is None:
-        await _open_dispute(tx, account_id, reported, report)
-        return reported.origin.payment_id
+        await _open_dispute(tx, account_id, reported_capture, report)
+        return reported_capture.origin.payment_id
     after = apply_report(before, report)
     if after != before:
         await disputes.update(tx, after)
@@ -41,24 +41,24 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
         _log.warning(
             "dispute_followed", case=ids.format_id(ids.CASE, after.case_id), state=after.state
         )
-    return reported.origin.payment_id
+    return reported_capture.origin.payment_id
 
 
 async def _open_dispute(
-    tx: Tx, account_id: int, reported: ReportedCapture, report: DisputeReport
+    tx: Tx, account_id: int, reported_capture: ReportedCapture, report: DisputeReport
 ) -> None:
     case_id = await open_case(
         tx,
         CaseKind.DISPUTE,
-        reported.origin,
-        capture_id=reported.capture.id,
+        reported_capture.origin,
+        capture_id=reported_capture.capture.id,
         subject=report.reference,
         note=_describe(report),
     )
     assert case_id is not None  # noqa: S101 - the subject is a new dispute
     dispute = Dispute(
         id=tx.id_generator.new_id(),
-        capture_id=reported.capture.id,
+        capture_id=reported_capture.capture.id,
         case_id=case_id,
         account_id=account_id,
         reference=report.reference,

@@ -18,18 +18,18 @@ async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -
 
     Raises `EarlyReportError` if the capture is not known yet.
     """
-    reported = await lock_reported_capture(tx, account_id, warning.capture)
-    if reported is None:
+    reported_capture = await lock_reported_capture(tx, account_id, warning.capture)
+    if reported_capture is None:
         _log.warning("fraud_warning_unknown", account=account_id, warning=warning.reference)
         return None
     case_id = await open_case(
         tx,
         CaseKind.FRAUD_WARNING,
-        reported.origin,
-        capture_id=reported.capture.id,
+        reported_capture.origin,
+        capture_id=reported_capture.capture.id,
         subject=warning.reference,
         note=": ".join(filter(None, ["the issuer warns of fraud", warning.reason])),
     )
     if case_id is not None:
         _log.error("fraud_warning", case=ids.format_id(ids.CASE, case_id))
-    return reported.origin.payment_id
+    return reported_capture.origin.payment_id

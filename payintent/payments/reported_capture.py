@@ -36,21 +36,23 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
     """
     # Queried before the capture, so that a capture that is stored in between is found.
     running_id = await sessions.find_running(tx, account_id, reference)
-    owned = await captures.find(tx, account_id, reference)
-    if owned is None and running_id is not None:
+    unlocked = await captures.find(tx, account_id, reference)
+    if unlocked is None and running_id is not None:
         raise EarlyReportError(running_id)
-    if owned is None:
+    if unlocked is None:
         return None
     payment, now = None, await current_time(tx)
-    if owned.payment_id is not None:
-        locked = await lock_payments(tx, [owned.payment_id])
-        payment, now = locked.payments[0], locked.now
-    capture = await captures.lock(tx, owned.id)
-    if capture.payment_id != owned.payment_id:  # adopted in between; lock its payment first
+    if unlocked.payment_id is not None:
+        locked_payments = await lock_payments(tx, [unlocked.payment_id])
+        payment, now = locked_payments.payments[0], locked_payments.now
+    capture = await captures.lock(tx, unlocked.id)
+    if capture.payment_id != unlocked.payment_id:  # adopted in between
         adopted = await captures.find(tx, account_id, reference)
         assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
         raise EarlyReportError(adopted.session_id)
     origin = MoneyOrigin(
-        merchant_id=owned.merchant_id, payment_id=owned.payment_id, session_id=owned.session_id
+        merchant_id=unlocked.merchant_id,
+        payment_id=unlocked.payment_id,
+        session_id=unlocked.session_id,
     )
     return ReportedCapture(capture, origin, payment, now)

@@ -42,8 +42,8 @@ async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, 
     assert unlocked is not None  # noqa: S101 - refunds are never deleted
     payment = None
     if unlocked.payment_id is not None:
-        locked = await lock_payments(tx, [unlocked.payment_id])
-        payment, now = locked.payments[0], locked.now
+        locked_payments = await lock_payments(tx, [unlocked.payment_id])
+        payment, now = locked_payments.payments[0], locked_payments.now
     else:
         now = await current_time(tx)
     await captures.lock(tx, unlocked.capture_id)

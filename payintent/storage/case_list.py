@@ -27,7 +27,7 @@ class CaseListFilter:
     last: UUID | None = None  # the last case of the previous page
 
 
-def _cases(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
+def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
     return (
         KeysetList(
             "SELECT id, merchant_id, status, kind, opened_at FROM money_case",
@@ -56,11 +56,11 @@ def _cases(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
 
 
 _NEWEST, _OPEN, _OF_MERCHANT = (
-    _cases(),
-    _cases("status = 'OPEN'"),
-    _cases("merchant_id = {merchant_id}"),
+    _build_case_list(),
+    _build_case_list("status = 'OPEN'"),
+    _build_case_list("merchant_id = {merchant_id}"),
 )
-_OPEN_OLDEST_FIRST = _cases("status = 'OPEN'", oldest_first=True)
+_OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
 
 
 async def list_cases(database: Executor, criteria: CaseListFilter, limit: int) -> list[CaseDetails]:
@@ -108,7 +108,7 @@ class DisputeDetails:
     updated_at: datetime
 
 
-def _disputes(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
+def _build_dispute_list(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
     return KeysetList("SELECT id FROM dispute", "id", *index, oldest_first=oldest_first).within(
         "first AS",
         SCANNED_MAX,
@@ -131,8 +131,8 @@ def _disputes(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
 
 
 _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
-_ALL, _RUNNING = _disputes(), _disputes(_IS_RUNNING)
-_RUNNING_OLDEST_FIRST = _disputes(_IS_RUNNING, oldest_first=True)
+_ALL, _RUNNING = _build_dispute_list(), _build_dispute_list(_IS_RUNNING)
+_RUNNING_OLDEST_FIRST = _build_dispute_list(_IS_RUNNING, oldest_first=True)
 
 
 async def list_disputes(

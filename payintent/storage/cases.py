@@ -85,7 +85,14 @@ COLUMNS: LiteralString = """
     d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
     t.decimals AS token_decimals
 """
-_LATEST_REFUND: LiteralString = """
+#: The tables of `COLUMNS`; `f` is the latest refund of the case's money.
+SOURCES: LiteralString = """
+    FROM money_case m
+    LEFT JOIN capture c ON c.id = m.capture_id
+    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
+    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
+    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
+    LEFT JOIN dispute d ON d.case_id = m.id
     LEFT JOIN LATERAL (
         SELECT id, status, step, failure_reason
         FROM refund
@@ -94,18 +101,6 @@ _LATEST_REFUND: LiteralString = """
         LIMIT 1
     ) f ON true
 """
-#: The tables of `COLUMNS`.
-SOURCES: LiteralString = (
-    """
-    FROM money_case m
-    LEFT JOIN capture c ON c.id = m.capture_id
-    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
-    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
-    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
-    LEFT JOIN dispute d ON d.case_id = m.id
-"""
-    + _LATEST_REFUND
-)
 
 
 async def get(database: Executor, case_id: UUID) -> CaseDetails | None:
@@ -147,10 +142,8 @@ async def get_standing(database: Executor, case_id: UUID) -> CaseStanding | None
         """
         SELECT m.id, m.kind, m.status, m.payment_id, m.capture_id,
             coalesce(c.credited, false) AS credited, f.id AS refund_id, f.status AS refund_status
-        FROM money_case m
-        LEFT JOIN capture c ON c.id = m.capture_id
         """
-        + _LATEST_REFUND
+        + SOURCES
         + "WHERE m.id = $1",
         case_id,
     )
@@ -175,22 +168,20 @@ async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
     )
 
 
-async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -> bool:
-    """Close a case and append a note; return False if it was already closed."""
-    row = await tx.row(
+async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -> None:
+    """Close an open case and append a note."""
+    await tx.fetch(
         """
         UPDATE money_case
         SET status = $2, closed_at = clock(), closed_by = $3,
             note = coalesce(nullif(note, '') || '; ', '') || $4::text
         WHERE id = $1 AND status = 'OPEN'
-        RETURNING id
         """,
         case_id,
         status,
         closed_by,
         note,
     )
-    return row is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ _NEWEST = KeysetList(
 )
 
 
-def _by_update(*where: LiteralString) -> KeysetList:
+def _build_list_by_update(*where: LiteralString) -> KeysetList:
     return KeysetList(
         "SELECT" + refunds.COLUMNS + "FROM refund r",
         "r.updated_at, r.id",
@@ -29,7 +29,10 @@ def _by_update(*where: LiteralString) -> KeysetList:
     )
 
 
-_BY_UPDATE, _BY_UPDATE_OF_STATUS = _by_update(), _by_update("r.status = {status}")
+_BY_UPDATE, _BY_UPDATE_OF_STATUS = (
+    _build_list_by_update(),
+    _build_list_by_update("r.status = {status}"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

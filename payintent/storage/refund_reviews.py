@@ -87,7 +87,7 @@ _QUEUED_OR_SENT: LiteralString = (
 )
 
 
-def _refunds(
+def _build_list(
     *index: LiteralString, source: LiteralString = "refund", oldest_first: bool = False
 ) -> KeysetList:
     return (
@@ -116,11 +116,11 @@ def _refunds(
     )
 
 
-_NEWEST, _OF_PAYMENT = _refunds(), _refunds("payment_id = {payment_id}")
-_OF_MERCHANT = _refunds("merchant_id = {merchant_id}")
-_IN_PROGRESS = _refunds(source=_QUEUED_OR_SENT)
-_APPROVALS = _refunds("step = 'approval'")
-_APPROVALS_OLDEST_FIRST = _refunds("step = 'approval'", oldest_first=True)
+_NEWEST, _OF_PAYMENT = _build_list(), _build_list("payment_id = {payment_id}")
+_OF_MERCHANT = _build_list("merchant_id = {merchant_id}")
+_IN_PROGRESS = _build_list(source=_QUEUED_OR_SENT)
+_APPROVALS = _build_list("step = 'approval'")
+_APPROVALS_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
 
 
 async def list_refunds(

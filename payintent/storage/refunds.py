@@ -34,13 +34,13 @@ class NewRefund:
     merchant_id: int | None
     payment_id: UUID | None
     capture_id: UUID
-    case_id: UUID | None
-    amount: Decimal | None
-    amount_text: str | None
+    case_id: UUID | None = None
+    amount: Decimal | None = None
+    amount_text: str | None = None
     currency: str
     amount_minor: int
-    reason: str | None
-    destination: str | None
+    reason: str | None = None
+    destination: str | None = None
     step: RefundStep
     requested_by: str
     at: datetime

@@ -13,21 +13,22 @@ class RestingRefund:
     status: str
     step: str
     provider: str
-    resting: bool  # sent or possibly sent, not ended, and no longer polled
-    logged: bool  # a final log has its id, and is ours or not classified yet
-    disputed: bool  # a dispute holds part of its amount
+    is_resting: bool  # sent or possibly sent, not ended, and no longer polled
+    is_logged: bool  # a final log has its id, and is ours or not classified yet
+    is_disputed: bool  # a dispute holds part of its amount
 
 
 async def get(database: Executor, refund_id: UUID) -> RestingRefund:
     row = await database.row(
         """
         SELECT f.status, f.step, a.provider,
-            f.step IN ('queued', 'sent') AND f.next_at IS NULL AS resting,
+            f.step IN ('queued', 'sent') AND f.next_at IS NULL AS is_resting,
             EXISTS (SELECT FROM chain_refund l
-                WHERE l.refund_ref = f.id AND l.disposition IS DISTINCT FROM 'foreign') AS logged,
+                WHERE l.refund_ref = f.id AND l.disposition IS DISTINCT FROM 'foreign'
+            ) AS is_logged,
             """
         + DISPUTED
-        + """ AS disputed
+        + """ AS is_disputed
         FROM refund f
         JOIN capture c ON c.id = f.capture_id
         JOIN provider_account a ON a.id = c.account_id
