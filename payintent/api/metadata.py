@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -58,25 +59,17 @@ def _canonical(text: str) -> str | None:
 
 
 def _tag_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {"o": sorted(pairs, key=_key)}
-
-
-def _key(pair: tuple[str, Any]) -> str:
-    return pair[0]
+    return {"o": sorted(pairs, key=itemgetter(0))}
 
 
 def _tag_number(text: str) -> dict[str, str]:
-    if len(text) > NUMBER_DIGITS_MAX and _count_digits(text) > NUMBER_DIGITS_MAX:
+    if len(text) > NUMBER_DIGITS_MAX and sum(map(str.isdigit, text)) > NUMBER_DIGITS_MAX:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
             f"a number in metadata must have at most {NUMBER_DIGITS_MAX} digits;"
             " send a longer one as a string",
         )
     return {"n": text}
-
-
-def _count_digits(text: str) -> int:
-    return sum(char.isdigit() for char in text)
 
 
 _NO_PAIRS = _tag_object([])

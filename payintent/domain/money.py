@@ -33,7 +33,7 @@ def parse_amount(
     if value <= 0:
         raise RefusedError(ErrorCode.INVALID_AMOUNT, "amount must be greater than zero")
     decimals = CURRENCIES[currency].amount_decimals
-    if _fraction_digits(raw) > decimals:
+    if len(raw.partition(".")[2]) > decimals:
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT, f"amount of {currency} has at most {decimals} decimals"
         )
@@ -96,7 +96,3 @@ def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
 @lru_cache(maxsize=100)
 def _unit(decimals: int) -> Decimal:
     return Decimal(1).scaleb(-decimals)
-
-
-def _fraction_digits(raw: str) -> int:
-    return len(raw.partition(".")[2])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from payintent.domain.case import CaseKind
-from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
+from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.domain.payment import (
     OPEN,
     TERMINAL,
@@ -68,7 +68,8 @@ def _decide_capture(
     if payment.session_id != session.id and not is_too_late:
         return SettlementDecision(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
     if payment.status is PaymentStatus.PROCESSING:
-        if report.capture is not None and _is_exact(session, report.capture):
+        quote = session.quote
+        if report.capture and report.capture.equals(quote.total_minor, quote.price.currency):
             return SettlementDecision(
                 trigger=PaymentTrigger.CONFIRM, outcome=outcome, credited=True
             )
@@ -103,7 +104,3 @@ def _decide_end(
 
 def _is_paying(payment: Payment, session: Session) -> bool:
     return payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
-
-
-def _is_exact(session: Session, capture: Capture) -> bool:
-    return capture.equals(session.quote.total_minor, session.quote.price.currency)

@@ -260,20 +260,14 @@ def _refund_ended(details: Details) -> str:
     )
 
 
-def _posted_settled(details: Details) -> str:
-    return _join(details["state"], details["reason"] or None, _transaction(details))
-
-
-def _cancelled(details: Details) -> str:
-    return "the merchant was notified" if details["has_event"] else "by the buyer"
-
-
 _WORDS: Mapping[str, Callable[[Details], str]] = {
     "created": lambda details: f"{_own_amount(details)} of payer {details['payer_uid']}",
     "paid": _own_amount,
     "failed": lambda details: details["failure_reason"],
     "expired": lambda _: "expired without payment",
-    "cancelled": _cancelled,
+    "cancelled": lambda details: (
+        "the merchant was notified" if details["has_event"] else "by the buyer"
+    ),
     "denied": lambda details: (
         f"{details['code']} by rule {details['rule_id']}, "
         f"{details['level']}, score {details['score']}"
@@ -294,7 +288,9 @@ _WORDS: Mapping[str, Callable[[Details], str]] = {
         f"reference {details['reference']}",
     ),
     "posted": lambda details: _join(details["step"], _transaction(details)),
-    "posted-settled": _posted_settled,
+    "posted-settled": lambda details: _join(
+        details["state"], details["reason"] or None, _transaction(details)
+    ),
     "seen": lambda details: _join(
         "exact" if details["exact"] else "NOT exact", _transaction(details)
     ),

@@ -141,7 +141,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         if self.reference is not None:
             sets.append(await payment_search.find_by_reference(database, self.reference))
         if self.tx_hash is not None:
-            if (tx_hash := _parse_tx_hash(self.tx_hash)) is None:
+            if (tx_hash := _parse_hex(_TX_HASH, self.tx_hash)) is None:
                 raise BadRequestError("tx_hash must be 0x and 64 hexadecimal digits")
             sets.append(await payment_search.find_by_transaction(database, tx_hash))
         if not sets:
@@ -205,9 +205,9 @@ async def _find_matches(
             return [("event", by_event)]
     owner = scope.merchant_id
     matches: list[tuple[str, Sequence[UUID]]] = []
-    if (tx_hash := _parse_tx_hash(text)) is not None:
+    if (tx_hash := _parse_hex(_TX_HASH, text)) is not None:
         matches.append(("transaction", await payment_search.find_by_transaction(database, tx_hash)))
-    if (address := _parse_address(text)) is not None:
+    if (address := _parse_hex(_ADDRESS, text)) is not None:
         matches.append(("address", await payment_search.find_by_address(database, address, owner)))
     if "@" in text:
         matches.append(("e-mail", await payer_search.find_by_email(database, text, owner)))
@@ -228,12 +228,8 @@ _PREFIXES = {
 }
 
 
-def _parse_tx_hash(text: str) -> bytes | None:
-    return bytes.fromhex(text[2:]) if _TX_HASH.fullmatch(text) else None
-
-
-def _parse_address(text: str) -> bytes | None:
-    return bytes.fromhex(text[2:]) if _ADDRESS.fullmatch(text) else None
+def _parse_hex(pattern: re.Pattern[str], text: str) -> bytes | None:
+    return bytes.fromhex(text[2:]) if pattern.fullmatch(text) else None
 
 
 def _parse_uuid(text: str) -> UUID | None:

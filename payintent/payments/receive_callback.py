@@ -85,7 +85,7 @@ class CallbackResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Received:
+class _IncomingCallback:
     account_id: int
     callback: VerifiedCallback
     body: bytes
@@ -120,7 +120,7 @@ class CallbackReceiver:
 
         Money for an unknown session opens a case immediately, and pays the session if it appears.
         """
-        received = _Received(account_id, callback, body)
+        received = _IncomingCallback(account_id, callback, body)
         if callback.refund_id is not None:
             owner = await refunds.find_account_and_payment(self._database, callback.refund_id)
             payment_id = owner[1] if owner and owner[0] == account_id else None
@@ -138,12 +138,12 @@ class CallbackReceiver:
     async def close(self) -> None:
         await self._settling.close()
 
-    async def _settle(self, batch: Sequence[_Received]) -> list[CallbackResult]:
+    async def _settle(self, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
         patience_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None
         async with self._database.transaction(patience_ms) as tx:
             return await self._apply(tx, batch)
 
-    async def _apply(self, tx: Tx, batch: Sequence[_Received]) -> list[CallbackResult]:
+    async def _apply(self, tx: Tx, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
         """Store callbacks and settle the new reports."""
         payment_ids = await callbacks.add(tx, [_new_callback(received) for received in batch])
         results = [
@@ -161,7 +161,9 @@ class CallbackReceiver:
                 await _add_unknown_capture(tx, received)
         return results
 
-    async def _settle_known(self, tx: Tx, fresh: Sequence[tuple[_Received, UUID | None]]) -> None:
+    async def _settle_known(
+        self, tx: Tx, fresh: Sequence[tuple[_IncomingCallback, UUID | None]]
+    ) -> None:
         reports = [
             ReportedSession(payment_id, received.callback.session_id, received.callback.report)
             for received, payment_id in fresh
@@ -172,7 +174,7 @@ class CallbackReceiver:
         if reports:
             await settle_sessions(tx, reports)
 
-    async def _receive_about_capture(self, received: _Received) -> CallbackResult:
+    async def _receive_about_capture(self, received: _IncomingCallback) -> CallbackResult:
         """Store and apply a report about a capture.
 
         Raises `CONFLICT` if the capture is not stored yet or a refund of it is running, so that the
@@ -192,7 +194,7 @@ class CallbackReceiver:
                 await open_outside_refund_case(tx, received.account_id, report)
             raise _retry_error("a refund of this capture is in progress, retry later") from None
 
-    async def _apply_about_capture(self, received: _Received) -> CallbackResult:
+    async def _apply_about_capture(self, received: _IncomingCallback) -> CallbackResult:
         account_id, callback = received.account_id, received.callback
         async with self._database.transaction() as tx:
             [result] = await self._apply(tx, [received])
@@ -208,7 +210,7 @@ class CallbackReceiver:
         return CallbackResult(True, result.payment_id or payment_id)
 
     async def _receive_refund(
-        self, received: _Received, payment_id: UUID | None, *, is_own: bool
+        self, received: _IncomingCallback, payment_id: UUID | None, *, is_own: bool
     ) -> CallbackResult:
         """Store a report about a refund, and apply it if the refund belongs to this account."""
         refund_id, report = received.callback.refund_id, received.callback.refund
@@ -223,7 +225,7 @@ def _retry_error(message: str) -> RefusedError:
     return RefusedError(ErrorCode.CONFLICT, message, retry_after_s=60)
 
 
-def _identities(received: _Received) -> list[Hashable]:
+def _identities(received: _IncomingCallback) -> list[Hashable]:
     """Return the key, session and capture, which callbacks of a batch must not share.
 
     Otherwise the same capture could be credited twice.
@@ -237,7 +239,7 @@ def _identities(received: _Received) -> list[Hashable]:
     return identities
 
 
-def _new_callback(received: _Received) -> NewCallback:
+def _new_callback(received: _IncomingCallback) -> NewCallback:
     callback = received.callback
     return NewCallback(
         account_id=received.account_id,
@@ -256,7 +258,7 @@ def _stored_report(callback: VerifiedCallback) -> str | None:
     return msgspec.json.encode(StoredReport.from_report(callback.report)).decode()
 
 
-async def _add_unknown_capture(tx: Tx, received: _Received) -> None:
+async def _add_unknown_capture(tx: Tx, received: _IncomingCallback) -> None:
     """Store a capture of an unknown session, and open a case."""
     account_id, callback = received.account_id, received.callback
     if callback.report is None or callback.report.capture is None:

@@ -20,6 +20,7 @@ from payintent.storage.payments import PaymentSnapshot
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
     """Return the fields of spec section 2.1, without fields that have no value."""
+    currency = CURRENCIES[payment.currency]
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
         "checkout_id": payment.checkout_id,
@@ -28,8 +29,10 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         "currency": payment.currency,
         "amount": payment.amount_text,
         "payer_uid": payment.payer_uid,
-        "tax_amount": _tax(payment, session),
-        "refunded_amount": _refunded(payment),
+        "tax_amount": session.quote.price.estimated_tax if payment.paid_at and session else "0",
+        "refunded_amount": format_amount(
+            payment.refunded_amount, currency.amount_decimals, trim=currency.crypto
+        ),
         "include_pegged_assets": payment.include_pegged_assets,
         "tax_manager": payment.tax_manager,
         "created_at": format_timestamp(payment.created_at),
@@ -101,17 +104,6 @@ def _event_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
     if session is not None:
         fields["provider"] = session.quote.provider_name
     return fields
-
-
-def _tax(payment: Payment, session: Session | None) -> str:
-    if payment.paid_at is None or session is None:
-        return "0"
-    return session.quote.price.estimated_tax
-
-
-def _refunded(payment: Payment) -> str:
-    currency = CURRENCIES[payment.currency]
-    return format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
 
 
 def _end_fields(payment: Payment) -> dict[str, Any]:

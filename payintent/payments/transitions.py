@@ -58,7 +58,9 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
                 version=move.payment.version,
                 status=transitions[move.payment.id].to,
                 at=move.at,
-                session_id=_selected(move),
+                session_id=move.session.id
+                if move.trigger is PaymentTrigger.SELECT and move.session
+                else None,
                 receipt_id=tx.id_generator.new_id()
                 if move.trigger is PaymentTrigger.CONFIRM
                 else None,
@@ -95,10 +97,6 @@ def _trace(
             "payintent.status_before": move.payment.status.value,
         }
         tracing.record(f"payment {status}", move.payment.id, duration_s, attributes)
-
-
-def _selected(move: TransitionRequest) -> UUID | None:
-    return move.session.id if move.trigger is PaymentTrigger.SELECT and move.session else None
 
 
 def _event(

@@ -68,7 +68,11 @@ async def lock_records(
     second statement sees everything that earlier settlements of these payments have written,
     because they held the payment locks.
     """
-    locked = await _lock_payments(tx, payment_ids)
+    locked = (
+        await payments.lock(tx, payment_ids)
+        if payment_ids
+        else LockedPayments([], await current_time(tx))
+    )
     rows = await tx.fetch(
         """
         WITH locked AS (
@@ -106,12 +110,6 @@ async def lock_records(
         },
         now=locked.now,
     )
-
-
-async def _lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
-    if not payment_ids:
-        return LockedPayments([], await current_time(tx))
-    return await payments.lock(tx, payment_ids)
 
 
 async def count_transactions(database: Executor, session_id: UUID) -> int:
