@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from payintent.domain.delivery import DeliveryResult
+from payintent.domain.delivery import AttemptOutcome, AttemptResult, DeliveryResult
 from payintent.domain.gateway import (
     Capture,
     GatewayAccount,
@@ -192,13 +192,8 @@ class Work:
         assert len(claimed) == 2 * self.each, len(claimed)
         done = [
             DeliveryResult(
-                delivery=one,
-                outcome="delivered",
-                status=200,
-                detail="",
-                answer="",
-                duration_ms=20,
-                delivered=True,
+                one,
+                AttemptResult(outcome=AttemptOutcome.DELIVERED, status=200, duration_ms=20),
                 next_wait_s=None,
             )
             for one in claimed

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
+
+_GONE = 410
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,18 +23,42 @@ class OutgoingDelivery:
     secrets: Sequence[bytes] = field(repr=False)  # newest first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryResult:
-    """The result of an attempt; if it failed and has no next wait, the delivery is dead."""
+class AttemptOutcome(StrEnum):
+    DELIVERED = "delivered"
+    HTTP_ERROR = "http_error"
+    TIMEOUT = "timeout"
+    CONNECT_ERROR = "connect_error"
+    BLOCKED = "blocked"  # the URL or its address must not be called
+    TLS_ERROR = "tls_error"
+    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or with too large headers
+    REDIRECT = "redirect"  # never followed
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptResult:
+    """The result of an attempt: `detail` is our short text, `answer` the start of their answer."""
+
+    outcome: AttemptOutcome
+    status: int | None = None
+    detail: str = ""
+    answer: str = ""
+    retry_after_s: int | None = None
+    duration_ms: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is AttemptOutcome.DELIVERED
+
+    @property
+    def gone(self) -> bool:
+        return self.status == _GONE
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryResult:
     delivery: OutgoingDelivery
-    outcome: str
-    status: int | None
-    detail: str
-    answer: str
-    duration_ms: int
-    delivered: bool
-    next_wait_s: float | None
+    attempt: AttemptResult
+    next_wait_s: float | None  # None: no retry, so a failed delivery is dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

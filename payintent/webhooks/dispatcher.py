@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Histogram
 
 from payintent import tracing
-from payintent.domain.delivery import CircuitReport, DeliveryResult, Outbox, OutgoingDelivery
+from payintent.domain.delivery import (
+    AttemptResult,
+    CircuitReport,
+    DeliveryResult,
+    Outbox,
+    OutgoingDelivery,
+)
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.ids import unix_ms_of_timed
 from payintent.log import get_logger
@@ -20,7 +26,7 @@ from payintent.webhooks.endpoint_windows import (
     InFlightAttempt,
 )
 from payintent.webhooks.retry_schedule import next_retry_wait_s
-from payintent.webhooks.sender import AttemptResult, WebhookRequest, WebhookSender
+from payintent.webhooks.sender import WebhookRequest, WebhookSender
 
 _log = get_logger("dispatcher")
 _RECORD_MAX = 500  # attempts per statement
@@ -188,16 +194,7 @@ class Dispatcher:
         delivery, attempt = finished.delivery, finished.attempt
         is_last = attempt.ok or attempt.gone
         wait_s = next_retry_wait_s(delivery.attempts + 1, attempt.retry_after_s, self._chance())
-        return DeliveryResult(
-            delivery=delivery,
-            outcome=attempt.outcome,
-            status=attempt.status,
-            detail=attempt.detail,
-            answer=attempt.answer,
-            duration_ms=attempt.duration_ms,
-            delivered=attempt.ok,
-            next_wait_s=None if is_last else wait_s,
-        )
+        return DeliveryResult(delivery, attempt, None if is_last else wait_s)
 
 
 def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:

@@ -75,16 +75,17 @@ class DatabaseOutbox:
         return keys
 
     def _to_record(self, result: DeliveryResult) -> outbox.AttemptRecord:
+        attempt = result.attempt
         return outbox.AttemptRecord(
             id=self.database.id_generator.new_id(),
             event_id=result.delivery.event_id,
             number=result.delivery.attempts + 1,
             url=result.delivery.url,
-            outcome=result.outcome,
-            status=result.status,
-            detail=result.detail,
-            answer=result.answer,
-            duration_ms=result.duration_ms,
-            delivered=result.delivered,
+            outcome=attempt.outcome,
+            status=attempt.status,
+            detail=attempt.detail,
+            answer=attempt.answer,
+            duration_ms=attempt.duration_ms,
+            delivered=attempt.ok,
             next_wait_s=result.next_wait_s,
         )

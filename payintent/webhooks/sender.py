@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from payintent.config import Settings
+from payintent.domain.delivery import AttemptOutcome, AttemptResult
 from payintent.exact_url import exact_url
 from payintent.slot import release_slot
 from payintent.version import API_VERSION
@@ -40,22 +40,11 @@ RETRY_AFTER_DIGITS_MAX = 9
 _RETRY_AFTER_CHARS_MAX = 64  # the longest HTTP date has 33
 
 _SUCCESS, _REDIRECT, _CLIENT_ERROR = 200, 300, 400
-_GONE, _TOO_MANY, _UNAVAILABLE = 410, 429, 503
+_TOO_MANY, _UNAVAILABLE = 429, 503
 
 
 class _ClientResolver(CheckedResolver, AbstractResolver):
     """The checked resolver in the HTTP client's type."""
-
-
-class AttemptOutcome(StrEnum):
-    DELIVERED = "delivered"
-    HTTP_ERROR = "http_error"
-    TIMEOUT = "timeout"
-    CONNECT_ERROR = "connect_error"
-    BLOCKED = "blocked"  # the URL or its address must not be called
-    TLS_ERROR = "tls_error"
-    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or with too large headers
-    REDIRECT = "redirect"  # never followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,26 +55,6 @@ class WebhookRequest:
     webhook_id: str
     body: bytes = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptResult:
-    """The result of an attempt: `detail` is our short text, `answer` the start of their answer."""
-
-    outcome: AttemptOutcome
-    status: int | None = None
-    detail: str = ""
-    answer: str = ""
-    retry_after_s: int | None = None
-    duration_ms: int = 0
-
-    @property
-    def ok(self) -> bool:
-        return self.outcome is AttemptOutcome.DELIVERED
-
-    @property
-    def gone(self) -> bool:
-        return self.status == _GONE
 
 
 class WebhookSender:

@@ -16,8 +16,8 @@ _PROCESS = "payintent-opened-here"
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"pepper": SecretStr(_OTHER_KEY)}, "the pepper is not the one"),
-        ({"keyring": SecretStr(f"test:{_OTHER_KEY}")}, "key 'test' is not the one"),
+        ({"pepper": SecretStr(_OTHER_KEY)}, "the pepper does not belong"),
+        ({"keyring": SecretStr(f"test:{_OTHER_KEY}")}, "key 'test' does not belong"),
         ({"keyring": SecretStr(f"other:{_OTHER_KEY}")}, "the key ring lacks key 'test'"),
     ],
 )

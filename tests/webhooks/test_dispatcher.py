@@ -19,7 +19,7 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from payintent.config import Settings
-from payintent.domain.delivery import DeliveryResult, Outbox
+from payintent.domain.delivery import AttemptOutcome, AttemptResult, DeliveryResult, Outbox
 from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.payment import Payment
 from payintent.operations.merchants import RotateCallbackSecret, SetCallbackUrl
@@ -362,13 +362,8 @@ async def taken(world: World, count: int) -> list[DeliveryResult]:
     assert len(claimed) == count
     return [
         DeliveryResult(
-            delivery=delivery,
-            outcome="ok",
-            status=200,
-            detail="",
-            answer="",
-            duration_ms=1,
-            delivered=True,
+            delivery,
+            AttemptResult(outcome=AttemptOutcome.DELIVERED, status=200, duration_ms=1),
             next_wait_s=None,
         )
         for delivery in claimed
@@ -386,7 +381,9 @@ async def test_a_bad_record_in_a_batch_is_lost_by_itself(world: World, shop: Sho
     assert shop.url
     await happen(world, 4)
     results = await taken(world, 4)
-    results[1] = replace(results[1], detail="\0")  # no text of PostgreSQL
+    results[1] = replace(
+        results[1], attempt=replace(results[1].attempt, detail="\0")
+    )  # no text of PostgreSQL
     await resting_dispatcher(world, outbox_of(world))._record(results)
     assert await states(world) == {"delivered": 3, "pending": 1}
     assert len(await attempts(world, 3)) == 3
