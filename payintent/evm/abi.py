@@ -92,7 +92,7 @@ def to_uuid(word: bytes) -> bytes:
     return word[:_UUID]
 
 
-def read_reason(data: bytes) -> str:
+def decode_revert_reason(data: bytes) -> str:
     """Decode a revert reason: "" if there is none, the error's selector in hex if it is custom."""
     if data.startswith(ERROR):
         return _decode_error_text(data[_SELECTOR:])

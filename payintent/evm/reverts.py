@@ -3,7 +3,7 @@
 import re
 
 from payintent.domain.evm import CallRevertedError
-from payintent.evm.abi import read_reason, readable
+from payintent.evm.abi import decode_revert_reason, readable
 from payintent.evm.rpc import RpcErrorAnswer
 
 _CODE = 3
@@ -20,4 +20,4 @@ def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
     except ValueError:
         data = b""
     text = _REASON.match(error.message)  # used only if the data has no reason
-    return CallRevertedError(read_reason(data) or readable(text[1] if text else ""))
+    return CallRevertedError(decode_revert_reason(data) or readable(text[1] if text else ""))

@@ -175,7 +175,7 @@ class ExternalSigner:
     def _block(self, blocker: RefundBlocker, detail: str) -> NotContacted:
         WAITING.labels(self._chain, blocker.value).inc()
         # A signer that answers is not down: if the token rejects a payer's address, that must not
-        # hold up the refunds of other payers.
+        # hold up all refunds.
         return NotContacted(detail=detail, answered=blocker is not RefundBlocker.AWAY)
 
 

@@ -47,7 +47,7 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
 
 
 class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
-    """Re-encrypt every secret with the first key of the ring, so that you can remove the others.
+    """Re-encrypt every secret with the first key of the ring, so that you can remove old keys.
 
     A worker re-encrypts payer data afterwards, in batches; until then the old key is not retired.
     The operation is a single transaction. It does not block readers, because every ring still has

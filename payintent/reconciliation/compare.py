@@ -181,9 +181,9 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
 async def _find_period(
     tx: Tx, comparison: ReconciliationInput, payouts: Sequence[PayoutLine]
 ) -> tuple[datetime, datetime]:
-    """Find the period whose records must be in the list; refuse an empty list without a period.
+    """Find the period that the list covers; refuse an empty list without a period.
 
-    Payouts do not extend the period: a list with nothing but payouts needs no other lines.
+    Payouts do not extend the period: a list of payouts need not contain payments.
     """
     since, until = comparison.since, comparison.until
     first, last = await reconciliation.find_times(tx)

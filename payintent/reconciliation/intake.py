@@ -59,7 +59,7 @@ async def _compare_source_file(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalList:
-    """A list in a local file, and the period whose records it must contain."""
+    """A list in a local file, and the period that it covers."""
 
     path: Path
     sha256: str

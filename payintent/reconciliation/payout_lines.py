@@ -1,4 +1,4 @@
-"""Separate the payouts of a file from its other lines, check them and record them."""
+"""Separate payouts from the payments and refunds of a file, check them and record them."""
 
 from collections.abc import Collection, Iterator, Sequence
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from payintent.storage.database import Executor, Row
 
 COUNTED_MAX = 1_000  # deliveries per endpoint and state
-_RECENT_EVENTS = 20  # whose attempts are measured
+_RECENT_EVENTS = 20  # measured events per endpoint
 _ANSWERS_MAX = 5
 
 

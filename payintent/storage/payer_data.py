@@ -76,7 +76,7 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
 def _unseal(
     decrypt: Callable[[UUID, str], str | None], row_id: UUID, stored: str, unreadable: str
 ) -> str:
-    """Decrypt a sealed value; a value that cannot be decrypted must not hide the others."""
+    """Decrypt a sealed value; an unreadable value must not hide the readable values."""
     try:
         return decrypt(row_id, stored) or ""
     except EncryptionKeyError:

@@ -103,7 +103,7 @@ def _unseal_body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | No
 async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:
     """Erase the payer of locked payments and replace the bodies of their events with `bodies`.
 
-    `bodies` must be empty if a worker erases, whose database role cannot update events.
+    `bodies` must be empty if a worker erases, because its database role cannot update events.
     """
     await tx.fetch(_PAYMENTS, payment_ids, ERASED)
     await tx.fetch(_SESSIONS, payment_ids)

@@ -27,7 +27,7 @@ DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationScope:
-    """The accounts to compare, and the period whose records must be in the file."""
+    """The accounts to compare, and the period that the file covers."""
 
     accounts: Sequence[int]
     since: datetime
@@ -47,7 +47,7 @@ class ReconciliationScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationDifference:
-    """A record that exists on only one side, or that differs between both."""
+    """A record that is missing on one side or differs between both."""
 
     type: str
     kind: str  # missing, extra, different, ledger or merchants

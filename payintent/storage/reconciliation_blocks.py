@@ -30,7 +30,7 @@ class BlockRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueContract:
-    """A contract whose logs are due: with its open run, or the first block of the next run."""
+    """A contract that is due: with its open run, or the first block of the next run."""
 
     account_id: int
     address: bytes
@@ -108,7 +108,7 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
 
 
 async def find_last_block(database: Executor, chain: str) -> int | None:
-    """Return the last final block whose payments and refunds are all processed."""
+    """Return the last final block up to which all payments and refunds are processed."""
     row = await database.row(
         """
         SELECT least(u.block, coalesce((

@@ -139,13 +139,15 @@ def test_dirty_and_cut_words_are_refused(read: Callable[[bytes], Any], word: byt
 def test_a_reason_is_read_as_it_was_encoded(reason: str) -> None:
     data = bytes.fromhex("08c379a0") + encode(["string"], [reason])
 
-    assert abi.read_reason(data) == abi.readable(reason)
+    assert abi.decode_revert_reason(data) == abi.readable(reason)
 
 
 @given(some.binary(max_size=200))
 def test_no_reason_can_break_the_reading(rest: bytes) -> None:
     for head in (b"", bytes.fromhex("08c379a0"), bytes.fromhex("4e487b71")):
-        assert abi.readable(abi.read_reason(head + rest)) == abi.read_reason(head + rest)
+        assert abi.readable(abi.decode_revert_reason(head + rest)) == abi.decode_revert_reason(
+            head + rest
+        )
 
 
 @pytest.mark.parametrize("size", [0, 63, 65, 96])
@@ -169,4 +171,4 @@ def test_words_are_as_many_as_expected(size: int) -> None:
     ],
 )
 def test_reasons_are_short_and_fit_for_a_log(data: bytes, reason: str) -> None:
-    assert abi.read_reason(data) == reason
+    assert abi.decode_revert_reason(data) == reason
