@@ -26,8 +26,6 @@ VELOCITIES = frozenset({FraudRuleKind.PAYER_VELOCITY, FraudRuleKind.ADDRESS_VELO
 
 
 class RiskLevel(StrEnum):
-    """The severity that the operator assigns to a rule."""
-
     LOW = "LOW"
     MEDIUM = "MEDIUM"
     HIGH = "HIGH"

@@ -167,7 +167,6 @@ def adjustment_entry(
 
 
 def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
-    """Enter a payout to a merchant, or its reversal."""
     sides = (payable(payout.merchant_id), BANK)
     debit, credit = reversed(sides) if reversal else sides
     return LedgerEntry(

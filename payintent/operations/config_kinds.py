@@ -56,7 +56,6 @@ from payintent.storage import (
     restrictions,
     tax_rates,
 )
-from payintent.storage.merchants import MerchantFilter
 from payintent.storage.onchain import chains
 
 _LIMITS_MAX = 10_000_000
@@ -233,8 +232,8 @@ async def _read_rate_limits(context: OperationContext) -> list[InstalledEntry]:
 async def _list_merchants(context: OperationContext) -> list[Merchant]:
     result: list[Merchant] = []
     while True:
-        after = MerchantFilter(after=result[-1].id if result else 0)
-        page = await merchants.list_merchants(context.database, after, LISTED_MAX)
+        after = result[-1].id if result else 0
+        page = await merchants.list_merchants(context.database, LISTED_MAX, after=after)
         result += page
         if len(page) < LISTED_MAX:
             return result

@@ -24,7 +24,7 @@ from payintent.payments.gateway_payouts import record_gateway_payout
 from payintent.storage import gateway_payouts, ledger
 from payintent.storage.database import Executor, Tx
 from payintent.storage.gateway_payouts import GatewayPayoutRecord, PayingAccount
-from payintent.storage.payouts import NewPayout, PayoutFilter
+from payintent.storage.payouts import NewPayout
 
 _REFERENCE_MAX = 200
 
@@ -110,8 +110,9 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, 
         check_list_limit(self.limit)
         if self.account_id is not None:
             await _require_account(context.database, self.account_id)
-        scope = PayoutFilter(owner_id=self.account_id, currency=self.currency, before=self.before)
-        return await gateway_payouts.TABLE.list_page(context.reading, scope, self.limit)
+        return await gateway_payouts.TABLE.list_page(
+            context.reading, self.limit, self.account_id, self.currency, self.before
+        )
 
 
 async def _require_account(database: Executor, account_id: int) -> PayingAccount:

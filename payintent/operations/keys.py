@@ -23,8 +23,6 @@ from payintent.storage.database import Tx
 
 @dataclass(frozen=True, slots=True)
 class IssuedApiKey:
-    """A new API key, which is shown only once."""
-
     merchant_id: int
     api_key: str
     callback_secret: str | None = None  # of a test side that was created for the key

@@ -20,8 +20,6 @@ _BATCH = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerBackfilled:
-    """The number of facts entered, and the last of them."""
-
     facts: int
     kind: FactKind
     last_id: UUID | None

@@ -23,7 +23,7 @@ from payintent.storage import (
     payment_methods,
 )
 from payintent.storage.callback_secrets import CallbackSecretTimes
-from payintent.storage.merchants import ActivationRecord, MerchantFilter
+from payintent.storage.merchants import ActivationRecord
 
 _NAME_MAX = 200
 _MESSAGE_CURRENCIES_MAX = 10
@@ -43,8 +43,13 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
         check_list_limit(self.limit)
         check_text_if_given("name", self.name, _NAME_MAX)
         check_after(self.after)
-        scope = MerchantFilter(name=self.name, activation=self.activation, after=self.after)
-        return await merchants.list_merchants(context.database, scope, self.limit)
+        return await merchants.list_merchants(
+            context.database,
+            self.limit,
+            after=self.after,
+            name=self.name,
+            activation=self.activation,
+        )
 
 
 class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True, kw_only=True):

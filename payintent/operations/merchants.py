@@ -59,8 +59,6 @@ _ALLOW_HTTP = option(
 
 @dataclass(frozen=True, slots=True)
 class CreatedMerchant:
-    """A new merchant with its API key and callback secret, which are shown only once."""
-
     merchant: Merchant
     api_key: str
     callback_secret: str
@@ -68,8 +66,6 @@ class CreatedMerchant:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCallbackSecret:
-    """A new callback secret, which is shown only once."""
-
     id: int  # of the merchant
     callback_secret: str
 

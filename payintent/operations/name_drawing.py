@@ -194,7 +194,6 @@ def _is_right_to_left(letter: str) -> bool:
 
 @cache
 def _fonts() -> tuple[Path, ...]:
-    """List the fonts in order of preference."""
     noto = Path(str(files("manimgx_fonts")))
     general, last = "NotoSans[wght].ttf", ("NotoSansSymbols[wght].ttf", "NotoEmoji[wght].ttf")
     scripts = sorted(

@@ -34,7 +34,6 @@ from payintent.storage.database import Executor, Tx
 from payintent.storage.payouts import (
     AnyRecord,
     NewPayout,
-    PayoutFilter,
     PayoutRecord,
     PayoutTable,
 )
@@ -47,8 +46,6 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedPayouts:
-    """The number of payouts that an import recorded, and that were recorded before it."""
-
     recorded: int
     recorded_before: int
 
@@ -153,8 +150,9 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> list[PayoutRecord]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        scope = PayoutFilter(owner_id=self.merchant_id, currency=self.currency, before=self.before)
-        return await payouts.TABLE.list_page(context.reading, scope, self.limit)
+        return await payouts.TABLE.list_page(
+            context.reading, self.limit, self.merchant_id, self.currency, self.before
+        )
 
 
 async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:

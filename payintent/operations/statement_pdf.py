@@ -34,8 +34,6 @@ _NAME_WIDTH = _RIGHT - _MARGIN - 100.0  # leaves space for the merchant's number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementPages:
-    """The content of a PDF: a statement, its merchant's name and all its lines."""
-
     statement: StatementView
     merchant_name: str
     lines: Sequence[StatementLineView]

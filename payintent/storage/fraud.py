@@ -30,7 +30,6 @@ class FraudDecisionRecord:
 
 
 async def list_rules(database: Executor) -> list[FraudRule]:
-    """List the active rules."""
     rows = await database.fetch(
         "SELECT" + _RULE_COLUMNS + "FROM fraud_rule WHERE enabled ORDER BY id LIMIT $1", RULES_MAX
     )

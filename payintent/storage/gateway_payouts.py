@@ -30,8 +30,6 @@ class GatewayPayoutRecord(RecordedPayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayingAccount:
-    """The properties of a gateway account that its payouts need."""
-
     merchant_id: int | None  # None: the operator
     chain: str | None  # of a gateway contract
     livemode: bool

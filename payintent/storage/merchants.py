@@ -1,7 +1,7 @@
 """Merchants: settings, profile and activation."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -121,15 +121,6 @@ async def share_mode(database: Executor, merchant_id: int, other_id: int) -> boo
     return row is not None and row["same"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MerchantFilter:
-    """Selects merchants; `after` is the last id of the page before."""
-
-    name: str | None = None  # a part of it, ignoring case
-    activation: str | None = None
-    after: int = 0
-
-
 _MERCHANTS = KeysetList(
     "SELECT" + COLUMNS + "FROM merchant m",
     "id",
@@ -139,8 +130,16 @@ _MERCHANTS = KeysetList(
 )
 
 
-async def list_merchants(database: Executor, scope: MerchantFilter, limit: int) -> list[Merchant]:
-    rows = await _MERCHANTS.page(database, scope.after, limit, **asdict(scope))
+async def list_merchants(
+    database: Executor,
+    limit: int,
+    *,
+    after: int = 0,
+    name: str | None = None,
+    activation: str | None = None,
+) -> list[Merchant]:
+    """List merchants after an id, optionally by a part of the name (ignoring case) and status."""
+    rows = await _MERCHANTS.page(database, after, limit, name=name, activation=activation)
     return [from_row(row) for row in rows]
 
 

@@ -84,7 +84,6 @@ _acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
 
 
 async def add(tx: Tx, new: NewPaymentMethod) -> int:
-    """Add a payment method; return its id."""
     row = await tx.row(
         """
         INSERT INTO payment_method

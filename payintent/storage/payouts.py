@@ -3,7 +3,7 @@
 A merchant is never paid more than it is owed.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Generic, LiteralString, TypeVar
 from uuid import UUID
@@ -62,15 +62,6 @@ class NewPayout(Generic[AnyPayout]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayoutFilter:
-    """Selects payouts; `before` is the last id of the page before."""
-
-    owner_id: int | None = None
-    currency: str | None = None
-    before: UUID | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutTable(Generic[AnyRecord]):
     """A table of payouts; an owner's reference is unique in it, except for reversed payouts."""
 
@@ -114,14 +105,18 @@ class PayoutTable(Generic[AnyRecord]):
         return None if row is None else self.read(row)
 
     async def list_page(
-        self, database: Executor, scope: PayoutFilter, limit: int
+        self,
+        database: Executor,
+        limit: int,
+        owner_id: int | None,
+        currency: str | None,
+        before: UUID | None,
     ) -> list[AnyRecord]:
-        """List payouts, newest first."""
-        rows = await self.keyset.page(database, scope.before, limit, **asdict(scope))
+        """List payouts before an id, newest first."""
+        rows = await self.keyset.page(database, before, limit, owner_id=owner_id, currency=currency)
         return [self.read(row) for row in rows]
 
     def read(self, row: Row) -> AnyRecord:
-        """Build a record from a row of `select`."""
         values = dict(row)
         amount = format_smallest_units(
             int(row["amount_minor"]),
@@ -151,7 +146,6 @@ async def get_payable(
 
 
 async def find_token_decimals(database: Executor, chain: str, symbol: str) -> int | None:
-    """Return the decimals of a token that is configured on a chain."""
     row = await database.row(
         "SELECT decimals FROM chain_token WHERE chain = $1 AND symbol = $2", chain, symbol
     )

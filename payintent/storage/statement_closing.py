@@ -15,8 +15,6 @@ _POLL_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """The point up to which a merchant's entries are in statements."""
-
     merchant_id: int
     time_zone: str
     now: datetime

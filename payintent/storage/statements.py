@@ -15,8 +15,6 @@ from payintent.storage.rows import build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """The range of ledger entries in a statement."""
-
     first_number: int
     last_number: int
     until_at: datetime
