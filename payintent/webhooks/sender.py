@@ -107,7 +107,7 @@ class WebhookSender:
             ),
         }
         release_slot()
-        async with self._client().post(
+        async with self._open_session().post(
             exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
         ) as response:
             if _header_bytes(response) > HEADER_BYTES_MAX:
@@ -119,7 +119,7 @@ class WebhookSender:
             answer = await self._read_answer(response)
             return self._to_result(response, answer)
 
-    def _client(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
             self._resolver = _ClientResolver(
@@ -135,7 +135,23 @@ class WebhookSender:
                 keepalive_timeout=KEEP_ALIVE_S,
                 ssl=self._tls or True,
             )
-            self._session = _open_session(connector, settings)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                headers={
+                    "Content-Type": "application/json",
+                    "User-Agent": USER_AGENT,
+                    "Accept-Encoding": "identity",
+                },
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=settings.webhook_connect_timeout_s
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a few bytes may decompress to gigabytes
+                trust_env=False,  # a proxy would connect to addresses that were not checked
+                read_bufsize=settings.webhook_answer_bytes_max,
+                max_line_size=HEADER_LINE_BYTES_MAX,
+                max_field_size=HEADER_LINE_BYTES_MAX,
+            )
         return self._session
 
     async def _read_answer(self, response: aiohttp.ClientResponse) -> str:
@@ -174,24 +190,6 @@ class WebhookSender:
             answer=answer,
             retry_after_s=retry_after_s,
         )
-
-
-def _open_session(connector: aiohttp.TCPConnector, settings: Settings) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        headers={
-            "Content-Type": "application/json",
-            "User-Agent": USER_AGENT,
-            "Accept-Encoding": "identity",
-        },
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.webhook_connect_timeout_s),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # a few bytes may decompress to gigabytes
-        trust_env=False,  # a proxy would connect to addresses that were not checked
-        read_bufsize=settings.webhook_answer_bytes_max,
-        max_line_size=HEADER_LINE_BYTES_MAX,
-        max_field_size=HEADER_LINE_BYTES_MAX,
-    )
 
 
 def _accepted(status: int | None) -> AttemptResult | None:

@@ -30,7 +30,7 @@ async def open_session(request: pytest.FixtureRequest) -> AsyncIterator[OpenSess
         else:
             client = PictureFetcher(egress_rules(settings))
         clients.append(client)
-        return client._client()
+        return client._open_session()
 
     yield opened
     for client in clients:
