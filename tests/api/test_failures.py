@@ -46,13 +46,13 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "api": (
         *("temporarily unavailable", "temporarily unavailable"),
         *("another request is working on this", "text that is not valid JSON or Unicode"),
-        *("the body is too large", "the operator of the service has to act"),
+        *("the body is too large", "operator must act"),
         *("slow down", "no such checkout", "internal error"),
     ),
     "console": (
         *("the database is temporarily unavailable", "the database is temporarily unavailable"),
         *("another request is working on this", "the form contains text that cannot be stored"),
-        *("the form is too large", "the operator of the service has to act"),
+        *("the form is too large", "operator must act"),
         *("slow down", "no such checkout", "the log has the details"),
     ),
     "portal": (

@@ -351,7 +351,7 @@ def test_a_large_picture_takes_little_memory(tmp_path: Path, kind: str, bytes_ea
     ids=str,
 )
 def test_what_is_no_whole_picture_of_three_formats_is_refused(content: bytes) -> None:
-    with pytest.raises(NoPictureError, match="no readable"):
+    with pytest.raises(NoPictureError, match="not a readable"):
         encode_picture(content)
 
 
