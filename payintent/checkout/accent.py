@@ -15,7 +15,7 @@ _Rgb = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Shades:
-    """The colours of a button, its text, and links in one theme, as `#rrggbb`."""
+    """The colours of a button, its text, and links in a theme, as `#rrggbb`."""
 
     button: str
     text: str

@@ -1,4 +1,4 @@
-"""What the routes and pages of the hosted checkout use."""
+"""The stores, use cases and settings of the hosted checkout."""
 
 from dataclasses import dataclass
 from uuid import UUID

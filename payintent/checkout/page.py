@@ -248,9 +248,8 @@ async def _gateway_step(
 ) -> dict[str, Any]:
     """Return the step that redirects to the gateway.
 
-    A gateway accepts its form only once, so only the page that follows a selection gets it, and not
-    another open page of the same checkout. A buyer who returns to the page selects the method
-    again, if it is still offered.
+    A gateway accepts its form only once, so only the page that follows a selection contains it. A
+    buyer who returns later selects the method again, if it is still offered.
     """
     session = snapshot.session
     if step["method"] == "POST" and session is not None:

@@ -20,7 +20,7 @@ from payintent.domain.payment import FailureReason, Payment, PaymentStatus
 from payintent.domain.web_origin import web_origin, web_url
 from payintent.storage.payments import PaymentSnapshot
 
-#: Query parameters that every link to another page carries.
+#: Query parameters that every link carries.
 _PREFERENCES = ("lang", "country")
 _PARAMETERS = (*_PREFERENCES, "embed_origin", "nonce")
 _PARAMETER_CHARS_MAX = 300

@@ -68,7 +68,7 @@ def render_page(
 def render_error_page(
     request: Request, key: str, status: int, again: str | None = None
 ) -> Response:
-    """Render an error page, with a link to try `again` if there is one."""
+    """Render an error page; `again` is the URL of a retry link."""
     language = page_language(request, "en")
     fields = common_fields(language) | {
         "title": language.t("sorry"),

@@ -21,7 +21,7 @@ class WalletStep:
 
     @property
     def is_seen(self) -> bool:
-        """Return whether the exact payment was detected: no other method is accepted then."""
+        """Return whether the exact payment was detected: the method cannot be changed any more."""
         return self.session["status"] in {"detected", "confirming"}
 
     @property
@@ -31,9 +31,9 @@ class WalletStep:
 
 
 async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
-    """Return the wallet step; None for other next actions.
+    """Return the wallet step; None if the next action needs no wallet, or if the session has ended.
 
-    It is also None if the session has ended: the page then shows that it is waiting.
+    In the latter case the page shows that it is waiting.
     """
     if action["type"] != "onchain_session":
         return None

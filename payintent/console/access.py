@@ -1,4 +1,4 @@
-"""Access to the console: who is signed in, forms of our own pages, and failures as pages."""
+"""Access to the console: sessions, forms of our own pages, and failures as pages."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
@@ -75,7 +75,7 @@ class OperatorVisit:
 
 
 def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Handler:
-    """Require a session: without one, redirect to `/sign-in`.
+    """Require a session; if there is none, redirect to `/sign-in`.
 
     A form must come from a page of the same session (`FORBIDDEN` otherwise).
     """
@@ -132,7 +132,7 @@ async def _read_form(request: Request, session: OperatorSession) -> Mapping[str,
 
 
 async def read_own_form(request: Request) -> dict[str, str]:
-    """Read a form that was sent from our own origin, by any session or without one."""
+    """Read a form that was sent from our own origin, even if nobody is signed in."""
     settings = get_console_context(request).settings
     check_host(request, settings)
     if request.headers.getlist("origin") != [own_origin(request, settings)]:
@@ -156,8 +156,8 @@ async def read_own_form(request: Request) -> dict[str, str]:
 def check_host(request: Request, settings: Settings) -> None:
     """Require the console's TLS address or, if none is configured, a loopback address.
 
-    The cookie must not travel to any other address. The check also defeats DNS rebinding: the names
-    of other sites may resolve to loopback.
+    The cookie must not be sent anywhere else. The check also prevents DNS rebinding, in which a
+    foreign name resolves to loopback.
     """
     host = request.headers.get("host", "").lower()
     if settings.console_base:
@@ -187,7 +187,7 @@ def _redirect_to_sign_in(request: Request, settings: Settings) -> Response:
         query = "?" + urlencode({"next": target})
     response = RedirectResponse(SIGN_IN + query, 303)
     cookie = console_cookie(settings)
-    # A link from another site sends no cookie, and must not end the session.
+    # A cross-site link sends no cookie, and must not end the session.
     if cookie.read(request) is not None:
         cookie.clear(response)
     return response

@@ -1,4 +1,4 @@
-"""Pages of the approval queue, and the decision on one proposal."""
+"""Pages of the approval queue, and of a proposal with its decision."""
 
 from dataclasses import replace
 from typing import Any

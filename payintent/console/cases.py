@@ -1,4 +1,4 @@
-"""Pages of the case queue, and of one case with the expected and the received money."""
+"""Pages of the case queue, and of a case with the expected and the received money."""
 
 from starlette.responses import Response
 
@@ -11,7 +11,7 @@ from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 from payintent.storage.cases import CaseDetails
 from payintent.storage.database import current_time
 
-#: What has happened, for the operator who decides.
+#: Explanations for the operator.
 MEANINGS = {
     CaseKind.ORPHAN_CAPTURE: "Money arrived for a session that the buyer had left.",
     CaseKind.LATE_PAYMENT: "Money arrived after the payment had ended unpaid.",

@@ -77,7 +77,7 @@ async def get_chains(visit: OperatorVisit) -> Response:
 def runbook_section(heading: str) -> str:
     """Render a runbook section without its heading and its alert names.
 
-    Links are removed: they lead to other sections, which the page does not contain.
+    Links are removed: they lead to sections that the page does not contain.
     """
     _, _, following = read_document("runbook.md").partition(f"\n### {heading}\n")
     section = following.partition("\n### ")[0].partition("\n## ")[0]

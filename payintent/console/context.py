@@ -1,4 +1,4 @@
-"""What the pages of the operator's console use."""
+"""The stores, use cases and settings of the operator's console."""
 
 from dataclasses import dataclass
 from uuid import UUID

@@ -69,7 +69,7 @@ async def get_oidc_sign_in(request: Request) -> Response:
 async def get_oidc_callback(request: Request) -> Response:
     """`GET /sign-in/oidc/callback`: creates a session for the person that the provider confirms.
 
-    A browser sends no strict cookie after a redirect from another site, so the response is a page
+    A browser sends no strict cookie after a cross-site redirect, so the response is a page
     that opens the next page.
     """
     context = get_console_context(request)
@@ -190,7 +190,7 @@ def _redirect_uri(request: Request, settings: Settings) -> str:
 
 
 def _flow_cookie(settings: Settings) -> SignInCookie:
-    """Return the sign-in cookie; it is lax, for the provider redirects from another site."""
+    """Return the sign-in cookie; it is lax, for the provider redirects across sites."""
     is_secure = bool(settings.console_base)
     return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
 

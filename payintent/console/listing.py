@@ -17,7 +17,7 @@ _MINUTES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)  # as browsers sen
 
 
 def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
-    """Build an operation from the query and `fixed` fields; other parameters are ignored.
+    """Build an operation from the query and `fixed` fields; unknown parameters are ignored.
 
     Raises `BAD_REQUEST` for an invalid value.
     """

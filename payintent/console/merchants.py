@@ -1,4 +1,4 @@
-"""Pages of merchants: the list, and one merchant with its activation and its settings."""
+"""Pages of merchants: the list, and a merchant with its activation and its settings."""
 
 from typing import Any
 

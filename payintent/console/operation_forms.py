@@ -36,7 +36,7 @@ _CONTROLS: dict[Any, str] = {
 
 
 class WrongFieldError(RefusedError):
-    """The value of one form field is invalid; the message is shown beside the field."""
+    """The value of a form field is invalid; the message is shown beside the field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(ErrorCode.BAD_REQUEST, message)
@@ -172,7 +172,7 @@ def _choices(field_type: Any) -> tuple[str, ...]:
 
 
 def _is_key(field: OperationField) -> bool:
-    """Return whether the field is an idempotency key: each form gets a new one."""
+    """Return whether the field is an idempotency key: each form gets a new key."""
     return field.name == "key" and field.type is UUID
 
 

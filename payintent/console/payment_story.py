@@ -1,4 +1,4 @@
-"""The page of one payment: its history, and the operations on it."""
+"""The page of a payment: its history, and the operations on it."""
 
 import json
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ async def get_payment_story(visit: OperatorVisit) -> Response:
 
 
 def pretty(text: str) -> str:
-    """Indent JSON; return other text unchanged."""
+    """Indent JSON; return any text that is not JSON unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -12,7 +12,7 @@ from payintent.domain.payment import PaymentStatus
 from payintent.operations.search_payments import ListPayments, PaymentPage, SearchPayments
 
 _KINDS = ("card", "redirect", "qr", "onchain")
-#: Kinds of matches that identify exactly one payment.
+#: Matches that identify a payment exactly.
 _EXACT = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
@@ -21,7 +21,7 @@ _EXACT = frozenset(
 async def get_payments(visit: OperatorVisit) -> Response:
     """`GET /payments`: payments by text or by filters, newest first.
 
-    Redirects to the payment if the text identifies exactly one.
+    Redirects to the payment if the text identifies it exactly.
     """
     query = visit.request.query_params
     text = query.get("text", "").strip()

@@ -1,4 +1,4 @@
-"""Pages of the refund queue, and of one refund."""
+"""Pages of the refund queue, and of a refund."""
 
 from starlette.responses import Response
 
@@ -45,7 +45,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
 
 
 def _actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
-    """Return the operations on a refund; the operator who requested it cannot approve it."""
+    """Return the operations on a refund; nobody can approve their own refund."""
     approve = link_operation(visit, ApproveRefund, refund_id=refund.id)
     reject = link_operation(visit, RejectRefund, refund_id=refund.id)
     resend = link_operation(visit, ResendRefund, refund_id=refund.id)

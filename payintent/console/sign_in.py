@@ -31,7 +31,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 async def get_sign_in(request: Request) -> Response:
     """`GET /sign-in`: the form; `next` is the page to open afterwards.
 
-    A link on another site sends no cookie. The page then redirects to `next` itself, so that the
+    A cross-site link sends no cookie. The page then redirects to `next` itself, so that the
     browser sends the cookie.
     """
     check_host(request, get_console_context(request).settings)

@@ -1,4 +1,4 @@
-"""Pages of webhooks: endpoints with their health, events, and one event with its attempts."""
+"""Pages of webhooks: endpoints with their health, events, and an event with its attempts."""
 
 from uuid import UUID
 

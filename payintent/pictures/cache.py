@@ -1,7 +1,7 @@
 """A cache of merchants' pictures, which are fetched when a browser first requests them.
 
-The name of a picture contains its URL, a pseudonym of its merchant, and our signature. Thus no
-other URL is ever fetched, every process can serve the picture, and merchants share the concurrent
+The name of a picture contains its URL, a pseudonym of its merchant, and our signature. Thus only
+signed URLs are fetched, every process can serve the picture, and merchants share the concurrent
 fetches fairly.
 """
 
@@ -68,7 +68,7 @@ class _Fetch:
 
 
 class PictureCache:
-    """Pictures by URL; concurrent requests for a picture share one fetch."""
+    """Pictures by URL; concurrent requests for a picture share its fetch."""
 
     def __init__(
         self, encryption: Encryption, rules: EgressRules, tls: ssl.SSLContext | None = None

@@ -44,7 +44,7 @@ class FairTurns:
             raise
 
     def _admit(self) -> None:
-        """Grant free turns to the parties whose last turn was longest ago."""
+        """Grant free turns to the parties that have waited longest for a turn."""
         while self._active.total() < self._total_max and (party := self._next()) is not None:
             turn = self._waiting[party].popleft()
             if self._waiting[party]:

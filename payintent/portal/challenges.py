@@ -1,4 +1,4 @@
-"""Passkey challenges: valid for ten minutes for one purpose and one browser; they are not stored.
+"""Passkey challenges: bound to a purpose and a browser, valid for ten minutes, not stored.
 
 A challenge cannot be used twice, because a passkey accepts only challenges that are newer than the
 last challenge it was used with.

@@ -1,4 +1,4 @@
-"""What the pages of the merchant portal use."""
+"""The stores, use cases and settings of the merchant portal."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The passkey verifier, whose library is imported when the first passkey is used."""
+"""The passkey verifier; its library is imported when the first passkey is used."""
 
 from typing import TYPE_CHECKING
 

@@ -37,7 +37,7 @@ _CASES_MAX = 100
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 #: Query parameters that filter the list.
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
-#: Shows the filter form, whose date fields and lists are slow on a phone.
+#: Opens the filter form; its date fields and lists are slow on a phone.
 _SHOW_FILTERS = "filters"
 #: For a form that was changed and sent again, for example after going back in the browser.
 _KEY_REUSED = (
@@ -196,7 +196,7 @@ async def _own_payment(visit: Visit) -> PaymentSnapshot:
 
 
 async def _find_own(visit: Visit, text: str) -> PaymentSnapshot:
-    """Return a payment; raise `NOT_FOUND` also for a payment of another merchant."""
+    """Return a payment; raise `NOT_FOUND` also if it belongs to a different merchant."""
     payment_id = ids.parse_id(ids.PAYMENT, text)
     try:
         return await visit.context.payment_lookup.get_merchant_payment(
@@ -245,7 +245,7 @@ def _order_id(metadata: str) -> str | None:
 
 
 def _read_key(text: str) -> UUID:
-    """Parse the idempotency key of a form: sent twice, it requests one refund."""
+    """Parse the idempotency key of a form: sending it twice requests a single refund."""
     try:
         return UUID(text)
     except ValueError:

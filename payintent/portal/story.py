@@ -35,7 +35,7 @@ async def read_story(database: Executor, payment: Payment) -> list[MerchantStory
 
 
 def requester(requested_by: str) -> str:
-    """Describe who requested a refund; only keys and members of the merchant are named."""
+    """Describe the requester of a refund; only the merchant's keys and members are named."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
         return "automatically"

@@ -103,7 +103,7 @@ portal_page = answer_failures(_failure_page)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
-    """Require a session, and a right if one is given; a form must come from the same session."""
+    """Require a session, and `right` if it is given; a form must come from the same session."""
 
     def decorate(handler: MemberHandler) -> Handler:
         @portal_page
@@ -145,7 +145,7 @@ def redirect(url: str) -> Response:
 async def read_portal_form(
     request: Request, context: PortalContext, holder: str
 ) -> Mapping[str, str]:
-    """Read a form of `holder` that one of our own pages sent (`FORBIDDEN` otherwise)."""
+    """Read a form of `holder` that was sent by our own page (`FORBIDDEN` otherwise)."""
     form = await read_form_fields(request)
     check_sender(request, web_origin(context.settings.portal_address))
     check_form_token(form, context.encryption, holder)

@@ -120,7 +120,7 @@ def _is_for_signatures(key: Mapping[str, Any]) -> bool:
 
 
 def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
-    """Reject a token for another client, or for several clients without naming us as party."""
+    """Reject a token for a different client, or for several clients unless `azp` is ours."""
     audience = claims.get("aud")
     clients = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     party = claims.get("azp")

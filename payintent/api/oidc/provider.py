@@ -96,7 +96,7 @@ class IdentityProvider:
             self._read_keys, _Keys([]), _CACHED_S, monotonic, self._wait
         )
         self._keys_again_at = 0.0
-        self._failure: tuple[float, ProviderUnusableError] | None = None  # until when, and what
+        self._failure: tuple[float, ProviderUnusableError] | None = None
 
     async def metadata(self) -> ProviderMetadata:
         """Return the provider's metadata, which is at most an hour old."""
