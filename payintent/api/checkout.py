@@ -35,7 +35,6 @@ async def get_checkout(request: Request) -> Response:
 
 
 async def get_quotes(request: Request) -> Response:
-    """`GET /checkout/{checkout_id}/quotes`: payment methods with their prices."""
     context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     country = request.query_params.get("country")
@@ -53,7 +52,6 @@ async def get_quotes(request: Request) -> Response:
 
 
 async def post_quotes(request: Request) -> Response:
-    """`POST /checkout/{checkout_id}/quotes`: select a quote and open its session."""
     context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     body = await read_json(request, schemas.SELECT, context.settings.body_bytes_max)
@@ -85,7 +83,6 @@ async def post_cancel(request: Request) -> Response:
 
 
 async def patch_checkout(request: Request) -> Response:
-    """`PATCH /checkout/{checkout_id}`: store the buyer's e-mail."""
     context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     body = await read_json(request, schemas.EMAIL, context.settings.body_bytes_max)

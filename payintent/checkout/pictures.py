@@ -25,7 +25,6 @@ def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) ->
 
 
 async def get_picture(request: Request) -> Response:
-    """`GET /c/static/pictures/{name}.webp`: a picture with a signed name."""
     pictures = get_checkout_context(request).pictures
     source = pictures.source_of(request.path_params["name"])
     content = await pictures.get(source) if source else None

@@ -37,7 +37,6 @@ class _File:
 
 
 async def get_sdk_file(request: Request) -> Response:
-    """`GET /sdk/{name}`: scripts by name, or pinned by a hash of their content."""
     file = _files().get(request.path_params["name"])
     if file is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")

@@ -53,7 +53,6 @@ async def get_static_file(request: Request) -> Response:
 
 
 async def get_flag(request: Request) -> Response:
-    """`GET /c/static/flags/{name}`: the flag of a country (`flag_url` of `GET /countries`)."""
     name: str = request.path_params["name"]
     if name not in _FLAGS:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")

@@ -17,7 +17,7 @@ _BY_PREFIX = {
 }
 
 
-def find_link(name: str, value: object) -> str | None:
+def find_link(value: object, name: str) -> str | None:
     if isinstance(value, str):
         prefix, underscore, _ = value.partition("_")
         if underscore and prefix in _BY_PREFIX and ids.parse_id(prefix, value) is not None:

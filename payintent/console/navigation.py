@@ -1,32 +1,27 @@
-"""The navigation of the console."""
+"""The navigation of the console; every role may open its pages."""
 
 from dataclasses import dataclass
-
-from payintent.domain.operator import Role
 
 
 @dataclass(frozen=True, slots=True)
 class NavigationEntry:
-    """A link to a page; roles below `least` do not get it."""
-
     label: str
     path: str
-    least: Role
 
 
-NAVIGATION: tuple[NavigationEntry, ...] = (
-    NavigationEntry("Today", "/", Role.VIEWER),
-    NavigationEntry("Payments", "/payments", Role.VIEWER),
-    NavigationEntry("Cases", "/cases", Role.VIEWER),
-    NavigationEntry("Refunds", "/refunds", Role.VIEWER),
-    NavigationEntry("Disputes", "/disputes", Role.VIEWER),
-    NavigationEntry("Webhooks", "/webhooks", Role.VIEWER),
-    NavigationEntry("Merchants", "/merchants", Role.VIEWER),
-    NavigationEntry("Approvals", "/approvals", Role.VIEWER),
-    NavigationEntry("Gateways", "/gateways", Role.VIEWER),
-    NavigationEntry("Chains", "/chains", Role.VIEWER),
-    NavigationEntry("Audit", "/audit", Role.VIEWER),
-    NavigationEntry("Operations", "/operations", Role.VIEWER),
+NAVIGATION = (
+    NavigationEntry("Today", "/"),
+    NavigationEntry("Payments", "/payments"),
+    NavigationEntry("Cases", "/cases"),
+    NavigationEntry("Refunds", "/refunds"),
+    NavigationEntry("Disputes", "/disputes"),
+    NavigationEntry("Webhooks", "/webhooks"),
+    NavigationEntry("Merchants", "/merchants"),
+    NavigationEntry("Approvals", "/approvals"),
+    NavigationEntry("Gateways", "/gateways"),
+    NavigationEntry("Chains", "/chains"),
+    NavigationEntry("Audit", "/audit"),
+    NavigationEntry("Operations", "/operations"),
 )
 
 

@@ -65,8 +65,7 @@ def render_part(template_name: str, **fields: Any) -> str:
 
 def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
-    role = session.actor.role if session else None
-    entries = [entry for entry in NAVIGATION if role is not None and role.includes(entry.least)]
+    entries = NAVIGATION if session else ()
     return {
         "asset": CONSOLE_FILES.url,
         "navigation": [(entry, is_current(entry, path)) for entry in entries],
@@ -105,10 +104,6 @@ def format_age(at: datetime, now: datetime) -> str:
     return f"{seconds} s"
 
 
-def link_of(value: object, name: str) -> str | None:
-    return find_link(name, value)
-
-
 def list_names(fields: Mapping[str, object]) -> str:
     return ", ".join(map(label, fields))
 
@@ -121,7 +116,7 @@ cast("dict[str, Any]", _templates.filters).update(
     is_long=is_long,
     keys=list_names,
     label=label,
-    link=link_of,
+    link=find_link,
     moment=format_moment,
     rate=format_rate,
     shown=show_value,

@@ -40,7 +40,7 @@ def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -
 def show_value(value: Any, name: str = "") -> ShownValue:
     if value is None or value in ("", [], {}):
         return ShownValue("none", None)
-    href = find_link(name, value)
+    href = find_link(value, name)
     return ShownValue(_kind(value, name) if href is None else "link", value, href)
 
 

@@ -27,9 +27,9 @@ class Tile:
     key: str
     figure: str
     label: str
-    note: str
     href: str
-    tone: str
+    note: str = ""
+    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,6 @@ def _work_tiles(figures: Figures) -> list[Tile]:
             key="processing",
             figure="none" if oldest is None else age(oldest, now),
             label="oldest payment PROCESSING",
-            note="",
             href=list_url("payments", status="PROCESSING", **_until(oldest)),
             tone="warn" if is_old else "",
         ),
@@ -170,7 +169,6 @@ def _webhook_tiles(figures: Figures) -> list[Tile]:
             key="dead",
             figure=up_to(waiting.deliveries_dead),
             label="dead webhook" if waiting.deliveries_dead == 1 else "dead webhooks",
-            note="",
             href=list_url("webhooks", state="dead"),
             tone="bad" if waiting.deliveries_dead else "",
         ),
@@ -194,7 +192,6 @@ def _external_tiles(figures: Figures) -> list[Tile]:
             key="outages",
             figure=str(len(figures.outages)),
             label="gateway outage" if len(figures.outages) == 1 else "gateway outages",
-            note="",
             href="/gateways",
             tone="bad" if figures.outages else "",
         ),

@@ -36,7 +36,6 @@ _KEYS_MAX = 1_000
 
 @member_page()
 async def get_portal_refunds(visit: Visit) -> Response:
-    """`GET /merchant/refunds?cursor=`: refunds of the merchant's payments, newest first."""
     before = read_id_cursor(visit.request.query_params.get("cursor"))
     refunds = await merchant_refunds.page(
         visit.context.database, visit.merchant_id, before, PAGE_ROWS + 1
@@ -51,7 +50,6 @@ async def get_portal_refunds(visit: Visit) -> Response:
 
 @member_page()
 async def get_portal_cases(visit: Visit) -> Response:
-    """`GET /merchant/cases?status=&kind=&cursor=`: cases, as `GET /cases` returns them."""
     query = _query(visit)
     case_filter = read_case_filter(query, visit.merchant_id)
     cases = await merchant_cases.page(visit.context.database, case_filter, PAGE_ROWS + 1)
@@ -68,7 +66,6 @@ async def get_portal_cases(visit: Visit) -> Response:
 
 @member_page()
 async def get_portal_events(visit: Visit) -> Response:
-    """`GET /merchant/events?state=&cursor=`: events with the states of their deliveries."""
     query = _query(visit)
     state = query.get("state")
     if state is not None and state not in outbox.STATES:
@@ -110,7 +107,6 @@ async def get_event(visit: Visit) -> Response:
 
 @member_page(MemberRight.REPLAY)
 async def post_replay(visit: Visit) -> Response:
-    """`POST /merchant/events/{event_id}/replay`: deliver an event again."""
     event_id = _event_id(visit)
     actor = member_actor(visit.merchant_id, visit.session.email)
     await replay_own_event(visit.context.operation_context, visit.merchant_id, actor, event_id)
@@ -137,7 +133,6 @@ async def post_revoke_key(visit: Visit) -> Response:
 
 @member_page()
 async def get_catalog_preview(visit: Visit) -> Response:
-    """`GET /merchant/catalog?country=`: the payment methods for buyers in a country."""
     requested = visit.request.query_params.get("country") or None
     if requested is not None and requested not in COUNTRIES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "This country does not exist.")

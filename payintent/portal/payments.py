@@ -48,6 +48,8 @@ _KEY_REUSED = (
 
 @dataclass(frozen=True, slots=True)
 class _Row:
+    """The fields of `PaymentRecord` that the list shows."""
+
     id: str
     created_at: datetime
     order_id: str | None
@@ -151,7 +153,7 @@ def _read_day(text: str, days_later: int) -> date:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Enter the day as 2026-11-23.") from None
 
 
-async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
+async def _search(visit: Visit, text: str) -> tuple[list[PaymentRecord], str | None]:
     context = visit.context
     before = visit.request.query_params.get("before") or None
     if before is not None:
@@ -160,7 +162,7 @@ async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
         text=text, merchant_id=visit.merchant_id, before=before, limit=PAGE_ROWS + 1
     )
     payments = await search.read(context.operation_context)
-    rows = [_payment_row(payment) for payment in payments[:PAGE_ROWS]]
+    rows = payments[:PAGE_ROWS]
     if len(payments) <= PAGE_ROWS:
         return rows, None
     return rows, urlencode({"q": text, "before": rows[-1].id})
@@ -174,18 +176,6 @@ def _snapshot_row(snapshot: PaymentSnapshot) -> _Row:
         order_id=_order_id(payment.metadata),
         payer_uid=payment.payer_uid,
         amount=payment.amount_text,
-        currency=payment.currency,
-        status=payment.status,
-    )
-
-
-def _payment_row(payment: PaymentRecord) -> _Row:
-    return _Row(
-        id=payment.id,
-        created_at=payment.created_at,
-        order_id=payment.order_id,
-        payer_uid=payment.payer_uid,
-        amount=payment.amount,
         currency=payment.currency,
         status=payment.status,
     )

@@ -1,5 +1,6 @@
 """Signing in with a passkey or with a link from the operator, and signing out."""
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from starlette.requests import Request
@@ -175,35 +176,26 @@ def _enter_portal(context: PortalContext, token: str, following: str) -> Respons
 def _sign_in_page(
     request: Request, context: PortalContext, following: str, problem: str | None = None
 ) -> Response:
-    return _visitor_page(
-        request,
-        context,
-        "sign_in.html",
-        {
-            "title": "Sign in",
-            "following": following,
-            "problem_text": problem,
-            "scripts": ["passkeys.js"],
-        },
-    )
+    fields = {"title": "Sign in", "following": following, "scripts": ["passkeys.js"]}
+    return _visitor_page(request, context, "sign_in.html", fields, problem)
 
 
 def _link_page(request: Request, context: PortalContext, problem: str | None = None) -> Response:
-    fields: dict[str, object] = {
-        "title": "Sign in by link",
-        "problem_text": problem,
-        "address": request.url.path,
-    }
-    return _visitor_page(request, context, "link.html", fields)
+    fields = {"title": "Sign in by link", "address": request.url.path}
+    return _visitor_page(request, context, "link.html", fields, problem)
 
 
 def _visitor_page(
-    request: Request, context: PortalContext, template: str, fields: dict[str, object]
+    request: Request,
+    context: PortalContext,
+    template: str,
+    fields: Mapping[str, object],
+    problem: str | None,
 ) -> Response:
     cookie = visitor_cookie(context.settings)
     visitor = cookie.read(request) or make_token()
     token = make_form_token(context.encryption, f"visitor:{visitor}")
-    status = 403 if fields["problem_text"] else 200
-    response = render_portal_page(request, template, {**fields, "form_token": token}, status)
+    all_fields = {**fields, "problem_text": problem, "form_token": token}
+    response = render_portal_page(request, template, all_fields, 403 if problem else 200)
     cookie.set(response, visitor)
     return response

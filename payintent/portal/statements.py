@@ -30,7 +30,6 @@ _LINES = 100
 
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statements(visit: Visit) -> Response:
-    """`GET /merchant/statements?currency=&cursor=`: the balance, and statements, newest first."""
     database, query = visit.context.database, visit.request.query_params
     currency = read_statement_currency(query.get("currency") or None)
     statement_filter = StatementFilter(
@@ -55,7 +54,6 @@ async def get_portal_statements(visit: Visit) -> Response:
 
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statement(visit: Visit) -> Response:
-    """`GET /merchant/statements/{statement_id}?cursor=`: a statement and a page of its lines."""
     database, statement = visit.context.database, await _own_statement(visit)
     skipped = read_offset_cursor(visit.request.query_params.get("cursor"))
     lines = await statements.list_lines(database, statement, skipped, _LINES + 1)
