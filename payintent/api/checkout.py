@@ -1,20 +1,23 @@
 """The buyer's API routes, for which the checkout id is a capability."""
 
-from datetime import datetime
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
+from payintent.api.application import Handler
 from payintent.api.checkout_fields import checkout_fields, next_action_fields, quote_fields
 from payintent.api.etag import json_response
 from payintent.api.request_body import read_json
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.domain import ids
 from payintent.domain.countries import COUNTRIES
-from payintent.domain.payment import TERMINAL
-from payintent.domain.session import Session
+from payintent.domain.merchant import Merchant
+from payintent.domain.payment import TERMINAL, Payment
 from payintent.json_format import format_timestamp
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.expire import require_open_checkout
@@ -25,25 +28,78 @@ from payintent.storage import outbox, payments
 from payintent.storage.payments import PaymentSnapshot
 
 
-async def get_checkout(request: Request) -> Response:
+@dataclass(frozen=True, slots=True)
+class CheckoutVisit:
+    """A buyer's request for a checkout."""
+
+    request: Request
+    context: CheckoutContext
+    snapshot: PaymentSnapshot
+
+    @property
+    def payment(self) -> Payment:
+        return self.snapshot.payment
+
+    @property
+    def country(self) -> str | None:
+        return self.context.viewers.viewer_country(self.request)
+
+    @property
+    def address(self) -> str | None:
+        return self.context.viewers.viewer_address(self.request)
+
+    async def merchant(self) -> Merchant:
+        return (await self.context.merchants.get(self.payment.merchant_id)).merchant
+
+    async def screen(self, email: str | None = None) -> None:
+        """Screen the buyer; raise `FraudDeniedError` if a rule matches."""
+        await self.context.fraud_screening.screen_checkout(
+            self.payment, self.country, self.address, email
+        )
+
+
+def checkout_route(handler: Callable[[CheckoutVisit], Awaitable[Response]]) -> Handler:
+    """Read the checkout of a request, limit the buyer's address and screen the buyer.
+
+    Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND` and `FraudDeniedError`.
+    """
+
+    @wraps(handler)
+    async def respond(request: Request) -> Response:
+        context = get_checkout_context(request)
+        context.addresses.take(context.viewers.viewer_address(request))
+        return await handler(await read_visit(request))
+
+    return respond
+
+
+async def read_visit(request: Request) -> CheckoutVisit:
+    """Read the checkout of a request, also after a change, and screen the buyer."""
     context = get_checkout_context(request)
-    fields = await checkout_view(context, await read_checkout(request))
-    viewer = context.viewers.viewer_country(request)
-    if viewer in COUNTRIES:
-        fields["suggested_country"] = viewer  # a hint only
+    checkout_id: str = request.path_params["checkout_id"]
+    snapshot = await context.payment_lookup.find_checkout_payment(checkout_id)
+    visit = CheckoutVisit(request, context, snapshot)
+    await visit.screen()
+    return visit
+
+
+@checkout_route
+async def get_checkout(visit: CheckoutVisit) -> Response:
+    fields = await checkout_view(visit)
+    if visit.country in COUNTRIES:
+        fields["suggested_country"] = visit.country  # a hint only
     return json_response(fields)
 
 
-async def get_quotes(request: Request) -> Response:
-    context = get_checkout_context(request)
-    snapshot = await read_checkout(request)
-    country = request.query_params.get("country")
-    currency = request.query_params.get("currency")
-    quotes = await price_checkout(context, snapshot, request, country, currency)
+@checkout_route
+async def get_quotes(visit: CheckoutVisit) -> Response:
+    country = visit.request.query_params.get("country")
+    currency = visit.request.query_params.get("currency")
+    quotes = await price_checkout(visit, country, currency)
     return json_response(
         {
-            "checkout_id": snapshot.payment.checkout_id,
-            "currency": currency or snapshot.payment.currency,
+            "checkout_id": visit.payment.checkout_id,
+            "currency": currency or visit.payment.currency,
             "country": quotes.place.country,
             "country_source": quotes.place.source,
             "quotes": [quote_fields(quote) for quote in quotes.offers],
@@ -51,144 +107,95 @@ async def get_quotes(request: Request) -> Response:
     )
 
 
-async def post_quotes(request: Request) -> Response:
-    context = get_checkout_context(request)
-    snapshot = await read_checkout(request)
-    body = await read_json(request, schemas.SELECT, context.settings.body_bytes_max)
+@checkout_route
+async def post_quotes(visit: CheckoutVisit) -> Response:
+    context = visit.context
+    body = await read_json(visit.request, schemas.SELECT, context.settings.body_bytes_max)
     schemas.check_select(body)
-    selected = await select_for_buyer(
-        context,
-        snapshot,
-        request,
-        QuoteSelection(
-            payment_method_id=body.payment_method_id,
-            currency=body.currency,
-            country=body.country,
-            viewer_country=context.viewers.viewer_country(request),
-            restrictions=await context.policies.restrictions(),
-            payer_email=body.payer_email,
-            locale=body.locale,
-            return_url=body.return_url,
-            expected_total_amount=schemas.read_expected_total(body.expected_total_amount),
-        ),
+    selection = QuoteSelection(
+        payment_method_id=body.payment_method_id,
+        currency=body.currency,
+        country=body.country,
+        viewer_country=visit.country,
+        restrictions=await context.policies.restrictions(),
+        payer_email=body.payer_email,
+        locale=body.locale,
+        return_url=body.return_url,
+        expected_total_amount=schemas.read_expected_total(body.expected_total_amount),
     )
-    return json_response(await _selected_fields(context, selected))
+    selected = await select_for_buyer(visit, selection)
+    payment, session = selected.payment, selected.session
+    snapshot = PaymentSnapshot(payment, session, selected.now)
+    return json_response(
+        {
+            "checkout": await checkout_view(CheckoutVisit(visit.request, context, snapshot)),
+            "quote": quote_fields(session.quote),
+            "session": {
+                "id": ids.format_id(ids.SESSION, session.id),
+                "expires_at": format_timestamp(payment.expires_at),
+            },
+            "next_action": next_action_fields(payment, session, context.urls),
+        }
+    )
 
 
-async def post_cancel(request: Request) -> Response:
+@checkout_route
+async def post_cancel(visit: CheckoutVisit) -> Response:
     """`POST /checkout/{checkout_id}/cancel`: PENDING only; the merchant gets no event."""
-    context = get_checkout_context(request)
-    await cancel_checkout(context, await read_checkout(request))
+    await cancel_checkout(visit)
     return json_response({"status": "cancelled"})
 
 
-async def patch_checkout(request: Request) -> Response:
-    context = get_checkout_context(request)
-    snapshot = await read_checkout(request)
-    body = await read_json(request, schemas.EMAIL, context.settings.body_bytes_max)
+@checkout_route
+async def patch_checkout(visit: CheckoutVisit) -> Response:
+    context = visit.context
+    body = await read_json(visit.request, schemas.EMAIL, context.settings.body_bytes_max)
     schemas.check_email(body.payer_email)
-    await screen_buyer(context, snapshot, request, body.payer_email)
-    await require_open_checkout(context.database, snapshot)
+    await visit.screen(body.payer_email)
+    await require_open_checkout(context.database, visit.snapshot)
     async with context.database.transaction() as tx:
-        await payments.set_payer_emails(tx, {snapshot.payment.id: body.payer_email})
-    return json_response(await checkout_view(context, await reread_checkout(request)))
+        await payments.set_payer_emails(tx, {visit.payment.id: body.payer_email})
+    return json_response(await checkout_view(await read_visit(visit.request)))
 
 
-async def checkout_view(context: CheckoutContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
-    merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
-    urls = context.urls
-    fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, urls)
-    fields["events_url"] = f"/v1/checkout/{snapshot.payment.checkout_id}/events"
-    if snapshot.payment.status in TERMINAL:
+async def checkout_view(visit: CheckoutVisit) -> dict[str, Any]:
+    payment, snapshot = visit.payment, visit.snapshot
+    merchant, urls = await visit.merchant(), visit.context.urls
+    fields = checkout_fields(payment, snapshot.session, merchant, snapshot.now, urls)
+    fields["events_url"] = f"/v1/checkout/{payment.checkout_id}/events"
+    if payment.status in TERMINAL:
         fields["merchant_told"] = await outbox.is_fully_delivered(
-            context.database, snapshot.payment.id
+            visit.context.database, payment.id
         )
     return fields
 
 
 async def price_checkout(
-    context: CheckoutContext,
-    snapshot: PaymentSnapshot,
-    request: Request,
-    country: str | None,
-    currency: str | None,
+    visit: CheckoutVisit, country: str | None, currency: str | None
 ) -> QuoteList:
     """Price the methods of a checkout for the requested country or the viewer's."""
+    context = visit.context
     query = QuoteQuery(
         restrictions=await context.policies.restrictions(),
         country=country,
         currency=currency,
-        viewer_country=context.viewers.viewer_country(request),
+        viewer_country=visit.country,
     )
     return await list_quotes(
-        context.database,
-        context.merchants,
-        context.accounts,
-        snapshot,
-        query,
+        context.database, context.merchants, context.accounts, visit.snapshot, query
     )
 
 
-async def select_for_buyer(
-    context: CheckoutContext, snapshot: PaymentSnapshot, request: Request, selection: QuoteSelection
-) -> SelectedSession:
+async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> SelectedSession:
     """Screen the buyer again with the current facts, then select a quote."""
     if selection.payer_email is not None:
-        await screen_buyer(context, snapshot, request, selection.payer_email)
-    await context.fraud_screening.screen_selection(
-        snapshot.payment, context.viewers.viewer_address(request)
-    )
-    return await select_quote(context.selection_context, snapshot, selection)
+        await visit.screen(selection.payer_email)
+    await visit.context.fraud_screening.screen_selection(visit.payment, visit.address)
+    return await select_quote(visit.context.selection_context, visit.snapshot, selection)
 
 
-async def read_checkout(request: Request) -> PaymentSnapshot:
-    """Read the checkout of a request, limit its address and screen the buyer.
-
-    Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND` and `FraudDeniedError`.
-    """
-    context = get_checkout_context(request)
-    context.addresses.take(context.viewers.viewer_address(request))
-    return await reread_checkout(request)
-
-
-async def reread_checkout(request: Request) -> PaymentSnapshot:
-    context = get_checkout_context(request)
-    checkout_id: str = request.path_params["checkout_id"]
-    snapshot = await context.payment_lookup.find_checkout_payment(checkout_id)
-    await screen_buyer(context, snapshot, request)
-    return snapshot
-
-
-async def screen_buyer(
-    context: CheckoutContext, snapshot: PaymentSnapshot, request: Request, email: str | None = None
-) -> None:
-    """Screen the buyer of a checkout; raise `FraudDeniedError` if a rule matches."""
-    viewer, address = (
-        context.viewers.viewer_country(request),
-        context.viewers.viewer_address(request),
-    )
-    await context.fraud_screening.screen_checkout(snapshot.payment, viewer, address, email)
-
-
-async def cancel_checkout(context: CheckoutContext, snapshot: PaymentSnapshot) -> None:
+async def cancel_checkout(visit: CheckoutVisit) -> None:
     """Cancel for the buyer; refused, like every write, if the checkout has ended."""
-    await require_open_checkout(context.database, snapshot)
-    async with context.database.transaction() as tx:
-        await cancel_by_buyer(tx, snapshot.payment.id)
-
-
-async def _selected_fields(context: CheckoutContext, selected: SelectedSession) -> dict[str, Any]:
-    payment, session = selected.payment, selected.session
-    return {
-        "checkout": await checkout_view(context, PaymentSnapshot(payment, session, selected.now)),
-        "quote": quote_fields(session.quote),
-        "session": _session_fields(payment.expires_at, session),
-        "next_action": next_action_fields(payment, session, context.urls),
-    }
-
-
-def _session_fields(expires_at: datetime, session: Session) -> dict[str, Any]:
-    return {
-        "id": ids.format_id(ids.SESSION, session.id),
-        "expires_at": format_timestamp(expires_at),
-    }
+    await require_open_checkout(visit.context.database, visit.snapshot)
+    async with visit.context.database.transaction() as tx:
+        await cancel_by_buyer(tx, visit.payment.id)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from payintent.api import checkout
+from payintent.api.checkout import CheckoutVisit, checkout_route
 from payintent.api.event_stream import (
     HEADERS,
     HEARTBEAT_S,
@@ -18,7 +18,7 @@ from payintent.api.event_stream import (
     STREAM_S,
     encode_event,
 )
-from payintent.checkout.context import CheckoutContext, get_checkout_context
+from payintent.checkout.context import CheckoutContext
 from payintent.domain import ids
 from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.onchain import PROVIDER
@@ -35,21 +35,20 @@ _VERSION_DIGITS_MAX = 9
 CHECKOUT_STREAMS_MAX = 5  # per checkout and process
 
 
-async def get_events(request: Request) -> Response:
+@checkout_route
+async def get_events(visit: CheckoutVisit) -> Response:
     """`GET /checkout/{checkout_id}/events`: ends with the payment, or after five minutes.
 
     `Last-Event-ID` is the version that the client has; it is not sent again. If it is the final
     version, the response is a 204, which stops the browser from reconnecting.
     """
-    context = get_checkout_context(request)
-    snapshot = await checkout.read_checkout(request)
-    last_version = _last_id(request)
-    if snapshot.payment.status in TERMINAL and snapshot.payment.version == last_version:
+    last_version = _last_id(visit.request)
+    if visit.payment.status in TERMINAL and visit.payment.version == last_version:
         return Response(status_code=204)
-    if request.method == "HEAD":
+    if visit.request.method == "HEAD":
         return Response(headers=HEADERS)
-    context.change_feed.require_capacity(snapshot.payment.id)
-    return _CheckoutStream(context, snapshot, last_version)
+    visit.context.change_feed.require_capacity(visit.payment.id)
+    return _CheckoutStream(visit, last_version)
 
 
 def _last_id(request: Request) -> int | None:
@@ -61,35 +60,29 @@ def _last_id(request: Request) -> int | None:
 class _CheckoutStream(StreamingResponse):
     """The streamed response; it subscribes to the payment while it is being sent."""
 
-    def __init__(
-        self, context: CheckoutContext, snapshot: PaymentSnapshot, last_version: int | None
-    ) -> None:
-        self._context = context
-        self._snapshot = snapshot
+    def __init__(self, visit: CheckoutVisit, last_version: int | None) -> None:
+        self._visit = visit
         self._subscriber = ChangeSubscriber()
-        super().__init__(_events(context, snapshot, self._subscriber, last_version), 200, HEADERS)
+        super().__init__(_events(visit, self._subscriber, last_version), 200, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Not in the generator: a generator that never started does not run its cleanup.
-        with self._context.change_feed.subscribe(self._snapshot.payment.id, self._subscriber):
+        with self._visit.context.change_feed.subscribe(self._visit.payment.id, self._subscriber):
             await super().__call__(scope, receive, send)
 
 
 async def _events(
-    context: CheckoutContext,
-    snapshot: PaymentSnapshot,
-    subscriber: ChangeSubscriber,
-    version: int | None,
+    visit: CheckoutVisit, subscriber: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment ends, the process stops, or the stream is too old."""
     yield RETRY
-    loop, database = asyncio.get_running_loop(), context.database
+    loop, context = asyncio.get_running_loop(), visit.context
     ends_at = loop.time() + STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
         subscriber.changed.clear()
         try:
-            now = await payments.get(database, snapshot.payment.id) or snapshot
+            now = await payments.get(context.database, visit.payment.id) or visit.snapshot
             onchain = await _onchain(context, now)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)

@@ -7,7 +7,7 @@ import segno
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api import checkout
+from payintent.api.checkout import CheckoutVisit, checkout_route
 from payintent.api.checkout_fields import next_action_fields
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.page_fields import read_page_url
@@ -21,19 +21,17 @@ from payintent.storage.payments import PaymentSnapshot
 
 
 @answers_with_pages
-async def get_qr(request: Request) -> Response:
-    context = get_checkout_context(request)
-    snapshot = await checkout.read_checkout(request)
-    return _qr_response(full_page_url(context, snapshot, request))
+@checkout_route
+async def get_qr(visit: CheckoutVisit) -> Response:
+    return _qr_response(full_page_url(visit))
 
 
 @answers_with_pages
-async def get_wallet_qr(request: Request) -> Response:
+@checkout_route
+async def get_wallet_qr(visit: CheckoutVisit) -> Response:
     """`GET /c/{checkout_id}/wallet.svg`: a payment request for wallets (EIP-681)."""
-    context = get_checkout_context(request)
-    snapshot = await checkout.read_checkout(request)
-    action = next_action_fields(snapshot.payment, snapshot.session, context.urls)
-    step = await wallet_step(context, action)
+    action = next_action_fields(visit.payment, visit.snapshot.session, visit.context.urls)
+    step = await wallet_step(visit.context, action)
     links: dict[str, str] = step.session["links"] if step and step.session["payable"] else {}
     if "eip681" not in links:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no payment request for a wallet")
@@ -59,10 +57,10 @@ async def _find_by_session(context: CheckoutContext, session_id: UUID) -> Paymen
     return await payments.get(database, session.payment_id) if session else None
 
 
-def full_page_url(context: CheckoutContext, snapshot: PaymentSnapshot, request: Request) -> str:
-    base = context.settings.checkout_base
-    base = base or f"{request.url.scheme}://{request.url.netloc}/c"
-    return f"{base}/{snapshot.payment.checkout_id}"
+def full_page_url(visit: CheckoutVisit) -> str:
+    url = visit.request.url
+    base = visit.context.settings.checkout_base or f"{url.scheme}://{url.netloc}/c"
+    return f"{base}/{visit.payment.checkout_id}"
 
 
 def _qr_response(text: str) -> Response:

@@ -1,22 +1,21 @@
 """The hosted checkout page, which works without JavaScript, with forms and links only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout, schemas
+from payintent.api.checkout import CheckoutVisit, checkout_route
 from payintent.api.checkout_fields import next_action_fields, quote_fields
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.card_step import card_step
 from payintent.checkout.codes import full_page_url
-from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
-    PageUrl,
     embedding_frame,
     is_about_email,
     next_step,
@@ -49,7 +48,7 @@ from payintent.domain.errors import (
     RefusedError,
 )
 from payintent.domain.merchant import Merchant
-from payintent.domain.payment import OPEN, PaymentStatus
+from payintent.domain.payment import OPEN, Payment, PaymentStatus
 from payintent.domain.web_origin import web_origin
 from payintent.exact_url import encode_unsendable
 from payintent.json_format import format_timestamp
@@ -57,7 +56,6 @@ from payintent.payments.inquire_sessions import inquire_on_return
 from payintent.payments.open_session import SelectedSession
 from payintent.payments.select_quote import QuoteSelection
 from payintent.storage import sessions
-from payintent.storage.payments import PaymentSnapshot
 from payintent.web.forms import read_form_fields
 
 _ID_DIGITS_MAX = 18
@@ -69,59 +67,56 @@ _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REF
 
 
 @answers_with_pages
-async def get_page(request: Request) -> Response:
-    context = get_checkout_context(request)
-    return await _page(request, context, await checkout.read_checkout(request))
+@checkout_route
+async def get_page(visit: CheckoutVisit) -> Response:
+    return await _page(visit)
 
 
 @answers_with_pages
-async def post_select(request: Request) -> Response:
+@checkout_route
+async def post_select(visit: CheckoutVisit) -> Response:
     """`POST /c/{checkout_id}/select`: freeze the quote and redirect to the gateway."""
-    context = get_checkout_context(request)
-    snapshot = await checkout.read_checkout(request)
-    form = await read_form_fields(request)
+    form = await read_form_fields(visit.request)
     try:
-        selection = await _read_selection(context, form, request)
-        selected = await checkout.select_for_buyer(context, snapshot, request, selection)
+        selection = await _read_selection(visit, form)
+        selected = await checkout.select_for_buyer(visit, selection)
     except RefusedError as refused:
-        return await _page(request, context, await checkout.reread_checkout(request), refused, form)
-    return await _redirect_onward(request, context, selected)
+        return await _page(await checkout.read_visit(visit.request), refused, form)
+    return await _redirect_onward(visit, selected)
 
 
 @answers_with_pages
-async def post_cancel_form(request: Request) -> Response:
-    context = get_checkout_context(request)
-    snapshot = await checkout.read_checkout(request)
+@checkout_route
+async def post_cancel_form(visit: CheckoutVisit) -> Response:
     try:
-        await checkout.cancel_checkout(context, snapshot)
+        await checkout.cancel_checkout(visit)
     except RefusedError as refused:
-        return await _page(request, context, await checkout.reread_checkout(request), refused)
-    return _redirect_to_page(request, snapshot)
+        return await _page(await checkout.read_visit(visit.request), refused)
+    return _redirect_to_page(visit)
 
 
 @answers_with_pages
-async def get_return(request: Request) -> Response:
+@checkout_route
+async def get_return(visit: CheckoutVisit) -> Response:
     """`GET` and `POST /c/{checkout_id}/return`: the gateway redirects the buyer back.
 
     Parameters are not trusted: the gateway is queried immediately.
     """
-    context = get_checkout_context(request)
-    snapshot = await checkout.read_checkout(request)
-    if snapshot.session is not None:
-        merchant_id = snapshot.payment.merchant_id
-        await inquire_on_return(context.database, context.accounts, merchant_id, snapshot.session)
-    return _redirect_to_page(request, snapshot)
+    context, session = visit.context, visit.snapshot.session
+    if session is not None:
+        merchant_id = visit.payment.merchant_id
+        await inquire_on_return(context.database, context.accounts, merchant_id, session)
+    return _redirect_to_page(visit)
 
 
 @answers_with_pages
-async def get_receipt(request: Request) -> Response:
+@checkout_route
+async def get_receipt(visit: CheckoutVisit) -> Response:
     """`GET /c/{checkout_id}/receipt`: a printable receipt; the page if it is not paid yet."""
-    context = get_checkout_context(request)
-    snapshot = await checkout.read_checkout(request)
-    payment = snapshot.payment
+    payment = visit.payment
     if payment.status not in _PAID or payment.paid_at is None:
-        return _redirect_to_page(request, snapshot)
-    page = await _open_page(request, context, snapshot)
+        return _redirect_to_page(visit)
+    page = await _open_page(visit)
     refunded = refunded_text(payment, page.texts) if payment.refunded_amount else None
     fields = page.fields | {
         "title": f"{page.texts.t('receipt')} · {page.merchant.name}",
@@ -131,10 +126,10 @@ async def get_receipt(request: Request) -> Response:
     }
     policy = content_security_policy(
         frame_ancestors=page.merchant.origins,
-        scripts=with_api(context),
+        scripts=with_api(visit.context),
         styles=[page_style(page.merchant.accent_colour).source],
     )
-    return render_page(request, "receipt.html", fields, policy)
+    return render_page(visit.request, "receipt.html", fields, policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,26 +138,22 @@ class _Page:
 
     merchant: Merchant
     texts: Language
-    address: PageUrl
     view: dict[str, Any]
     fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _OfferedQuotes:
-    quotes: list[dict[str, Any]]
-    country: str
-    gateways: set[str | None]
+    quotes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    country: str = ""
+    gateways: set[str | None] = field(default_factory=set[str | None])  # their origins
 
 
-async def _open_page(
-    request: Request, context: CheckoutContext, snapshot: PaymentSnapshot
-) -> _Page:
-    merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
-    address = read_page_url(request, snapshot.payment.checkout_id)
-    language = page_language(request, merchant.locale)
-    view = await checkout.checkout_view(context, snapshot)
-    settings = context.settings
+async def _open_page(visit: CheckoutVisit) -> _Page:
+    context, merchant = visit.context, await visit.merchant()
+    address = read_page_url(visit.request, visit.payment.checkout_id)
+    language = page_language(visit.request, merchant.locale)
+    view = await checkout.checkout_view(visit)
     fields = common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
@@ -170,7 +161,7 @@ async def _open_page(
         "current": address.current,
         "link": address.link,
         "embed": embedding_frame(address, merchant),
-        "api": api_url(settings)[0],
+        "api": api_url(context.settings)[0],
         "style": page_style(merchant.accent_colour),
         "offer": offer_script(language.locale),
         "picture": picture_path(context, view.get("product", {}).get("image"), merchant.id),
@@ -180,48 +171,46 @@ async def _open_page(
         "result": None,
         "out_of_service": not is_in_service(merchant.activation),
     }
-    return _Page(merchant, language, address, view, fields)
+    return _Page(merchant, language, view, fields)
 
 
 async def _page(
-    request: Request,
-    context: CheckoutContext,
-    snapshot: PaymentSnapshot,
-    refused: RefusedError | None = None,
-    form: dict[str, str] | None = None,
+    visit: CheckoutVisit, refused: RefusedError | None = None, form: dict[str, str] | None = None
 ) -> Response:
     """Render the page; `refused` and `form` are those of a form that failed."""
-    page = await _open_page(request, context, snapshot)
+    context, page = visit.context, await _open_page(visit)
     view, language, embed = page.view, page.texts, page.fields["embed"]
-    country = _requested_country(request, form)
+    country = _requested_country(visit.request, form)
     try:
-        offered = await _load_quotes(request, context, snapshot, country, can=view["can"]["select"])
+        offered = _OfferedQuotes()
+        if view["can"]["select"]:
+            offered = await _load_quotes(visit, country)
     except RefusedError as error:  # the payment has just ended
-        refused, offered = refused or error, _OfferedQuotes([], "", set())
+        refused, offered = refused or error, _OfferedQuotes()
     wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] != "wallet" and not view["can"]["select"]:
         step = {"kind": "over"}  # money sent now would arrive too late
     if step["kind"] == "redirect":
-        step = await _gateway_step(request, context, snapshot, step, offered)
+        step = await _gateway_step(visit, step, offered)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
         "step": step,
-        "present": snapshot.payment.status is PaymentStatus.PROCESSING and "selected" in view,
-        "live": snapshot.payment.status in OPEN,
+        "present": visit.payment.status is PaymentStatus.PROCESSING and "selected" in view,
+        "live": visit.payment.status in OPEN,
         "back": return_link(view),
         "chosen_country": country,
         "problem": problem_text(refused, view, page.merchant, language),
         "bad_email": is_about_email(refused),
-        "anywhere": full_page_url(context, snapshot, request),
+        "anywhere": full_page_url(visit),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
-        "taken_back": returns_to_shop(snapshot),
+        "taken_back": returns_to_shop(visit.snapshot),
         **_form_fields(offered, form, language),
         "ahead": _WALLET_SCRIPTS if step["kind"] != "wallet" and _offers_tokens(offered) else (),
         **_selected_fields(view, wallet),
-        **_end_fields(snapshot, page),
+        **_end_fields(visit.payment, page),
     }
     policy = content_security_policy(
         frame_ancestors=page.merchant.origins,
@@ -229,9 +218,8 @@ async def _page(
         scripts=with_api(context, card.sources if card else _our_scripts(step, language)),
         styles=[page_style(page.merchant.accent_colour).source],
     )
-    return render_page(
-        request, "checkout.html", fields, policy, http_status(refused) if refused else 200
-    )
+    status = http_status(refused) if refused else 200
+    return render_page(visit.request, "checkout.html", fields, policy, status)
 
 
 def _requested_country(request: Request, form: dict[str, str] | None) -> str | None:
@@ -240,24 +228,20 @@ def _requested_country(request: Request, form: dict[str, str] | None) -> str | N
 
 
 async def _gateway_step(
-    request: Request,
-    context: CheckoutContext,
-    snapshot: PaymentSnapshot,
-    step: dict[str, Any],
-    offered: _OfferedQuotes,
+    visit: CheckoutVisit, step: dict[str, Any], offered: _OfferedQuotes
 ) -> dict[str, Any]:
     """Return the step that redirects to the gateway.
 
     A gateway accepts its form only once, so only the page that follows a selection contains it. A
     buyer who returns later selects the method again, if it is still offered.
     """
-    session = snapshot.session
+    session = visit.snapshot.session
     if step["method"] == "POST" and session is not None:
         method_id = session.quote.payment_method_id
         is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
         if is_offered and not (
-            _SELECTED in request.query_params
-            and await sessions.note_form_shown(context.database, session.id)
+            _SELECTED in visit.request.query_params
+            and await sessions.note_form_shown(visit.context.database, session.id)
         ):
             return {"kind": "again"}
     offered.gateways.add(web_origin(step["url"]))
@@ -301,73 +285,59 @@ def _selected_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[st
     }
 
 
-def _end_fields(snapshot: PaymentSnapshot, page: _Page) -> dict[str, Any]:
-    if snapshot.payment.status in OPEN:
+def _end_fields(payment: Payment, page: _Page) -> dict[str, Any]:
+    if payment.status in OPEN:
         return {}
-    result = page_result(snapshot.payment, page.merchant, page.texts)
+    result = page_result(payment, page.merchant, page.texts)
     return {"result": result, "title": f"{page.texts.t(result.title)} · {page.merchant.name}"}
 
 
-async def _load_quotes(
-    request: Request,
-    context: CheckoutContext,
-    snapshot: PaymentSnapshot,
-    country: str | None,
-    *,
-    can: bool,
-) -> _OfferedQuotes:
-    if not can:
-        return _OfferedQuotes([], "", set())
-    quotes = await checkout.price_checkout(context, snapshot, request, country, None)
+async def _load_quotes(visit: CheckoutVisit, country: str | None) -> _OfferedQuotes:
+    quotes = await checkout.price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
-    gateways = {await context.accounts.page_origin(account_id) for account_id in accounts}
+    gateways = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
     return _OfferedQuotes(
         [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
     )
 
 
-async def _read_selection(
-    context: CheckoutContext, form: dict[str, str], request: Request
-) -> QuoteSelection:
+async def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:
     method, _, rest = form.get("method", "").partition("|")
     currency, _, total = rest.partition("|")
     if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "choose a payment method")
     schemas.check_email(form.get("payer_email"))
-    requested = request.query_params.get("lang")
+    has_language = bool(visit.request.query_params.get("lang"))
     return QuoteSelection(
         payment_method_id=int(method),
         country=form.get("country"),
-        viewer_country=context.viewers.viewer_country(request),
-        restrictions=await context.policies.restrictions(),
+        viewer_country=visit.country,
+        restrictions=await visit.context.policies.restrictions(),
         currency=currency or None,
         payer_email=form.get("payer_email"),
-        locale=page_language(request, "en").locale if requested else None,
+        locale=page_language(visit.request, "en").locale if has_language else None,
         expected_total_amount=schemas.read_expected_total(total or None),
     )
 
 
-def _redirect_to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
-    return RedirectResponse(
-        read_page_url(request, snapshot.payment.checkout_id).current, 303, HEADERS
-    )
+def _redirect_to_page(visit: CheckoutVisit) -> Response:
+    page_url = read_page_url(visit.request, visit.payment.checkout_id).current
+    return RedirectResponse(page_url, 303, HEADERS)
 
 
-async def _redirect_onward(
-    request: Request, context: CheckoutContext, selected: SelectedSession
-) -> Response:
+async def _redirect_onward(visit: CheckoutVisit, selected: SelectedSession) -> Response:
     """Redirect to the gateway's page, or to our page with a link to it.
 
     After a form, browsers follow redirects only to the origins in `form-action`. If the gateway's
     page has a different origin than its adapter declares, the buyer needs the link.
     """
-    payment, session = selected.payment, selected.session
+    context, payment, session = visit.context, selected.payment, selected.session
     action = next_action_fields(payment, session, context.urls)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
         if web_origin(url) == await context.accounts.page_origin(session.quote.account_id):
             return Response(None, 303, {**HEADERS, "Location": encode_unsendable(url)})
-    page_url = read_page_url(request, payment.checkout_id).current
+    page_url = read_page_url(visit.request, payment.checkout_id).current
     if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
         page_url += f"{'&' if '?' in page_url else '?'}{_SELECTED}=1"
     return RedirectResponse(page_url, 303, HEADERS)
