@@ -57,14 +57,14 @@ class ConcurrentCreates:
         future: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._running[name] = future
         try:
-            created = outcome = await work()
+            result = outcome = await work()
         except (RefusedError, FraudDeniedError) as refusal:
             outcome = refusal
             raise
         finally:
             del self._running[name]
             future.set_result(outcome)
-        return created
+        return result
 
 
 async def _wait(running: asyncio.Future[_Outcome], seconds: float) -> _Outcome:

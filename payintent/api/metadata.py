@@ -30,21 +30,21 @@ def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
     Raises `BAD_REQUEST` unless it is an object of at most 16 KiB and 32 levels. Its numbers may
     have up to 1,000 digits.
     """
-    encoded = bytes(raw)
-    if encoded == b"null":
+    content = bytes(raw)
+    if content == b"null":
         return _EMPTY
-    if not encoded.startswith(b"{"):
+    if not content.startswith(b"{"):
         raise RefusedError(ErrorCode.BAD_REQUEST, "metadata must be an object")
-    if len(encoded) > settings.metadata_bytes_max:
+    if len(content) > settings.metadata_bytes_max:
         raise RefusedError(
             ErrorCode.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
         )
-    if nesting_depth(encoded) > settings.metadata_levels_max:
+    if nesting_depth(content) > settings.metadata_levels_max:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
             f"metadata must have at most {settings.metadata_levels_max} levels",
         )
-    text = encoded.decode()
+    text = content.decode()
     return Metadata(text, _canonical(text))
 
 
@@ -54,8 +54,8 @@ def _canonical(text: str) -> str | None:
     Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that no object in
     the metadata can be mistaken for either. Numbers are compared as text.
     """
-    parsed = _PARSER.decode(text)
-    return None if parsed == _NO_PAIRS else json.dumps(parsed, separators=(",", ":"))
+    value = _PARSER.decode(text)
+    return None if value == _NO_PAIRS else json.dumps(value, separators=(",", ":"))
 
 
 def _tag_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

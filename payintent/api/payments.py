@@ -60,14 +60,14 @@ class PaymentRoutes:
         try:
             await self.api.spend(request, merchant, RateLimitClass.CREATE)
         except RateLimitExceededError as exceeded:
-            created = await self._replay_above_limit(request, merchant, exceeded)
+            result = await self._replay_above_limit(request, merchant, exceeded)
         else:
             create = await read_create(request, merchant, self.settings)
             try:
                 if isinstance(create, RefusedCreate):
-                    created = await replay_refused(self.database, create)
+                    result = await replay_refused(self.database, create)
                 else:
-                    created = await self.concurrent_creates.run_once(
+                    result = await self.concurrent_creates.run_once(
                         merchant.merchant_id,
                         create.key,
                         create.request_hash,
@@ -77,15 +77,15 @@ class PaymentRoutes:
                 if denied.replayed:
                     await self._spend_as_read(request, merchant)
                 raise
-            if created.replayed:
+            if result.replayed:
                 await self._spend_as_read(request, merchant)
-        payment = created.payment
-        tracing.follow_payment(payment.id, creates=not created.replayed)
+        payment = result.payment
+        tracing.follow_payment(payment.id, creates=not result.replayed)
         fields = payment_fields(payment, None)
         if base := self.settings.checkout_base:
-            query = f"?country={created.country}" if created.country else ""
+            query = f"?country={result.country}" if result.country else ""
             fields["checkout_url"] = f"{base}/{payment.checkout_id}{query}"
-        return json_response(fields, 201, REPLAYED if created.replayed else None)
+        return json_response(fields, 201, REPLAYED if result.replayed else None)
 
     async def get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         snapshot = await self._get_payment(request, merchant)
@@ -131,10 +131,10 @@ class PaymentRoutes:
             raise exceeded from None
         create = await read_create(request, merchant, self.settings)
         attempt = create.attempt if isinstance(create, RefusedCreate) else create
-        created = await replay_create(self.database, attempt)
-        if created is None:
+        result = await replay_create(self.database, attempt)
+        if result is None:
             raise exceeded
-        return created
+        return result
 
 
 async def answer_denial(_: Request, error: Exception) -> Response:

@@ -19,10 +19,10 @@ _FORM = re.compile(rb"((?:^|&)(?:" + _NAMES + rb")=)[^&]{1,500}", re.IGNORECASE)
 
 def mask_card_data(text: bytes) -> bytes:
     """Mask card numbers except their first and last digits, and card fields by their names."""
-    masked = _JSON.sub(rb"\1" + _MASKED, text)
-    if b"=" in masked:
-        masked = _FORM.sub(rb"\1***", masked)
-    return _NUMBER.sub(_mask_number, masked)
+    result = _JSON.sub(rb"\1" + _MASKED, text)
+    if b"=" in result:
+        result = _FORM.sub(rb"\1***", result)
+    return _NUMBER.sub(_mask_number, result)
 
 
 def _mask_number(match: re.Match[bytes]) -> bytes:

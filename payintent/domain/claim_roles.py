@@ -28,5 +28,5 @@ def parse_claim_roles(text: str) -> dict[str, Role]:
 def role_of_claim(roles: Mapping[str, Role], claim: object) -> Role | None:
     """Return the highest role of a claim, which is a text or a list; None if it has no role."""
     values = cast("list[object]", claim)[:_VALUES_MAX] if isinstance(claim, list) else [claim]
-    claimed = {roles[value] for value in values if isinstance(value, str) and value in roles}
-    return next((role for role in reversed(Role) if role in claimed), None)
+    claimed_roles = {roles[value] for value in values if isinstance(value, str) and value in roles}
+    return next((role for role in reversed(Role) if role in claimed_roles), None)

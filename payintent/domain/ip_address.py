@@ -48,7 +48,7 @@ def ip_network_of(address: Address, length: int) -> Network:
 
 def client_address_key(address: str) -> str:
     """Return the rate limit key of an address: the address, or the /64 of an IPv6 address."""
-    parsed = parse_ip_address(address)
-    if isinstance(parsed, IPv6Address):
-        return str(ip_network_of(parsed, _CLIENT_PREFIX))
-    return address if parsed is None else str(parsed)
+    ip = parse_ip_address(address)
+    if isinstance(ip, IPv6Address):
+        return str(ip_network_of(ip, _CLIENT_PREFIX))
+    return address if ip is None else str(ip)

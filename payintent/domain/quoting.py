@@ -54,10 +54,12 @@ def resolve_quote_country(
         country = require_supported_country(requested)
         return QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
     pegged = payment.include_pegged_assets
-    accepted = accepted_currencies(payment.currency, pegged=pegged)
+    accepted_codes = accepted_currencies(payment.currency, pegged=pegged)
     for candidate in _candidates(merchant, viewer, restrictions):
-        allowed = (code for code in accepted if candidate.crypto or not TENDER[code].crypto)
-        if not set(payable.by_country[candidate.country]).isdisjoint(allowed):
+        allowed_codes = (
+            code for code in accepted_codes if candidate.crypto or not TENDER[code].crypto
+        )
+        if not set(payable.by_country[candidate.country]).isdisjoint(allowed_codes):
             return candidate
     # No method can pay at the moment: choose a country that supports the currency.
     return next(
@@ -122,10 +124,10 @@ def explain_method(
 
     The method must be in use. The quotes are the same as those of `make_quotes`.
     """
-    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
     return [
         (code, _explain(payment, merchant, method, quote_country, code, tax_rate))
-        for code in accepted
+        for code in accepted_codes
         if code in method.currencies
     ]
 
@@ -162,8 +164,8 @@ def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
 
 
 def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[str, ...]:
-    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
-    payable = tuple(code for code in accepted if code in TENDERED[country])
+    accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    payable = tuple(code for code in accepted_codes if code in TENDERED[country])
     if requested is None:
         return payable
     if requested not in TENDER:

@@ -79,9 +79,9 @@ async def read_timeline_page(
     kinds = None if of is None else KINDS[of]
     history = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
     if kinds is None or kinds:
-        skipped = (page - 1) * PAGE_ENTRIES
+        offset = (page - 1) * PAGE_ENTRIES
         history = await payment_history.list_entries_page(
-            database, payment.id, kinds, skipped, PAGE_ENTRIES
+            database, payment.id, kinds, offset, PAGE_ENTRIES
         )
     entries = [_describe(entry) for entry in history.entries]
     if of in {None, "operators"} and (entries or page == 1):

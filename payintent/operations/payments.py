@@ -115,10 +115,10 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
             reason=self.reason,
             destination=self.destination,
         )
-        down = await read_unavailable_channels(tx)
+        unavailable_channels = await read_unavailable_channels(tx)
         accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
         creator = RefundCreator(database=context.database, accounts=accounts)
-        refund = (await creator.create_within(tx, request, down)).refund
+        refund = (await creator.create_within(tx, request, unavailable_channels)).refund
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         return await read_refund_details(tx, ids.format_id(ids.REFUND, refund.id))
@@ -162,13 +162,13 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
         payment = (await require_payment(tx, self.payment_id)).payment
-        ended = await expire_stranded(tx, payment.id, context.gateways)
+        ended_payment = await expire_stranded(tx, payment.id, context.gateways)
         return EndedPaymentView(
-            id=ids.format_id(ids.PAYMENT, ended.payment.id),
-            merchant_id=ended.payment.merchant_id,
-            status=ended.payment.status,
-            expired_at=ended.payment.expired_at,
-            case_id=ids.format_id(ids.CASE, ended.case_id),
+            id=ids.format_id(ids.PAYMENT, ended_payment.payment.id),
+            merchant_id=ended_payment.payment.merchant_id,
+            status=ended_payment.payment.status,
+            expired_at=ended_payment.payment.expired_at,
+            case_id=ids.format_id(ids.CASE, ended_payment.case_id),
         )
 
 

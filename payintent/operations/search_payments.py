@@ -107,14 +107,14 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
                 raise BadRequestError(f"{name} is not an amount")
-        created = await made_between(database, self.since, self.until, self.older_than)
+        creation_range = await made_between(database, self.since, self.until, self.older_than)
         return PaymentScope(
             merchant_id=self.merchant_id,
             statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
             currencies=tuple(CURRENCIES) if self.currency is None else (self.currency,),
             payer_uid=self.payer_uid,
-            created_from=created.since,
-            created_before=created.until,
+            created_from=creation_range.since,
+            created_before=creation_range.until,
             end=self.end,
             ended_from=as_utc("ended_since", self.ended_since),
             ended_before=as_utc("ended_until", self.ended_until),
@@ -255,8 +255,8 @@ async def _scan(database: Executor, scope: PaymentScope) -> PaymentPage:
         if len(positions) < batch:
             return PaymentPage(payments=records, following=None)
         rest = replace(rest, before=positions[-1])
-    following = rest.before and ids.format_id(ids.PAYMENT, rest.before[1])
-    return PaymentPage(payments=records, following=following)
+    next_id = rest.before and ids.format_id(ids.PAYMENT, rest.before[1])
+    return PaymentPage(payments=records, following=next_id)
 
 
 async def _check(database: Executor, merchant_id: int | None, limit: int) -> None:

@@ -69,11 +69,11 @@ class Catalogs:
         return built.document
 
     async def _build(
-        self, setup: MerchantSetup, restricted: frozenset[str], viewer: str | None
+        self, setup: MerchantSetup, restricted_countries: frozenset[str], viewer: str | None
     ) -> CatalogDocument:
         merchant = setup.merchant
         markets = tuple(market for _, market in setup.payable.methods)
-        content = _content(merchant.market, markets, restricted, viewer)
+        content = _content(merchant.market, markets, restricted_countries, viewer)
         key = viewer or _UNRESTRICTED
         earlier = await payment_methods.list_shown(self._database, merchant.id, key)
         since = await _since(self._database, merchant.id, key, earlier, content.hash)
@@ -99,9 +99,12 @@ async def _since(
 
 @lru_cache(maxsize=_CACHED_MAX)
 def _content(
-    market: Market, markets: tuple[Market, ...], restricted: frozenset[str], viewer: str | None
+    market: Market,
+    markets: tuple[Market, ...],
+    restricted_countries: frozenset[str],
+    viewer: str | None,
 ) -> _Content:
-    payable = list_payable(market, markets, Restrictions(crypto=restricted), viewer)
+    payable = list_payable(market, markets, Restrictions(crypto=restricted_countries), viewer)
     countries = [
         {
             "country_code": country,

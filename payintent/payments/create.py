@@ -123,16 +123,16 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
     assert first.payment_id is not None  # noqa: S101 - guaranteed by idempotency_outcome
     snapshot = await payments.get(database, first.payment_id)
     assert snapshot is not None  # noqa: S101 - written in the same statement
-    created = as_originally_created(snapshot.payment, request.expires_in_s)
-    return CreatedPayment(created, first.country, replayed=True)
+    payment = as_originally_created(snapshot.payment, request.expires_in_s)
+    return CreatedPayment(payment, first.country, replayed=True)
 
 
 async def replay_refused(database: Database, create: RefusedCreate) -> CreatedPayment:
     """Return the key's earlier result; raises the refusal if the key has none."""
-    created = await replay_create(database, create.attempt)
-    if created is None:
+    result = await replay_create(database, create.attempt)
+    if result is None:
         raise create.refusal
-    return created
+    return result
 
 
 def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
@@ -162,16 +162,16 @@ async def _resolve(
 ) -> CreatedPayment:
     """Find out whether a commit took effect although its response was lost."""
     if isinstance(failure, StorageFullError):  # it failed, but the key may have an earlier result
-        created = await replay_create(database, request)
-        if created is None:
+        result = await replay_create(database, request)
+        if result is None:
             raise failure
-        return created
+        return result
     try:
         async with asyncio.timeout(_RESOLVE_S):
             while True:
                 await asyncio.sleep(_RESOLVE_WAIT_S)
                 with suppress(StorageUnavailableError):
-                    if created := await replay_create(database, request):
-                        return replace(created, replayed=False)
+                    if result := await replay_create(database, request):
+                        return replace(result, replayed=False)
     except TimeoutError as error:
         raise StorageUnavailableError(f"the outcome of the commit is unknown: {failure}") from error

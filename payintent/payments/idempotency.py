@@ -32,8 +32,10 @@ async def claim_or_match(
     """
     if await idempotency.claim_key(tx, request.merchant_id, operation, request.key, first):
         return None
-    stored = await idempotency.find_first_request(tx, request.merchant_id, operation, request.key)
-    return require_match(stored, request)
+    first_request = await idempotency.find_first_request(
+        tx, request.merchant_id, operation, request.key
+    )
+    return require_match(first_request, request)
 
 
 def require_match(first: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
@@ -45,8 +47,8 @@ def require_match(first: FirstRequest | None, request: IdempotentRequest) -> Fir
     return first
 
 
-def _is_repetition(stored: bytes, request: IdempotentRequest) -> bool:
-    if stored == request.request_hash:
+def _is_repetition(stored_hash: bytes, request: IdempotentRequest) -> bool:
+    if stored_hash == request.request_hash:
         return True
     # Before version 1, raw fields were hashed. Keys expire after 24 hours.
-    return stored == hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()
+    return stored_hash == hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()

@@ -81,7 +81,7 @@ class SessionOpener:
         )
         self._answering: Batcher[AnsweredSession, SelectedSession] = Batcher(
             together=self._answer,
-            identities=lambda answered: [answered.session.payment_id],
+            identities=lambda item: [item.session.payment_id],
             late_s=_LATE_S,
         )
 
@@ -148,40 +148,40 @@ class SessionOpener:
         async with self._database.transaction(_patience_ms(batch)) as tx:
             locked = await settlements.lock_records(
                 tx,
-                [answered.session.payment_id for answered in batch],
-                dict.fromkeys(answered.session.id for answered in batch),
+                [item.session.payment_id for item in batch],
+                dict.fromkeys(item.session.id for item in batch),
             )
-            selected = await self._open(tx, locked, batch)
+            results = await self._open(tx, locked, batch)
             await _release_failed(tx, locked, batch)
         return [
-            selected.get(answered.session.id)
+            results.get(item.session.id)
             or SelectedSession(
-                locked.payments[answered.session.payment_id],
-                locked.sessions[answered.session.id],
+                locked.payments[item.session.payment_id],
+                locked.sessions[item.session.id],
                 locked.now,
             )
-            for answered in batch
+            for item in batch
         ]
 
     async def _open(
         self, tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]
     ) -> dict[UUID, SelectedSession]:
         """Open the sessions that gateways have created, and return their current state by id."""
-        created = [
+        created_sessions = [
             (locked.payments[item.session.payment_id], _with_answer(locked, item, item.answer))
             for item in batch
             if isinstance(item.answer, SessionCreated)
         ]
         selections = [
             (payment, session)
-            for payment, session in created
+            for payment, session in created_sessions
             if session.status is SessionStatus.OPENING
             and payment.status not in TERMINAL
             and not payment.is_past_expiry(locked.now)
         ]
-        changed = await complete_selections(tx, selections, locked.now)
-        changed_by_id = {payment.id: payment for payment in changed}
-        late = [pair for pair in created if pair[0].id not in changed_by_id]
+        changed_payments = await complete_selections(tx, selections, locked.now)
+        changed_by_id = {payment.id: payment for payment in changed_payments}
+        late = [pair for pair in created_sessions if pair[0].id not in changed_by_id]
         await _store_late(tx, late, locked.now)
         current = [
             (changed_by_id[payment.id], replace(session, status=SessionStatus.OPEN))
@@ -201,11 +201,13 @@ async def _add(
     if not sessions_to_add:
         return
     payments_by_id = {payment.id: payment for payment in locked.payments}
-    for added in await new_sessions.add(tx, sessions_to_add, FIRST_INQUIRY_S, SELECTIONS_MAX):
-        if added.earlier >= SELECTIONS_MAX:
-            outcomes[added.payment_id] = _limit_error(payments_by_id[added.payment_id], locked.now)
-        elif not added.is_stored:
-            outcomes[added.payment_id] = RefusedError(
+    for result in await new_sessions.add(tx, sessions_to_add, FIRST_INQUIRY_S, SELECTIONS_MAX):
+        if result.earlier >= SELECTIONS_MAX:
+            outcomes[result.payment_id] = _limit_error(
+                payments_by_id[result.payment_id], locked.now
+            )
+        elif not result.is_stored:
+            outcomes[result.payment_id] = RefusedError(
                 ErrorCode.CONFLICT, "another selection is running", retry_after_s=1
             )
 

@@ -120,17 +120,17 @@ class CallbackReceiver:
 
         Money for an unknown session opens a case immediately, and pays the session if it appears.
         """
-        received = _IncomingCallback(account_id, callback, body)
+        incoming = _IncomingCallback(account_id, callback, body)
         if callback.refund_id is not None:
             owner = await refunds.find_account_and_payment(self._database, callback.refund_id)
             payment_id = owner[1] if owner and owner[0] == account_id else None
             is_own = owner is not None and owner[0] == account_id
             # A refund is stored before its gateway receives it, so no report waits for a refund.
             if is_own or callback.outside_refund is None:
-                return await self._receive_refund(received, payment_id, is_own=is_own)
+                return await self._receive_refund(incoming, payment_id, is_own=is_own)
         if any([callback.dispute, callback.outside_refund, callback.fraud_warning]):
-            return await self._receive_about_capture(received)
-        result = await self._settling.run(received)
+            return await self._receive_about_capture(incoming)
+        result = await self._settling.run(incoming)
         if result.payment_id is not None:
             tracing.follow_payment(result.payment_id)
         return result
@@ -145,59 +145,59 @@ class CallbackReceiver:
 
     async def _apply(self, tx: Tx, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
         """Store callbacks and settle the new reports."""
-        payment_ids = await callbacks.add(tx, [_new_callback(received) for received in batch])
+        payment_ids = await callbacks.add(tx, [_new_callback(incoming) for incoming in batch])
         results = [
-            CallbackResult(received.key in payment_ids, payment_ids.get(received.key))
-            for received in batch
+            CallbackResult(incoming.key in payment_ids, payment_ids.get(incoming.key))
+            for incoming in batch
         ]
         fresh = [
-            (received, result.payment_id)
-            for received, result in zip(batch, results, strict=True)
+            (incoming, result.payment_id)
+            for incoming, result in zip(batch, results, strict=True)
             if result.fresh
         ]
         await self._settle_known(tx, fresh)
-        for received, payment_id in fresh:
+        for incoming, payment_id in fresh:
             if payment_id is None:
-                await _add_unknown_capture(tx, received)
+                await _add_unknown_capture(tx, incoming)
         return results
 
     async def _settle_known(
         self, tx: Tx, fresh: Sequence[tuple[_IncomingCallback, UUID | None]]
     ) -> None:
         reports = [
-            ReportedSession(payment_id, received.callback.session_id, received.callback.report)
-            for received, payment_id in fresh
-            if payment_id and received.callback.session_id and received.callback.report
+            ReportedSession(payment_id, incoming.callback.session_id, incoming.callback.report)
+            for incoming, payment_id in fresh
+            if payment_id and incoming.callback.session_id and incoming.callback.report
         ]
         if len({item.payment_id for item in reports}) < len(reports):
             raise _SharedPaymentError
         if reports:
             await settle_sessions(tx, reports)
 
-    async def _receive_about_capture(self, received: _IncomingCallback) -> CallbackResult:
+    async def _receive_about_capture(self, incoming: _IncomingCallback) -> CallbackResult:
         """Store and apply a report about a capture.
 
         Raises `CONFLICT` if the capture is not stored yet or a refund of it is running, so that the
         gateway repeats its callback. This also requests an inquiry or opens a case.
         """
         try:
-            return await self._apply_about_capture(received)
+            return await self._apply_about_capture(incoming)
         except EarlyReportError as error:
             await sessions.request_inquiry(self._database, error.session_id)
             session = ids.format_id(ids.SESSION, error.session_id)
-            _log.warning("report_early", account=received.account_id, session=session)
+            _log.warning("report_early", account=incoming.account_id, session=session)
             raise _retry_error("this capture is not known yet, retry later") from None
         except RefundUnderWayError:
-            report = received.callback.outside_refund
+            report = incoming.callback.outside_refund
             assert report is not None  # noqa: S101 - the only source of this error
             async with self._database.transaction() as tx:
-                await open_outside_refund_case(tx, received.account_id, report)
+                await open_outside_refund_case(tx, incoming.account_id, report)
             raise _retry_error("a refund of this capture is in progress, retry later") from None
 
-    async def _apply_about_capture(self, received: _IncomingCallback) -> CallbackResult:
-        account_id, callback = received.account_id, received.callback
+    async def _apply_about_capture(self, incoming: _IncomingCallback) -> CallbackResult:
+        account_id, callback = incoming.account_id, incoming.callback
         async with self._database.transaction() as tx:
-            [result] = await self._apply(tx, [received])
+            [result] = await self._apply(tx, [incoming])
             if not result.fresh:
                 return result
             payment_id = None
@@ -210,12 +210,12 @@ class CallbackReceiver:
         return CallbackResult(True, result.payment_id or payment_id)
 
     async def _receive_refund(
-        self, received: _IncomingCallback, payment_id: UUID | None, *, is_own: bool
+        self, incoming: _IncomingCallback, payment_id: UUID | None, *, is_own: bool
     ) -> CallbackResult:
         """Store a report about a refund, and apply it if the refund belongs to this account."""
-        refund_id, report = received.callback.refund_id, received.callback.refund
+        refund_id, report = incoming.callback.refund_id, incoming.callback.refund
         async with self._database.transaction() as tx:
-            fresh = bool(await callbacks.add(tx, [_new_callback(received)]))
+            fresh = bool(await callbacks.add(tx, [_new_callback(incoming)]))
             if fresh and is_own and refund_id and report:
                 await settle_refund(tx, refund_id, report)
         return CallbackResult(fresh, payment_id)
@@ -225,30 +225,30 @@ def _retry_error(message: str) -> RefusedError:
     return RefusedError(ErrorCode.CONFLICT, message, retry_after_s=60)
 
 
-def _identities(received: _IncomingCallback) -> list[Hashable]:
+def _identities(incoming: _IncomingCallback) -> list[Hashable]:
     """Return the key, session and capture, which callbacks of a batch must not share.
 
     Otherwise the same capture could be credited twice.
     """
-    callback = received.callback
-    identities: list[Hashable] = [("key", received.key)]
+    callback = incoming.callback
+    identities: list[Hashable] = [("key", incoming.key)]
     if callback.session_id is not None:
         identities.append(("session", callback.session_id))
     if callback.report is not None and callback.report.capture is not None:
-        identities.append(("capture", received.account_id, callback.report.capture.reference))
+        identities.append(("capture", incoming.account_id, callback.report.capture.reference))
     return identities
 
 
-def _new_callback(received: _IncomingCallback) -> NewCallback:
-    callback = received.callback
+def _new_callback(incoming: _IncomingCallback) -> NewCallback:
+    callback = incoming.callback
     return NewCallback(
-        account_id=received.account_id,
+        account_id=incoming.account_id,
         callback_id=callback.id,
         # A report about a refund does not concern a session, even if it contains one.
         session_id=callback.session_id if callback.refund_id is None else None,
         refund_id=callback.refund_id,
         report=_stored_report(callback),
-        body=mask_card_data(callback.facts or received.body),
+        body=mask_card_data(callback.facts or incoming.body),
     )
 
 
@@ -258,9 +258,9 @@ def _stored_report(callback: VerifiedCallback) -> str | None:
     return msgspec.json.encode(StoredReport.from_report(callback.report)).decode()
 
 
-async def _add_unknown_capture(tx: Tx, received: _IncomingCallback) -> None:
+async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
     """Store a capture of an unknown session, and open a case."""
-    account_id, callback = received.account_id, received.callback
+    account_id, callback = incoming.account_id, incoming.callback
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture

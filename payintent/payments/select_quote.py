@@ -147,13 +147,13 @@ async def _quote_selection(
     )
     _check_token(payment, method)
     selected = find_payable_methods(merchant.market, [method])
-    priced = price_methods(payment, setup, selected, quote_country, selection.currency)
-    if not priced:
+    quotes = price_methods(payment, setup, selected, quote_country, selection.currency)
+    if not quotes:
         raise _no_price_error(setup, payment, method, quote_country, selection.currency)
-    expected = selection.expected_total_amount
-    if expected is not None and expected != Decimal(priced[0].price.total_amount):
-        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {priced[0].price.total_amount}")
-    return priced[0]
+    expected_total = selection.expected_total_amount
+    if expected_total is not None and expected_total != Decimal(quotes[0].price.total_amount):
+        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {quotes[0].price.total_amount}")
+    return quotes[0]
 
 
 def _no_price_error(
@@ -195,8 +195,8 @@ def _check_token(payment: Payment, method: PaymentMethod) -> None:
 def _check_return_url(merchant: Merchant, url: str | None) -> None:
     if url is None:
         return
-    allowed = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
-    if web_origin(url) not in allowed:
+    allowed_origins = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
+    if web_origin(url) not in allowed_origins:
         raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
 
 

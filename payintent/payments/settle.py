@@ -52,9 +52,13 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
         for item in reports
         if (settlement := await _decide_report(tx, locked, item)) is not None
     ]
-    changed = await apply_settlements(tx, decisions, locked.now)
-    selected = [settlement.payment for settlement in decisions if settlement.payment is not None]
-    current = locked.payments | {payment.id: payment for payment in (*selected, *changed)}
+    changed_payments = await apply_settlements(tx, decisions, locked.now)
+    selected_payments = [
+        settlement.payment for settlement in decisions if settlement.payment is not None
+    ]
+    current = locked.payments | {
+        payment.id: payment for payment in (*selected_payments, *changed_payments)
+    }
     return [current[item.payment_id] for item in reports]
 
 
@@ -106,13 +110,13 @@ async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetim
         for item in decisions
         if item.payment is not None and item.decision.trigger is not None
     ]
-    changed = await apply_transitions(tx, requests)
+    changed_payments = await apply_transitions(tx, requests)
     uncertain_ids = {item.capture.id for item in decisions if item.capture and item.is_uncertain}
     for case in await settlements.write_settlements(tx, decisions, at):
         if case.capture_id is not None and case.capture_id not in uncertain_ids:
             merchant_id = case.origin.merchant_id
             await auto_refund_case(tx, case.kind, case.id, case.capture_id, merchant_id)
-    return changed
+    return changed_payments
 
 
 async def complete_selections(
@@ -126,11 +130,11 @@ async def complete_selections(
         TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
         for payment, session in selections
     ]
-    changed = await apply_transitions(tx, moves)
+    changed_payments = await apply_transitions(tx, moves)
     replaced_ids = [payment.session_id for payment, _ in selections if payment.session_id]
     if replaced_ids:
         await sessions.mark_closing(tx, replaced_ids, now)
-    return changed
+    return changed_payments
 
 
 def verbatim_note(capture: Capture | None) -> str:

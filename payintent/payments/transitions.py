@@ -50,7 +50,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     transitions = {
         move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
     }
-    changed = await payments.write_changes(
+    changed_payments = await payments.write_changes(
         tx,
         [
             payments.PaymentChange(
@@ -70,7 +70,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
             for move in requests
         ],
     )
-    after = {payment.id: payment for payment in changed}
+    after = {payment.id: payment for payment in changed_payments}
     if len(after) != len(requests):
         raise ConcurrentChangeError(
             f"{len(requests) - len(after)} of {len(requests)} payments were not locked"

@@ -35,7 +35,7 @@ async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID 
     yet; in the latter case the callback waits for the session.
     """
     # Sorted, so that batches of two processes cannot deadlock.
-    ordered = sorted(new, key=lambda callback: (callback.account_id, callback.callback_id))
+    sorted_callbacks = sorted(new, key=lambda callback: (callback.account_id, callback.callback_id))
     rows = await tx.fetch(
         """
         WITH new AS MATERIALIZED (
@@ -58,12 +58,12 @@ async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID 
         FROM stored
         JOIN new USING (account_id, callback_id)
         """,
-        [callback.account_id for callback in ordered],
-        [callback.callback_id for callback in ordered],
-        [callback.session_id for callback in ordered],
-        [callback.refund_id for callback in ordered],
-        [callback.report for callback in ordered],
-        [callback.body for callback in ordered],
+        [callback.account_id for callback in sorted_callbacks],
+        [callback.callback_id for callback in sorted_callbacks],
+        [callback.session_id for callback in sorted_callbacks],
+        [callback.refund_id for callback in sorted_callbacks],
+        [callback.report for callback in sorted_callbacks],
+        [callback.body for callback in sorted_callbacks],
     )
     return {(row["account_id"], row["callback_id"]): row["payment_id"] for row in rows}
 

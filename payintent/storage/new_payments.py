@@ -123,25 +123,25 @@ async def create_batch(
     writing anything, so that the rest of the batch is not delayed.
     """
     # Sorted, so that batches cannot deadlock.
-    ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
-    requests = [new.request for new in ordered]
+    sorted_batch = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
+    requests = [new.request for new in sorted_batch]
     terms = [request.terms for request in requests]
     sealing = database.payer_sealing
     rows = await database.fetch(
         _CREATE_BATCH,
-        [new.id for new in ordered],
+        [new.id for new in sorted_batch],
         [request.merchant_id for request in requests],
         [request.key for request in requests],
         [request.request_hash for request in requests],
         [request.country for request in requests],
-        [new.checkout_id for new in ordered],
+        [new.checkout_id for new in sorted_batch],
         [term.currency for term in terms],
         [term.amount for term in terms],
         [term.amount_text for term in terms],
         [term.payer_uid for term in terms],
-        [sealing.email_to_store(new.id, new.request.terms.payer_email) for new in ordered],
+        [sealing.email_to_store(new.id, new.request.terms.payer_email) for new in sorted_batch],
         [term.include_pegged_assets for term in terms],
-        [sealing.metadata_to_store(new.id, new.request.terms.metadata) for new in ordered],
+        [sealing.metadata_to_store(new.id, new.request.terms.metadata) for new in sorted_batch],
         [term.tax_manager for term in terms],
         [request.expires_in_s for request in requests],
         _BATCH_LOCK_TIMEOUT,

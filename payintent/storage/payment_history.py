@@ -296,7 +296,7 @@ async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntr
 
 
 async def list_entries_page(
-    database: Executor, payment_id: UUID, kinds: Sequence[str] | None, skipped: int, limit: int
+    database: Executor, payment_id: UUID, kinds: Sequence[str] | None, offset: int, limit: int
 ) -> HistoryPage:
     """List a page of a payment's entries of the given kinds, or of all kinds.
 
@@ -321,13 +321,13 @@ async def list_entries_page(
         limit,
         PAGED_KIND_MAX,
         kinds,
-        skipped,
+        offset,
     )
     entries = [_entry(row, database.payer_sealing) for row in rows]
     return HistoryPage(
         entries=entries,
         total=rows[0]["total"] if rows else 0,
-        starts_at=entries[0].at if skipped and entries else None,
+        starts_at=entries[0].at if offset and entries else None,
         ends_at=rows[-1]["next_at"] if rows else None,
     )
 

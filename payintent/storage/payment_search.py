@@ -75,8 +75,8 @@ class PaymentScope:
     def is_narrow(self) -> bool:
         of_session = (self.provider, self.kind, self.country, self.chain, self.token)
         of_end = (self.end, self.ended_from, self.ended_before)
-        compared = (self.amount_min, self.amount_max, *of_session, *of_end)
-        return self.unselected or any(value is not None for value in compared)
+        properties = (self.amount_min, self.amount_max, *of_session, *of_end)
+        return self.unselected or any(value is not None for value in properties)
 
 
 _NEWEST = NewestPayments(
@@ -90,8 +90,8 @@ async def list_positions(database: Executor, scope: PaymentScope) -> list[Positi
     The scope's conditions that need the payment itself are not applied.
     """
     query, arguments = _NEWEST.choose(scope.currencies, scope.statuses, scope.payer_uid)
-    between = bounds(scope.created_from, scope.created_before, scope.before)
-    rows = await database.fetch(query, scope.merchant_id, *between, scope.limit, *arguments)
+    limits = bounds(scope.created_from, scope.created_before, scope.before)
+    rows = await database.fetch(query, scope.merchant_id, *limits, scope.limit, *arguments)
     return [(row["created_at"], row["id"]) for row in rows]
 
 
@@ -260,15 +260,15 @@ async def list_records(
 def _record(row: Row, sealing: PayerSealing) -> PaymentRecord:
     values = dict(row)
     values["id"] = ids.format_id(ids.PAYMENT, row["id"])
-    sealed = values.pop("sealed")
-    if sealed is not None:
-        values["order_id"] = _order_id(row["id"], sealed, sealing)
+    sealed_metadata = values.pop("sealed")
+    if sealed_metadata is not None:
+        values["order_id"] = _order_id(row["id"], sealed_metadata, sealing)
     return PaymentRecord(**values)
 
 
-def _order_id(payment_id: UUID, sealed: str, sealing: PayerSealing) -> str | None:
+def _order_id(payment_id: UUID, sealed_metadata: str, sealing: PayerSealing) -> str | None:
     try:
-        return order_id_of(sealing.metadata(payment_id, sealed))
+        return order_id_of(sealing.metadata(payment_id, sealed_metadata))
     except EncryptionKeyError as error:  # list the payment without its order id
         note_unreadable("payment", payment_id, error)
         return None

@@ -145,18 +145,20 @@ async def write_settlements(
 
 
 async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
-    settled = [item.capture for item in settlements if item.capture]
+    settled_captures = [item.capture for item in settlements if item.capture]
     entries = [entry for item in settlements if item.capture for entry in _entries(item)]
-    added = [capture for capture in settled if not capture.adopted]
-    await captures.add(tx, added, [entry for entry in entries if entry.fact is Fact.CAPTURE], at)
-    adopted = [capture for capture in settled if capture.adopted]
-    if adopted:
-        await captures.adopt(tx, adopted)
-        await ledger.reverse_resolutions(tx, [capture.id for capture in adopted])
-        await cases.dismiss_unknown(tx, [capture.id for capture in adopted])
-        await cases.assign_disputes_to_payments(tx, [capture.id for capture in adopted])
+    new_captures = [capture for capture in settled_captures if not capture.adopted]
+    await captures.add(
+        tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
+    )
+    adopted_captures = [capture for capture in settled_captures if capture.adopted]
+    if adopted_captures:
+        await captures.adopt(tx, adopted_captures)
+        await ledger.reverse_resolutions(tx, [capture.id for capture in adopted_captures])
+        await cases.dismiss_unknown(tx, [capture.id for capture in adopted_captures])
+        await cases.assign_disputes_to_payments(tx, [capture.id for capture in adopted_captures])
         await ledger.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
-        await ledger.record_disputes(tx, [capture.id for capture in adopted])
+        await ledger.record_disputes(tx, [capture.id for capture in adopted_captures])
 
 
 def _entries(item: Settlement) -> list[LedgerEntry]:
