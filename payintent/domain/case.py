@@ -1,4 +1,4 @@
-"""Cases: money that belongs to no payment, and contradictions that need manual review."""
+"""Cases: money without a payment, and contradictions that need manual review."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ class CaseKind(StrEnum):
     DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment was already paid
     AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # not the amount or currency of the frozen quote
     TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a kind
-    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # the capture matches no payment or session of ours
+    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # the capture does not match any payment or session
     REFUND_REVERSED = "REFUND_REVERSED"
     RECONCILIATION = "RECONCILIATION"
     DISPUTE = "DISPUTE"  # the buyer's bank claims the money back
@@ -22,7 +22,7 @@ class CaseKind(StrEnum):
     FRAUD_WARNING = "FRAUD_WARNING"  # the card issuer warns of fraud
 
 
-#: Money that belongs to no payment: refunded immediately if the merchant has `auto_refund`.
+#: Money without a payment, which is refunded immediately if the merchant has `auto_refund`.
 AUTOMATIC = frozenset(
     {
         CaseKind.ORPHAN_CAPTURE,

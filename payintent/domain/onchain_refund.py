@@ -68,8 +68,8 @@ class RefundTransactionState(StrEnum):
 
 class RefundLogDisposition(StrEnum):
     SETTLES = "settles"
-    UNKNOWN = "unknown"  # references no refund of ours
-    FOREIGN = "foreign"  # references a refund of ours, but is from a foreign sender
+    UNKNOWN = "unknown"  # does not reference a refund of ours
+    FOREIGN = "foreign"  # references a refund of ours, but from a foreign sender
     MISMATCHED = "mismatched"  # sent by us, but with other values than the refund's
     TWICE = "twice"  # an earlier log has already settled this refund
 

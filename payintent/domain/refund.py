@@ -73,8 +73,8 @@ def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> i
     """Convert `part` of the payment's amount to smallest units of the capture.
 
     The result is rounded down to multiples of the gateway's `unit`; the last refund gets the rest.
-    A refund gets at most its share of the remaining capture as well, because refunds that were
-    rounded down and failed have left less than their share, which later refunds need.
+    A refund also gets at most its share of the remaining capture: failed refunds that were rounded
+    down leave less than their share, and later refunds still need a part of it.
     """
     if part == remainder.left:
         return remainder.capture_left

@@ -71,7 +71,7 @@ class OnchainGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Identify the session on the chain by a random id that reveals none of our ids."""
+        """Identify the session on the chain by a random id, which does not reveal our ids."""
         session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
             "type": "onchain_session",

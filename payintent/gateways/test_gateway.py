@@ -1,4 +1,4 @@
-"""The test gateway: a gateway within the service, for test sides only, which moves no money.
+"""The test gateway: a gateway within the service, for test sides only; it does not move money.
 
 It has its own tables of sessions and refunds and makes no network calls. Its callbacks are signed
 and verified like those of other gateways.

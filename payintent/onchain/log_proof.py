@@ -1,4 +1,4 @@
-"""Proof of an endpoint's logs: another endpoint must have the same logs in the same block.
+"""Proves an endpoint's logs: another endpoint must have the same logs in the same block.
 
 The other endpoint is only queried for our contracts' logs in that block, so that other contracts'
 logs cannot make the answer too large. A missing answer never proves absence: two endpoints must
@@ -201,7 +201,7 @@ def _block_of(tx: ChainTransaction | Unanswered | None) -> set[BlockId]:
 
 
 def _is_unsettled(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
-    """Return whether the transaction may still be included in a later block."""
+    """Return whether it is unknown which final block, if any, has the transaction."""
     if tx is None or isinstance(tx, Unanswered):
         return tx is not None
     return tx.block_number is not None and tx.block_number > last

@@ -1,4 +1,4 @@
-"""Settlement of refunds by final `Refunded` logs.
+"""Settles refunds by final `Refunded` logs.
 
 Logs are stored in the cursor's transaction and classified later, each in a transaction of its own
 that locks one payment, its capture and its refund, like every settlement of a refund.

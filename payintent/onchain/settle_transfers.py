@@ -1,4 +1,4 @@
-"""Settlement of final transfers: each is classified, settled and stored exactly once."""
+"""Settles final transfers: each is classified, settled and stored exactly once."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Reading of a chain's final blocks, in order, and settlement of their transfers.
+"""Reads a chain's final blocks in order and settles their transfers.
 
 One transaction stores the logs of a block range, their settlements and the cursor. So a watcher
 that crashed continues after its last commit, and two parallel watchers do no harm.
@@ -285,9 +285,9 @@ class FinalBlockReader:
     ) -> int:
         """Settle logs and set unproven logs aside in one transaction; return how many were new.
 
-        Does nothing if the chain is halted, if `cursor` was moved, or if a contract was added. Then
-        moves the cursor to `end`. The cursor is locked before any payment, so that all writers of
-        this chain's logs wait here.
+        If `end` is given, the cursor moves there. Does nothing if the chain is halted, if the cursor
+        is no longer at `cursor`, or if a contract was added. The cursor is locked before any
+        payment, so that all writers of this chain's logs wait here.
         """
         slug = self.chain.slug
         async with self.database.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Simulation of buyers and banks at the test gateway.
+"""Simulates buyers and banks at the test gateway.
 
 The gateway's tables change first, in one transaction. Then its callback is processed like any
 other callback, in this process. If the process crashes in between, an inquiry or a repeated

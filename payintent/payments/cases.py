@@ -1,4 +1,4 @@
-"""Opening of cases: money or a contradiction that needs manual review."""
+"""Opens cases: money or a contradiction that needs manual review."""
 
 from uuid import UUID
 

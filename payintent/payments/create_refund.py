@@ -1,4 +1,4 @@
-"""Creation of refunds: of payments by merchants and operators, of cases by operators.
+"""Creates refunds of payments, for merchants and operators, and of cases, for operators.
 
 The transaction that accepts a refund also reserves its amount, so parallel refunds cannot exceed
 the captured amount. A worker sends the refund later.

@@ -1,4 +1,4 @@
-"""Recording of disputes: each opens a case and blocks refunds of the disputed money.
+"""Records disputes: each opens a case and blocks refunds of the disputed money.
 
 A dispute never changes a payment's status, since the specification has no status for it.
 """

@@ -1,4 +1,4 @@
-"""Recording of fraud warnings by card issuers: a timely refund may prevent a dispute."""
+"""Records fraud warnings of card issuers: a timely refund may prevent a dispute."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Recording of refunds that were made at a gateway itself.
+"""Records refunds that were made at a gateway itself.
 
 The gateway has already moved the money, so such a refund cannot be rejected. It reduces the
 refundable amount, the payment becomes PARTIALLY_REFUNDED or REFUNDED, and a case notifies the

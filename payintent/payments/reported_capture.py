@@ -1,4 +1,4 @@
-"""Locking of the capture of a gateway's report, after its payment."""
+"""Locks the capture of a gateway's report, after its payment."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Sending of refunds to their gateways, and inquiries until they have ended.
+"""Sends refunds to their gateways and inquires about them until they have ended.
 
 A refund is marked as sent before the gateway is called, so that after a crash the next step is an
 inquiry. It is sent again only if the gateway has certainly not executed it, or if the gateway

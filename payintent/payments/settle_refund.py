@@ -1,4 +1,4 @@
-"""Settlement of refunds: applies gateway reports, PAID → PARTIALLY_REFUNDED → REFUNDED."""
+"""Settles refunds by gateway reports: PAID → PARTIALLY_REFUNDED → REFUNDED."""
 
 from datetime import datetime
 from uuid import UUID

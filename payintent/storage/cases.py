@@ -186,7 +186,7 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCase:
-    """A case to open; a kind has a single case for the same objects."""
+    """A case to open; opening another case of this kind for the same objects has no effect."""
 
     id: UUID
     kind: CaseKind
@@ -196,7 +196,7 @@ class NewCase:
     refund_id: UUID | None = None
     subject: str | None = None
     note: str = ""
-    opened_at: datetime | None = None  # None: now
+    opened_at: datetime | None = None  # default: now
 
 
 async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:

@@ -1,4 +1,4 @@
-"""Resuming of refunds that were handed over to an operator, or restored from a backup."""
+"""Resumes refunds that were handed over to an operator or restored from a backup."""
 
 from dataclasses import dataclass
 from uuid import UUID

@@ -28,7 +28,7 @@ class NewRefundLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifiedRefundLog:
-    """A locked log; it has no refund if it references no refund of ours."""
+    """A locked log; without `refund_id` if it does not reference a refund of ours."""
 
     disposition: RefundLogDisposition
     refund_id: UUID | None
