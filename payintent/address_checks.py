@@ -80,7 +80,6 @@ def _bases(settings: Settings) -> list[tuple[str, str]]:
 
 
 def _authorities(settings: Settings) -> Iterator[tuple[str, Path]]:
-    """List the configured CA files with the names of their settings."""
     if settings.ca_file:
         yield "PAYINTENT_CA_FILE", Path(settings.ca_file)
     try:

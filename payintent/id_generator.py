@@ -45,5 +45,5 @@ class IdGenerator:
 
 
 def new_pay_uuid() -> UUID:
-    """Create the id of a session on a chain, which is unrelated to the session's other ids."""
+    """Create the id of a session on a chain, which reveals nothing about the session."""
     return UUID(int=secrets.randbits(_OPAQUE_BITS))

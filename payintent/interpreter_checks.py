@@ -7,7 +7,6 @@ _FIXED = {(3, 11): 10, (3, 12): 6}
 
 
 def interpreter_doubts(version: tuple[int, int, int] = sys.version_info[:3]) -> list[str]:
-    """List the reasons to upgrade this interpreter."""
     series, release = (version[0], version[1]), version[2]
     if release >= _FIXED.get(series, 0):
         return []

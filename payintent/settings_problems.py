@@ -27,7 +27,6 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number", Decimal: "
 
 
 def variable_of(field: str) -> str:
-    """Return the environment variable of a setting."""
     return field.upper() if field in _WITHOUT_PREFIX else f"{_PREFIX}{field.upper()}"
 
 

@@ -18,9 +18,8 @@ release_of_request: ContextVar[Callable[[], None] | None] = ContextVar(
 def release_slot() -> None:
     """Release the slot of the current request, which continues without a slot.
 
-    Clients of external servers call this before they send. Requests that share the wait of another
-    request call it before they wait, because a task releases only the slot of the request that
-    started it.
+    Clients of external servers call this before they send. Requests that share a task call it
+    before they wait, because the task only releases the slot of the request that started it.
     """
     if (release := release_of_request.get()) is not None:
         release()

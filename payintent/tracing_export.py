@@ -91,7 +91,6 @@ class _Handler(logging.Handler):
 
 
 def _redirect_log() -> None:
-    """Write the warnings of the library to our log."""
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
     logger.handlers = [_Handler(logging.WARNING)]

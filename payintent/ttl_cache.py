@@ -29,7 +29,6 @@ class TtlCache(Generic[T]):
         self._refresh: asyncio.Task[T] | None = None
 
     def invalidate(self) -> None:
-        """Make the next `get` read the value again."""
         self._expires_at = None
 
     async def get(self) -> T:

@@ -44,7 +44,7 @@ class ReportingGateway(Protocol):
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
     ) -> MovementPage | OutcomeUnknown:
-        """List movements from `since` to before `until`, without those of any other kind."""
+        """List the movements from `since` to before `until`."""
         ...
 
     async def sum_payout_fees(

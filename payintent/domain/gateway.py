@@ -245,7 +245,7 @@ class GatewayRefundState(StrEnum):
     DONE = "done"
     PENDING = "pending"
     DECLINED = "declined"  # final: nothing was refunded
-    #: Unknown to the gateway; if `refund_is_idempotent`, also indistinguishable from other refunds.
+    #: Unknown to the gateway; if `refund_is_idempotent`, possibly only not identifiable.
     ABSENT = "absent"
 
 
@@ -344,7 +344,7 @@ class Gateway(Protocol):
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a session; a second call with the same id does not open another session."""
+        """Open a session; a second call with the same id does not open a second session."""
         ...
 
     async def close_session(

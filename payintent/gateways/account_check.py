@@ -65,7 +65,6 @@ def not_understood(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck:
 
 
 def plain_text(text: str) -> str:
-    """Return a gateway's message, shortened and without control characters."""
     return printable_text(text, _TEXT_CHARS_MAX)
 
 

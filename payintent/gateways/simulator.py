@@ -315,7 +315,7 @@ def _refund_report(refund: _Refund) -> RefundReport:
 
 
 def _session_report(session: _Session) -> SessionReport | None:
-    """Map a session to a report; None if status and capture contradict each other."""
+    """Map a session to a report; None if its status contradicts its capture."""
     if (session.status is _Status.PAID) != (session.capture is not None):
         return None
     capture = session.capture and Capture(

@@ -28,8 +28,6 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(eq=False, slots=True)
 class ChangeSubscriber:
-    """A subscriber to the changes of a payment, or to the events of a merchant."""
-
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 

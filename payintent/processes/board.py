@@ -46,7 +46,6 @@ class Board:
         return board
 
     def set_connections(self, slot: int, count: int) -> None:
-        """Write the number of connections, or `ABSENT`."""
         struct.pack_into("=q", self._memory, slot * _COUNT_BYTES, count)
 
     def connections(self) -> tuple[int, ...]:

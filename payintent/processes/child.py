@@ -40,7 +40,6 @@ class Child:
 
     @property
     def state(self) -> str:
-        """Return one of `STATES`."""
         if self.is_ending:
             return "ending"
         return "ready" if self.is_ready else "starting"

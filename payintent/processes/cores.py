@@ -7,7 +7,6 @@ from pathlib import Path
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Count the usable cores by the CPU affinity and the cgroup quotas."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min([affinity or 1, *(ceil(quota) for quota in _quotas(root))]))
 

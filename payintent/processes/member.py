@@ -43,7 +43,6 @@ class Member:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._tie.settimeout(_PUBLISH_EVERY_S)
         self._thread.start()
 

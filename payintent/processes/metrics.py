@@ -24,8 +24,6 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A metric with its samples: name, labels and value."""
-
     name: str
     kind: str
     help: str
@@ -84,8 +82,7 @@ def fold(board: Board, slot: int) -> None:
 
 
 def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
-    ended = _ended(board)
-    update = _Ended(ended.families, ended.serials, snapshot(metrics))
+    update = msgspec.structs.replace(_ended(board), supervisor=snapshot(metrics))
     board.write(SUPERVISOR, msgspec.msgpack.encode(update))
 
 
@@ -96,7 +93,6 @@ def registry_of_all(board: Board, publish_own: Callable[[], None]) -> CollectorR
 
 
 def merged(board: Board) -> list[Family]:
-    """Return the merged metrics of all processes, including ended processes."""
     living = [(slot, _published(board, slot)) for slot in range(1, board.slots)]
     ended = _ended(board)  # read last, so that a process that has just ended counts once
     parts = [
@@ -108,8 +104,6 @@ def merged(board: Board) -> list[Family]:
 
 
 class _AllProcesses(Collector):
-    """Collects the metrics of all processes from the board."""
-
     def __init__(self, board: Board, publish_own: Callable[[], None]) -> None:
         self._board = board
         self._publish_own = publish_own
@@ -150,7 +144,6 @@ def _labelled(family: Family, slot: int) -> Family:
 
 
 def _merge(parts: Iterable[Iterable[Family]]) -> list[Family]:
-    """Merge families by name, and their samples by name and labels."""
     families: dict[str, Family] = {}
     values: dict[str, dict[_Key, float]] = {}
     for part in parts:

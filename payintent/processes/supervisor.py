@@ -82,7 +82,7 @@ def _adopt(plan: Plan, state: Handover) -> "_Supervisor":
 
 
 def bounded(plan: Plan, slots: int) -> Plan:
-    """Limit a plan to the slots of a board that was created for another number of processes.
+    """Limit a plan to the slots of a board that was created for a different plan.
 
     The supervisor needs a slot, and so does a process that replaces a running process.
     """
@@ -119,7 +119,7 @@ class _Supervisor:
         self._roll_again = False
         self._trial: int | None = None  # the process id of the new program on trial
         self._to_replace = deque(adopted)
-        self._replacement: tuple[Child, Child] | None = None  # the new process and the old one
+        self._replacement: tuple[Child, Child] | None = None  # the new and the old process
 
     def run(self) -> Member | None:
         """Run until all processes have ended; returns a `Member` in each forked process."""
@@ -138,7 +138,7 @@ class _Supervisor:
     # Start
 
     def _start_due(self) -> Member | None:
-        """Start due processes; only one at a time until a process is ready, to report its error."""
+        """Start due processes, but only the first until it is ready, to report its error."""
         now = time.monotonic()
         while self._due and self._due[0][0] <= now and (self._has_served or not self._children):
             _, failures = self._due.pop(0)
@@ -210,7 +210,6 @@ class _Supervisor:
         self._kill_overdue()
 
     def _next_at(self) -> float:
-        """Return the time of the next scheduled action."""
         starts = [at for at, _ in self._due] if self._has_served or not self._children else []
         kills = [child.kill_at for child in self._children.values()]
         return min([*starts, *kills, time.monotonic() + _WAIT_MAX_S])
@@ -240,7 +239,7 @@ class _Supervisor:
         self._unexpected_ends += 1
         ENDS.inc()
         if code > 0 and not child.is_ready and not self._living():
-            self.status = code  # the process has logged the reason, and no other process serves
+            self.status = code  # the process has logged the reason, and no process serves
             self._stop(signal.SIGTERM)
             return
         self._restart(child, code)

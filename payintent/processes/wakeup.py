@@ -25,7 +25,6 @@ class Wakeup:
     def wait(
         self, sockets: Iterable[socket.socket], seconds: float
     ) -> tuple[set[int], list[socket.socket]]:
-        """Wait for signals or readable sockets, and return both."""
         by_descriptor = {item.fileno(): item for item in sockets}
         poll = select.poll()
         for descriptor in (self._reading.fileno(), *by_descriptor):

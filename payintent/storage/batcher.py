@@ -27,8 +27,6 @@ Result = TypeVar("Result")
 
 
 class _Member(Generic[Item, Result]):
-    """A queued item and its caller's future."""
-
     __slots__ = ("future", "item")
 
     def __init__(self, item: Item) -> None:
@@ -45,14 +43,14 @@ class _Member(Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Runs items of one kind, alone or in batches, with a separate result for each.
+    """Runs items of the same kind, alone or in batches, with a separate result for each.
 
     `together` returns the results in the order of the items. If it fails, it must have changed
     nothing: each item is then run again alone, so that only a bad item fails. After
     `StorageUnavailableError` the outcome is unknown, so every caller gets this error. `alone` is an
     optional cheaper way to run a single item.
 
-    Two items that share one of their `identities` are never in the same batch. If a batch takes
+    Two items with a common identity are never in the same batch. If a batch takes
     longer than `late_s`, for example because it waits for a lock, the next batch starts beside it.
     """
 
@@ -103,7 +101,7 @@ class Batcher(Generic[Item, Result]):
         return turn
 
     def _end(self, turn: asyncio.TimerHandle) -> None:
-        """Start the next batch, unless it was started when this one became late."""
+        """Start the next batch, unless this batch was late, so that it has already started."""
         if turn in self._running:
             turn.cancel()
             self._running.remove(turn)

@@ -99,7 +99,7 @@ class ConnectionPool:
                 idle.terminate()
 
     async def close(self) -> None:
-        """Close all connections, waiting for borrowed ones; no more are opened."""
+        """Close all connections as soon as they are released; no more are opened."""
         self._size_max = 0
         while self._size:
             connection = self._idle.pop()[0] if self._idle else await self._wait()
@@ -108,7 +108,6 @@ class ConnectionPool:
             self._size -= 1
 
     def terminate(self) -> None:
-        """Drop all connections at once."""
         for connection in [*self._lent, *(idle for idle, _ in self._idle)]:
             connection.terminate()
 
@@ -151,7 +150,7 @@ class ConnectionPool:
         self._timer = asyncio.get_running_loop().call_later(self._check_every_s, self.check)
 
     def check(self) -> None:
-        """Drop unresponsive connections, and idle ones whose server became read-only.
+        """Drop unresponsive connections, and idle connections to servers that became read-only.
 
         The deadline counts checks, not seconds, so a process that was suspended drops nothing.
         """

@@ -47,7 +47,7 @@ _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 
 
 class Executor(Protocol):
-    """Runs a query, either in its own transaction (`Database`) or in an open one (`Tx`)."""
+    """Runs queries, each in its own transaction (`Database`) or all in the same (`Tx`)."""
 
     @property
     def payer_sealing(self) -> PayerSealing: ...

@@ -21,14 +21,13 @@ _SCHEMA = re.compile(r'[\w.$", -]*')
 
 
 class DatabaseHosts:
-    """One URL per host; the host that answered last is tried first."""
+    """A URL for each host; the host that answered last is tried first."""
 
     def __init__(self, urls: list[str]) -> None:
         self._urls = urls
         self._first = 0
 
     def in_order(self) -> list[tuple[int, str]]:
-        """List the hosts with their numbers, in the order in which to try them."""
         numbered = list(enumerate(self._urls))
         return numbered[self._first :] + numbered[: self._first]
 

@@ -29,8 +29,6 @@ class EncryptedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedCredentials:
-    """The encrypted credentials of a gateway account, and the context they are bound to."""
-
     id: int
     provider: str
     base_url: str
@@ -54,7 +52,6 @@ async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
 
 
 async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
-    """List the keys, newest first."""
     rows = await database.fetch(
         "SELECT name, mark, since, retired_at FROM ring_key ORDER BY since DESC, name LIMIT $1",
         _KEYS_MAX,
@@ -63,7 +60,6 @@ async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
 
 
 async def record_writing_key(database: Executor, name: str, mark: str) -> None:
-    """Record that a key is in use, for the first time or again."""
     await database.fetch(
         """
         INSERT INTO ring_key (name, mark)
@@ -105,7 +101,6 @@ async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[
 
 
 async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[EncryptedRow]:
-    """Lock the next batch of callback secrets, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT id, merchant_id, sealed
@@ -136,7 +131,6 @@ async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix
 
 
 async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
-    """Lock the next batch of gateway accounts, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT id, provider, base_url, sealed

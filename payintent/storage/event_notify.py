@@ -30,7 +30,7 @@ class EventNotifier:
         self._listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
-        """Wake the listeners of this process, and notify other processes soon."""
+        """Wake the listeners of this process at once, and of all processes soon."""
         for listener in self._listeners:
             listener()
         self._is_due.set()

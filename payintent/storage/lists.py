@@ -18,7 +18,7 @@ _PARAMETERS: tuple[LiteralString, ...] = (
 class KeysetList:
     """The statement of a list, with the same text for every combination of filters.
 
-    A connection caches prepared statements by text, and one text per combination would be too many.
+    A connection caches prepared statements by text, and a text per combination would be too many.
     Therefore each condition of `filters` is disabled by the value NULL. `{name}` in a text is the
     parameter of that name; `{}` in a condition of `filters` is that filter's own parameter.
     """

@@ -29,7 +29,7 @@ from payintent.storage.driver import (
 )
 
 FOLDER = Path(__file__).parent / "migrations"
-_LOCK = 0x7061_7969_6E74  # "payint": all processes migrate one at a time
+_LOCK = 0x7061_7969_6E74  # "payint": only a single process migrates at a time
 _ANSWER_S = 5.0  # how long reading the history may take
 _LOCK_EVERY_S = 0.1
 _SETTINGS = "SET LOCAL lock_timeout = '5s'"
@@ -53,8 +53,6 @@ _UPGRADE = Path(__file__).parent / "upgrade_from_249.sql"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A file: `0001_initial.sql` has the number 1."""
-
     number: int
     name: str
     sql: str
@@ -100,7 +98,7 @@ def all_migrations() -> list[Migration]:
 async def migrate(url: str, grants: str = "") -> list[str]:
     """Apply the missing migrations and return their names; several processes may do so at once.
 
-    Each migration commits separately, so earlier ones remain if a later one fails
+    Each migration commits separately, so earlier migrations remain if a later migration fails
     (`PermissionDeniedError`, `LockTimeoutError`, `StorageUnavailableError`). The statements of
     `grants` run every time, at the end (`GrantsError`).
     """
@@ -113,7 +111,6 @@ async def migrate(url: str, grants: str = "") -> list[str]:
 
 @asynccontextmanager
 async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGenerator[Connection]:
-    """Connect for a block, and translate the driver's errors."""
     try:
         connection = await connect(url, "payintent-migrate", statement_timeout_s)
         try:
@@ -188,7 +185,6 @@ def _require_last_before_1_0(applied: Mapping[int, AppliedMigration]) -> None:
 
 
 async def _upgrade(connection: Connection, initial: Migration) -> None:
-    """Convert the last schema before 1.0 to the initial schema, and begin a new history."""
     try:
         async with transaction(connection):
             await connection.execute(_SETTINGS)

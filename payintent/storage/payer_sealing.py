@@ -80,11 +80,11 @@ class PayerSealing:
         return body if sealed is None else self._with_metadata(body, sealed)
 
     def digests_of_email(self, email: str) -> Sequence[str]:
-        """Return the possible digests of a sealed e-mail address, one per key."""
+        """Return the possible digests of a sealed e-mail address, with each key."""
         return self._encryption.search_digests(email.lower(), "email")
 
     def digests_of_order(self, order_id: str) -> Sequence[str]:
-        """Return the possible digests of sealed metadata with an order id, one per key."""
+        """Return the possible digests of sealed metadata with an order id, with each key."""
         return self._encryption.search_digests(order_id, "order")
 
     def is_as_written(self, stored: str | None) -> bool:

@@ -46,8 +46,6 @@ READS = Counter("payintent_list_reads_total", "Statements of lists by server", [
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFinding:
-    """The state of the replica, described for operators in `text`."""
-
     is_standby: bool
     text: str
     is_near: bool = True
@@ -133,7 +131,6 @@ class ReadDatabase:
             return False
 
     async def close(self) -> None:
-        """Close the connections to the replica."""
         if self._check is not None:
             self._check.cancel()
             await asyncio.gather(self._check, return_exceptions=True)

@@ -28,7 +28,7 @@ def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
     sealed = secrets.encrypt(b"hidden", "callback_secret:1")
     assert b"hidden" not in sealed
     assert secrets.decrypt(sealed, "callback_secret:1") == b"hidden"
-    with pytest.raises(EncryptionKeyError, match="moved"):
+    with pytest.raises(EncryptionKeyError, match="another row"):
         secrets.decrypt(sealed, "callback_secret:2")
 
 
@@ -110,7 +110,7 @@ def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
 async def test_a_process_with_other_secrets_does_not_start(
     world: World, settings: Settings, changed: dict[str, str]
 ) -> None:
-    with pytest.raises(EncryptionKeyError, match="not the one"):
+    with pytest.raises(EncryptionKeyError, match="does not belong to"):
         await open_service(_with(settings, **changed), {})
 
 

@@ -180,7 +180,7 @@ class EcpayGateway:
         if notice.code in _UNDECIDED:
             report = _UNDECIDED[notice.code]
         elif notice.code != PAID:
-            # A trade number allows one attempt, so the buyer cannot retry.
+            # A trade number allows a single attempt, so the buyer cannot retry.
             reason = self.classify_failure(notice.code)
             report = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
         else:
@@ -278,7 +278,7 @@ def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) 
 
 
 def _plain(text: str) -> str:
-    """Replace special characters: `#` separates items, and ECPay's firewall rejects others."""
+    """Replace special characters: `#` separates items, and ECPay's firewall may reject the rest."""
     safe = "".join(char if char.isalnum() or char in "-_.," else " " for char in text)
     return " ".join(safe.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
 

@@ -27,7 +27,7 @@ def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, s
 
 
 def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
-    """Parse a form that is signed by this account's secrets; ValueError for any other form."""
+    """Parse a form that is signed by this account's secrets; ValueError if it is not."""
     hash_key = account.credentials.get("hash_key", "")
     hash_iv = account.credentials.get("hash_iv", "")
     if not hash_key or not hash_iv:  # with empty secrets anyone could sign
@@ -38,7 +38,7 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
         raise ValueError("CheckMacValue is not this account's")
     if any(_EMBEDDED_FIELD.search(value) for value in fields.values()):
-        # The hash joins fields by the same characters, so other fields could have the same hash.
+        # The hash joins fields by the same characters, so different fields can have the same hash.
         raise ValueError("a signed value is ambiguous: it contains a field")
     return fields
 

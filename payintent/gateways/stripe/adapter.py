@@ -89,7 +89,7 @@ _OTHER_ACCOUNT = RefundReport(
 
 
 def _livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
-    """Decide by the secret key; None at another base URL than Stripe's."""
+    """Decide by the secret key; None if the base URL is not Stripe's."""
     return is_live(credentials, "secret_key") if base_url.rstrip("/") == _API else None
 
 
@@ -210,8 +210,8 @@ class StripeGateway:
     ) -> str | SessionReport | OutcomeUnknown:
         """Find the intent of an unanswered creation by sending the same request again.
 
-        If the first request did not arrive, this one opens the intent. It cannot be paid, because
-        no buyer has its client secret.
+        If the first request did not arrive, the repetition opens the intent. It cannot be paid,
+        because no buyer has its client secret.
         """
         if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
             return OutcomeUnknown(detail="the creation is too old to be sent again", neutral=True)

@@ -131,7 +131,7 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
 
 
 def read_event(body: bytes) -> VerifiedCallback:
-    """Parse a verified event; other types and objects of other programs report nothing."""
+    """Parse a verified event; unknown types and objects that are not ours report nothing."""
     try:
         if msgspec.json.decode(body, type=_EventKind).object == _THIN:
             raise UnusableCallbackError(
@@ -165,10 +165,10 @@ def _session_callback(event_id: str, kind: str, intent: StripePaymentIntent) -> 
 
 
 def _refund_callback(event_id: str, refund: StripeRefund) -> VerifiedCallback:
-    """Report a refund; without an id of ours, it was made in the Dashboard or by other software.
+    """Report a refund, which was made outside our service if it has no id of ours.
 
-    A refund with an id is reported as an outside refund too, because the id may belong to another
-    installation that shares the account.
+    A refund with an id is also reported as an outside refund, because several installations may
+    share the account.
     """
     refund_id, report = refund_id_of(refund), refund_report(refund)
     if report is None:

@@ -1,7 +1,5 @@
 """Check a 2C2P account by querying an invoice that does not exist."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
@@ -13,6 +11,7 @@ from payintent.domain.gateway import (
     Capture,
     GatewayAccount,
     GatewayRefundRequest,
+    OutcomeUnknown,
     RefundReport,
 )
 from payintent.gateways.account_check import (
@@ -40,38 +39,32 @@ class _Response(Struct, frozen=True):
         return f"{plain_text(self.code)} {plain_text(self.description or '')}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class TwoC2pAccountCheck:
-    """Checks both APIs: payments by `secret_key`, refunds by the two PEM keys."""
+async def check_twoc2p_account(
+    http: GatewayHttpClient, refunds: TwoC2pRefundApi, account: GatewayAccount, now: float
+) -> AccountCheck:
+    """Check both APIs: payments by `secret_key`, refunds by the two PEM keys."""
+    query = inquiry(account, CHECK_INVOICE)
+    answer = check_response(account, await post_jwt(http, account, "paymentInquiry", query), now)
+    if isinstance(answer, AccountCheck):
+        return answer
+    if problem := _payment_problem(account, answer):
+        return problem
+    return _refund_check(await refunds.inquire(account, _unknown_refund()))
 
-    http: GatewayHttpClient
-    refunds: TwoC2pRefundApi
-    now: Callable[[], float]
 
-    async def run(self, account: GatewayAccount) -> AccountCheck:
-        query = inquiry(account, CHECK_INVOICE)
-        response = await post_jwt(self.http, account, "paymentInquiry", query)
-        answer = check_response(account, response, self.now())
-        if isinstance(answer, AccountCheck):
-            return answer
-        return _payment_problem(account, answer) or await self._check_refunds(account)
-
-    async def _check_refunds(self, account: GatewayAccount) -> AccountCheck:
-        report = await self.refunds.inquire(account, _unknown_refund())
-        if isinstance(report, RefundReport):
-            return works("2C2P accepts the credentials for payments and refunds")
-        if report.throttled:
-            return AccountCheck(
-                problem=AccountProblem.THROTTLED, detail=f"refunds: {report.detail}"
-            )
-        if report.answered:  # for example by the maintenance API of another country
-            return refused(f"2C2P refuses the refund inquiry: {plain_text(report.detail)}")
-        if report.problem is not AccountProblem.CREDENTIALS:
-            return AccountCheck(problem=report.problem, detail=f"refunds: {report.detail}")
-        return refused(
-            "2C2P accepts merchant_id and secret_key; refunds would fail by "
-            f"merchant_private_key or gateway_public_key: {plain_text(report.detail)}"
-        )
+def _refund_check(report: RefundReport | OutcomeUnknown) -> AccountCheck:
+    if isinstance(report, RefundReport):
+        return works("2C2P accepts the credentials for payments and refunds")
+    if report.throttled:
+        return AccountCheck(problem=AccountProblem.THROTTLED, detail=f"refunds: {report.detail}")
+    if report.answered:  # for example by the maintenance API of a different country
+        return refused(f"2C2P refuses the refund inquiry: {plain_text(report.detail)}")
+    if report.problem is not AccountProblem.CREDENTIALS:
+        return AccountCheck(problem=report.problem, detail=f"refunds: {report.detail}")
+    return refused(
+        "2C2P accepts merchant_id and secret_key; refunds would fail by "
+        f"merchant_private_key or gateway_public_key: {plain_text(report.detail)}"
+    )
 
 
 def _payment_problem(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck | None:

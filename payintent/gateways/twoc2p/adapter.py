@@ -43,7 +43,7 @@ from payintent.gateways.http_client import (
 )
 from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
-from payintent.gateways.twoc2p.account_check import TwoC2pAccountCheck
+from payintent.gateways.twoc2p.account_check import check_twoc2p_account
 from payintent.gateways.twoc2p.addresses import LIVE, ORIGINS, PAGE_ORIGINS, SANDBOX
 from payintent.gateways.twoc2p.amounts import DECIMALS
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, open_envelope, post_jwt
@@ -203,7 +203,7 @@ class TwoC2pGateway:
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return refused(_INVALID_OFFSET)
-        return await TwoC2pAccountCheck(self._http, self._maintenance, self._now).run(account)
+        return await check_twoc2p_account(self._http, self._maintenance, account, self._now())
 
     def _unpaid_report(
         self, account: GatewayAccount, session: GatewaySessionRef

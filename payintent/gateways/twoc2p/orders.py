@@ -16,8 +16,8 @@ TOKEN_LIFE_S = 30 * 60
 INVOICE_CHARS = 20  # the limit of QR payments
 DESCRIPTION_CHARS_MAX = 250
 
-_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # for other kinds: all channels of the merchant
-#: The languages of 2C2P's pages; it rejects orders in other languages.
+_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # by default all channels of the merchant
+#: The languages of 2C2P's pages; it rejects orders in any further language.
 _LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
 
 

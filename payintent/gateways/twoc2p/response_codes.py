@@ -1,6 +1,6 @@
 """The meaning of 2C2P's response codes for payments and refunds.
 
-Every published payment code has exactly one meaning here. A code that is published later results in
+Every published payment code has a unique meaning here. A code that is published later results in
 `OutcomeUnknown`, and the gateway is queried again.
 """
 
