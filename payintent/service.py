@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from payintent.address_checks import check_addresses
@@ -195,20 +195,12 @@ class Service:
         try:
             await self.accounts.log.flush()
         finally:
-            await self._close_connections()
-
-    async def _close_connections(self) -> None:
-        await self.event_notifier.close()
-        await self.http.close()
-        await self.pictures.close()
-        await self.refund_senders.close()
-        await self.payment_creator.close()
-        await self.payment_lookup.close()
-        await self.merchants.close()
-        await self.session_opener.close()
-        await self.callback_receiver.close()
-        await self.reading.close()
-        await self.database.close()
+            for resource in (
+                *(self.event_notifier, self.http, self.pictures, self.refund_senders),
+                *(self.payment_creator, self.payment_lookup, self.merchants),
+                *(self.session_opener, self.callback_receiver, self.reading, self.database),
+            ):
+                await resource.close()
 
 
 async def open_service(
@@ -227,12 +219,17 @@ async def open_service(
     """
     check_addresses(settings)
     encryption = load_encryption(settings)
-    http = _open_http_client(settings)
+    http = GatewayHttpClient(
+        settings.gateway_timeout_s, settings.gateway_answer_bytes_max, settings.client_tls
+    )
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = await open_database(settings, encryption, process, wait_s, notice)
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     built_in = open_built_in_gateways(http, database, settings, refunders)
     adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
+    event_notifier = EventNotifier(settings.direct_url)
+    database.on_event = event_notifier.notify
+    picture_rules = EgressRules(sandbox=settings.sandbox)  # without the networks of webhooks
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
@@ -251,8 +248,8 @@ async def open_service(
         callback_receiver=CallbackReceiver(database),
         http=http,
         refund_senders=refunders,
-        event_notifier=_open_event_notifier(database),
-        pictures=_open_pictures(settings, encryption),
+        event_notifier=event_notifier,
+        pictures=PictureCache(encryption, picture_rules, settings.client_tls),
     )
 
 
@@ -267,28 +264,5 @@ def most_connections(settings: Settings, processes: int) -> int:
     return processes * (share + 3 + share + 4 + len(settings.endpoints))
 
 
-async def open_api_service(settings: Settings) -> Service:
-    return await open_service(settings, process="payintent-api", wait_s=None)
-
-
-async def open_worker_service(settings: Settings) -> Service:
-    return await open_service(settings, process="payintent-worker", wait_s=None)
-
-
-def _open_http_client(settings: Settings) -> GatewayHttpClient:
-    return GatewayHttpClient(
-        settings.gateway_timeout_s, settings.gateway_answer_bytes_max, settings.client_tls
-    )
-
-
-def _open_event_notifier(database: Database) -> EventNotifier:
-    notifier = EventNotifier(database.settings.direct_url)
-    database.on_event = notifier.notify
-    return notifier
-
-
-def _open_pictures(settings: Settings, encryption: Encryption) -> PictureCache:
-    rules = EgressRules(
-        sandbox=settings.sandbox
-    )  # without the private networks that webhooks may reach
-    return PictureCache(encryption, rules, settings.client_tls)
+open_api_service = partial(open_service, process="payintent-api", wait_s=None)
+open_worker_service = partial(open_service, process="payintent-worker", wait_s=None)

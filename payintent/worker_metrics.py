@@ -37,7 +37,7 @@ DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not arrived", [
 _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
-async def measure(service: Service) -> bool:
+async def measure(service: Service) -> None:
     """Set the gauges only after all queries have succeeded."""
     reading = service.reading
     oldest_s = await payments.oldest_processing_s(reading)
@@ -58,10 +58,9 @@ async def measure(service: Service) -> bool:
         OPEN_CASES.labels(kind, provider).set(cases.get((kind, provider), 0))
     for status in ("differs", "failed"):
         RECONCILIATIONS.labels(status).set(runs.get(status, 0))
-    return False
 
 
-async def check_ledger(service: Service) -> bool:
+async def check_ledger(service: Service) -> None:
     """Compare the ledger with its sources, such as captures, and log the first differences."""
     differences = await ledger_check.find_differences(service.reading)
     LEDGER_IMBALANCE.set(len(differences))
@@ -74,4 +73,3 @@ async def check_ledger(service: Service) -> bool:
             ledger_minor=difference.ledger_minor,
             facts_minor=difference.facts_minor,
         )
-    return False

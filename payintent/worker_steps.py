@@ -52,11 +52,11 @@ _STATEMENTS_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PeriodicStep:
-    """A step to run every `every_s`; it returns True if it should be repeated at once."""
+    """A step to run every `every_s`, or again at once if it returns True."""
 
     name: str
     every_s: float
-    step: Callable[[], Awaitable[bool]]
+    step: Callable[[], Awaitable[bool | None]]
 
 
 def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
@@ -83,7 +83,7 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
         PeriodicStep(
             "reconcile_chains", settings.reconcile_every_s, partial(reconcile_chains, service)
         ),
-        PeriodicStep("gateway_calls", EVERY_S, partial(write_gateway_calls, service)),
+        PeriodicStep("gateway_calls", EVERY_S, service.accounts.log.flush),
     ]
     if settings.sends_mail:
         mail = open_mail_sender(service, SmtpClient(settings))
@@ -123,7 +123,7 @@ async def prune(database: Database, settings: Settings) -> bool:
     )
 
 
-async def reconcile(service: Service) -> bool:
+async def reconcile(service: Service) -> None:
     """Compare the settlement files that gateways have delivered with our records."""
     settings = service.settings
     sources: list[FileSource] = []
@@ -136,28 +136,20 @@ async def reconcile(service: Service) -> bool:
             await compare_new_files(service.reconciliation_context, source)
         finally:
             await source.close()
-    return False
 
 
-async def reconcile_movements(service: Service) -> bool:
+async def reconcile_movements(service: Service) -> None:
     """Compare the past days with the reporting APIs of gateways."""
     context = service.reconciliation_context
     await compare_movements(MovementComparison(service.settings, context, service.accounts))
-    return False
 
 
-async def reconcile_chains(service: Service) -> bool:
+async def reconcile_chains(service: Service) -> None:
     """Compare the event logs of our contracts with captures, refunds and the ledger."""
     settings = service.settings
     context = ChainComparison(settings, service.database, open_configured_reader)
     for slug in settings.endpoints:
         await compare_chain(context, slug)
-    return False
-
-
-async def write_gateway_calls(service: Service) -> bool:
-    await service.accounts.log.flush()
-    return False
 
 
 def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:

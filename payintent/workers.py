@@ -27,7 +27,6 @@ from payintent.worker_steps import (
     periodic_steps,
     refund_submitters,
     session_inquirers,
-    write_gateway_calls,
 )
 
 _log = get_logger("workers")
@@ -77,7 +76,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     )
     await inquirers.finish()
     await submitters.finish()
-    await write_gateway_calls(service)
+    await service.accounts.log.flush()
     listener.cancel()
     await asyncio.gather(listener, return_exceptions=True)
     await sender.close()
@@ -89,7 +88,7 @@ async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
     A failed step is logged and repeated: a bad row must not stop a worker.
     """
     while not stop.is_set():
-        has_more = False
+        has_more: bool | None = False
         try:
             has_more = await periodic.step()
         except (StorageUnavailableError, LockTimeoutError) as error:

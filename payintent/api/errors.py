@@ -103,7 +103,8 @@ FAILURES: Mapping[type[Exception], Failure] = {
             EncryptionKeyError,
             ErrorCode.INTERNAL_ERROR,
             500,
-            "this is stored encrypted and cannot be decrypted: the operator of the service must act",
+            "this is stored encrypted and cannot be decrypted:"
+            " the operator of the service must act",
         ),
         Failure(Exception, ErrorCode.INTERNAL_ERROR, 500, "internal error"),
     )

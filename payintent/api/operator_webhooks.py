@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from payintent.api.etag import json_response
 from payintent.api.operator_access import OperatorApi, read_fields, read_reason
+from payintent.api.pagination import read_limit
 from payintent.api.request_body import read_raw
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -19,7 +20,6 @@ from payintent.operations.webhooks import ReplayEvent
 from payintent.storage import delivery_list, outbox
 from payintent.storage.delivery_list import DeliveryFilter
 
-_LISTED_DEFAULT, _LISTED_MAX = 20, 100
 _INTEGER_CHARS_MAX = 18
 
 
@@ -38,12 +38,9 @@ class OperatorWebhookRoutes:
     async def list_deliveries(self, request: Request, actor: Actor) -> Response:
         """`GET /operator/webhooks?merchant=&state=&limit=`: events and their delivery state."""
         del actor
-        limit = _read_integer(request, "limit")
-        limit = _LISTED_DEFAULT if limit is None else limit
-        if not 1 <= limit <= _LISTED_MAX:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {_LISTED_MAX}")
+        limit = read_limit(request.query_params.get("limit"))
         delivery_filter = DeliveryFilter(
-            merchant_id=_read_integer(request, "merchant"), state=_read_state(request)
+            merchant_id=_read_merchant_id(request), state=_read_state(request)
         )
         deliveries = await delivery_list.list_deliveries(
             self.operations.reading, delivery_filter, limit
@@ -62,12 +59,12 @@ class OperatorWebhookRoutes:
         return json_response({"event_id": str(event_id), "state": "pending"})
 
 
-def _read_integer(request: Request, name: str) -> int | None:
-    raw = request.query_params.get(name)
+def _read_merchant_id(request: Request) -> int | None:
+    raw = request.query_params.get("merchant")
     if raw is None:
         return None
     if not (raw.isascii() and raw.isdecimal()) or len(raw) > _INTEGER_CHARS_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must be a whole number")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "merchant must be a whole number")
     return int(raw)
 
 

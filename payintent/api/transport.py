@@ -4,37 +4,34 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from payintent.domain.errors import ErrorCode
+from payintent.json_format import encode_json
+
 #: The status line without the version, and a JSON body.
 ErrorResponse = tuple[bytes, bytes]
 
-MALFORMED = (b"400 Bad Request", b'{"code":"BAD_REQUEST","message":"malformed HTTP request"}')
-NO_CLEAR_HOST = (
-    b"400 Bad Request",
-    b'{"code":"BAD_REQUEST","message":"a request must have exactly one valid Host header"}',
+
+def _error(status: str, code: ErrorCode, message: str) -> ErrorResponse:
+    return status.encode(), encode_json({"code": code, "message": message})
+
+
+_MALFORMED_STATUS, _TIMEOUT_STATUS = "400 Bad Request", "408 Request Timeout"
+_CODE = ErrorCode.BAD_REQUEST
+MALFORMED = _error(_MALFORMED_STATUS, _CODE, "malformed HTTP request")
+NO_CLEAR_HOST = _error(
+    _MALFORMED_STATUS, _CODE, "a request must have exactly one valid Host header"
 )
-HEADERS_TOO_LARGE = (
-    b"431 Request Header Fields Too Large",
-    b'{"code":"BAD_REQUEST","message":"the headers are too large"}',
+TOO_MANY_PIPELINED = _error(_MALFORMED_STATUS, _CODE, "too many pipelined requests")
+HEADERS_TOO_LARGE = _error(
+    "431 Request Header Fields Too Large", _CODE, "the headers are too large"
 )
-HEADERS_TOO_SLOW = (
-    b"408 Request Timeout",
-    b'{"code":"BAD_REQUEST","message":"the headers took too long"}',
-)
-BODY_TOO_LARGE = (
-    b"413 Content Too Large",
-    b'{"code":"BAD_REQUEST","message":"the body is too large"}',
-)
-BODY_TOO_SLOW = (
-    b"408 Request Timeout",
-    b'{"code":"BAD_REQUEST","message":"the body took too long"}',
-)
-TOO_MANY_PIPELINED = (
-    b"400 Bad Request",
-    b'{"code":"BAD_REQUEST","message":"too many pipelined requests"}',
-)
-TOO_MANY_CONNECTIONS = (
-    b"503 Service Unavailable",
-    b'{"code":"SERVICE_UNAVAILABLE","message":"too many connections; try again later"}',
+HEADERS_TOO_SLOW = _error(_TIMEOUT_STATUS, _CODE, "the headers took too long")
+BODY_TOO_LARGE = _error("413 Content Too Large", _CODE, "the body is too large")
+BODY_TOO_SLOW = _error(_TIMEOUT_STATUS, _CODE, "the body took too long")
+TOO_MANY_CONNECTIONS = _error(
+    "503 Service Unavailable",
+    ErrorCode.SERVICE_UNAVAILABLE,
+    "too many connections; try again later",
 )
 
 
