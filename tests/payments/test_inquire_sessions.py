@@ -293,7 +293,7 @@ async def test_money_that_is_told_after_the_case_of_silence_still_counts(world: 
 
 async def test_a_session_without_an_adapter_waits_for_one(world: World) -> None:
     session = (await world.select(await world.create())).session
-    world.service.accounts._gateways.clear()  # type: ignore[attr-defined]
+    world.service.accounts.gateways.clear()  # type: ignore[attr-defined]
     await world.move_clock(31)
     await ask_all(world)
     assert await wait_s(world, session.id) == pytest.approx(120, abs=2)

@@ -222,5 +222,5 @@ async def test_what_was_promised_before_an_outage_is_replayed_in_it(world: World
 
 async def test_without_an_adapter_nothing_is_promised(world: World) -> None:
     payment = await paid(world)
-    world.service.accounts._gateways.clear()  # type: ignore[attr-defined]
+    world.service.accounts.gateways.clear()  # type: ignore[attr-defined]
     assert (await refusal(world, payment)).code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE
