@@ -50,7 +50,7 @@ def read_log(
     configure = structlog.configure
     never = {"cache_logger_on_first_use": False}
     monkeypatch.setattr(structlog, "configure", lambda **given: configure(**(given | never)))
-    monkeypatch.setattr(log, "_chosen_level", ["INFO"])
+    monkeypatch.setattr(log, "_levels", ["INFO"])
     log.load_logging.cache_clear()
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     log.load_logging.cache_clear()

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from payintent.api.refusal_log import RefusalLog
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
-from payintent.log import _name_request, request_id
+from payintent.log import _add_ids, request_id
 from tests.api.arrange import cancel, count, document, post, quotes, refusal
 from tests.api.fault_proxy import FaultProxy
 from tests.support.patience import until
@@ -116,7 +116,7 @@ async def test_what_was_refused_within_a_second_is_one_count_by_code_and_reason(
 async def test_refusals_of_a_second_are_logged_though_no_more_follow() -> None:
     log = RefusalLog(0.001)
     request_id.set("of-the-first-request")
-    with capture_logs(processors=[_name_request]) as lines:
+    with capture_logs(processors=[_add_ids]) as lines:
         for _ in range(5):
             log.note(ErrorCode.SERVICE_UNAVAILABLE, "away")
         await until(lambda: len(lines) == 2, "the second line")
