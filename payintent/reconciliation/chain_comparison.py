@@ -178,16 +178,12 @@ class _ContractComparison:
             run_end = None
             if logs.last_block == run.last_block:
                 run = await self._check_balances(tx, run)
-                run_end = RunEnd(
-                    status="differs" if run.differences else "matched",
-                    until=logs.at,
-                    opened=run.opened,
-                )
+                run_end = RunEnd(until=logs.at, differences=run.differences, opened=run.opened)
                 await reconciliation_runs.end(tx, run.run_id, run_end)
             await reconciliation_blocks.advance(tx, run)
         if run_end is None:
             return run
-        note_end(claimed, self.contract.account_id, run_end.status, run.differences)
+        note_end(claimed, self.contract.account_id, run_end)
         return None
 
     async def _load(self, tx: Tx, run: BlockRun, logs: LogRange) -> ReconciliationScope:

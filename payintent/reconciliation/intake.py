@@ -4,8 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -57,19 +56,8 @@ async def _compare_source_file(
         _log.info("reconciliation_run_busy", file=file.name)  # a different worker compares it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalList:
-    """A list in a local file, and the period that it covers."""
-
-    path: Path
-    sha256: str
-    since: datetime | None = None  # None: `LAG_S` after the first line
-    until: datetime | None = None  # None: the time of the last line
-    lists_disputes: bool = False  # the list contains every dispute
-
-
 async def compare_list(
-    context: ReconciliationContext, new: NewRun, local_list: LocalList
+    context: ReconciliationContext, new: NewRun, comparison: ReconciliationInput
 ) -> UUID | None:
     """Compare a list and return its run; None while a different worker processes the run."""
     run = await reconciliation_runs.claim(context.database, new)
@@ -82,7 +70,7 @@ async def compare_list(
         await fail(context.database, run, problem)
     else:
         async with failures_recorded(context.database, run):
-            await _compare(context, new, run, local_list)
+            await _compare(context, new, run, comparison)
     return run.id
 
 
@@ -94,7 +82,12 @@ async def _compare_once(context: ReconciliationContext, file: SourceFile, path: 
         name=file.name,
         sha256=await asyncio.to_thread(read_digest, path),
     )
-    run_id = await compare_list(context, new, LocalList(path=path, sha256=new.sha256))
+    comparison = ReconciliationInput(
+        file=ProviderFile(path=path, sha256=new.sha256),
+        provider=await reconciliation_runs.get_provider(context.database, file.account_id),
+        account_id=file.account_id,
+    )
+    run_id = await compare_list(context, new, comparison)
     if run_id is not None:
         await reconciliation_runs.mark_processed(context.database, file, run_id)
 
@@ -105,20 +98,13 @@ def read_digest(path: Path) -> str:
 
 
 async def _compare(
-    context: ReconciliationContext, new: NewRun, run: ClaimedRun, local_list: LocalList
+    context: ReconciliationContext, new: NewRun, run: ClaimedRun, comparison: ReconciliationInput
 ) -> None:
     """Compare, open cases and end the run in one transaction, unless the claim is lost."""
-    provider = await reconciliation_runs.get_provider(context.database, new.account_id)
-    comparison = ReconciliationInput(
-        file=ProviderFile(
-            path=local_list.path, sha256=local_list.sha256, layouts=context.layouts(provider)
-        ),
-        provider=provider,
-        account_id=new.account_id,
-        since=local_list.since,
-        until=local_list.until,
-        currencies=context.currencies(provider),
-        lists_disputes=local_list.lists_disputes,
+    comparison = replace(
+        comparison,
+        file=replace(comparison.file, layouts=context.layouts(comparison.provider)),
+        currencies=context.currencies(comparison.provider),
     )
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):
@@ -126,11 +112,11 @@ async def _compare(
         compared_file = await compare_file(tx, comparison, RECORDED_BY)
         result = await compared_file.open_cases(tx)
         run_end = RunEnd(
-            status="differs" if result.difference_count else "matched",
             since=result.since,
             until=result.until,
+            differences=result.difference_count,
             opened=result.opened,
             sums=result.sums,
         )
         await reconciliation_runs.end(tx, run.id, run_end)
-    note_end(run, new.account_id, run_end.status, result.difference_count)
+    note_end(run, new.account_id, run_end)

@@ -24,10 +24,10 @@ from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_payouts import reverse_gateway_payout
 from payintent.payments.record_outside_refund import RefundUnderWayError, record_outside_refund
 from payintent.payments.reported_capture import EarlyReportError
+from payintent.reconciliation.compare import ReconciliationInput
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import (
     RECORDED_BY,
-    LocalList,
     ReconciliationContext,
     compare_list,
     read_digest,
@@ -38,6 +38,7 @@ from payintent.reconciliation.listed_payouts import (
     make_payout_cases,
     settle_payouts,
 )
+from payintent.reconciliation.provider_file import ProviderFile
 from payintent.reconciliation.runs import SOURCE_FAILURES
 from payintent.storage import captures, cases, gateway_payouts, reconciliation_runs
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
@@ -150,14 +151,15 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
             name=name,
             sha256=hashlib.sha256(name.encode()).hexdigest(),
         )
-        local_list = LocalList(
-            path=path,
-            sha256=await asyncio.to_thread(read_digest, path),
+        comparison_input = ReconciliationInput(
+            file=ProviderFile(path=path, sha256=await asyncio.to_thread(read_digest, path)),
+            provider=account.provider,
+            account_id=account.account_id,
             since=begin,
             until=until - timedelta(microseconds=1),
             lists_disputes=True,
         )
-        return await compare_list(comparison.context, new, local_list) is not None
+        return await compare_list(comparison.context, new, comparison_input) is not None
 
 
 async def _write_list(

@@ -55,18 +55,18 @@ async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
         if not await reconciliation_runs.lock(tx, run):
             return
         problem = problem[:_PROBLEM_CHARS_MAX] or "unknown"
-        await reconciliation_runs.end(tx, run.id, RunEnd(status="failed", problem=problem))
+        await reconciliation_runs.end(tx, run.id, RunEnd(problem=problem))
     RUNS.labels("failed").inc()
     _log.error("reconciliation_failed", run=str(run.id), problem=problem)
 
 
-def note_end(run: ClaimedRun, account_id: int, status: str, differences: int) -> None:
+def note_end(run: ClaimedRun, account_id: int, run_end: RunEnd) -> None:
     """Count and log a run after its end is committed."""
-    RUNS.labels(status).inc()
+    RUNS.labels(run_end.status).inc()
     _log.info(
         "reconciliation_ended",
         run=str(run.id),
         gateway_account=account_id,
-        status=status,
-        differences=differences,
+        status=run_end.status,
+        differences=run_end.differences,
     )

@@ -47,12 +47,18 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    status: str
-    problem: str = ""
+    problem: str = ""  # of a failed run
     since: datetime | None = None
     until: datetime | None = None
+    differences: int = 0
     opened: int = 0
     sums: Sequence[ReconciliationSum] = ()
+
+    @property
+    def status(self) -> str:
+        if self.problem:
+            return "failed"
+        return "differs" if self.differences else "matched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
