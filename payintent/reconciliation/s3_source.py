@@ -72,16 +72,13 @@ class S3Source:
         key = f"{self._prefix}{file.account_id}/{file.name}"
         with tempfile.NamedTemporaryFile(prefix="payintent-settlement-") as copy:
             size = 0
-            try:
-                # A file that was overwritten since has a new tag; the next poll lists it.
-                async with self._get(key, {}, {"If-Match": file.version}) as answer:
-                    async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
-                        size += len(chunk)
-                        if size > _FILE_BYTES_MAX:
-                            raise SourceUnavailableError("the file is too large")
-                        await asyncio.to_thread(copy.write, chunk)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                raise SourceUnavailableError(type(error).__name__) from error
+            # A file that was overwritten since has a new tag; the next poll lists it.
+            async with self._get(key, {}, {"If-Match": file.version}) as answer:
+                async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+                    size += len(chunk)
+                    if size > _FILE_BYTES_MAX:
+                        raise SourceUnavailableError("the file is too large")
+                    await asyncio.to_thread(copy.write, chunk)
             copy.flush()
             yield Path(copy.name)
 
@@ -99,15 +96,11 @@ class S3Source:
 
     async def _get_page(self, query: Mapping[str, str]) -> bytes:
         body = bytearray()
-        try:
-            async with self._get("", query, {}) as answer:
-                async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
-                    body += chunk
-                    if len(body) > _LIST_BYTES_MAX:
-                        raise SourceUnavailableError("the list is too large")
-        except (aiohttp.ClientError, TimeoutError) as error:
-            # Only the class: a message may contain the URL.
-            raise SourceUnavailableError(type(error).__name__) from error
+        async with self._get("", query, {}) as answer:
+            async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+                body += chunk
+                if len(body) > _LIST_BYTES_MAX:
+                    raise SourceUnavailableError("the list is too large")
         return bytes(body)
 
     @asynccontextmanager
@@ -125,12 +118,16 @@ class S3Source:
         )
         url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
         release_slot()
-        async with self._http_session().get(
-            exact_url(url), headers=signed, allow_redirects=False
-        ) as answer:
-            if answer.status != _OK:
-                raise SourceUnavailableError(f"the store answered {answer.status}")
-            yield answer
+        try:
+            async with self._http_session().get(
+                exact_url(url), headers=signed, allow_redirects=False
+            ) as answer:
+                if answer.status != _OK:
+                    raise SourceUnavailableError(f"the store answered {answer.status}")
+                yield answer
+        except (aiohttp.ClientError, TimeoutError) as error:
+            # Only the class: a message may contain the URL.
+            raise SourceUnavailableError(type(error).__name__) from error
 
     def _http_session(self) -> aiohttp.ClientSession:
         if self._session is None:

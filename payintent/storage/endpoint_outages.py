@@ -3,14 +3,10 @@
 Each worker has its own circuit breakers; no worker reads this table.
 """
 
-from typing import LiteralString
-
 from payintent.domain.delivery import CircuitReport
 from payintent.storage.database import Executor
 
 _DETAIL_CHARS = 300
-#: After this time, a worker discards the state of an idle endpoint, too.
-_RETENTION: LiteralString = "interval '1 hour'"
 
 
 async def open_circuit(database: Executor, report: CircuitReport) -> None:
@@ -35,16 +31,17 @@ async def close_circuit(database: Executor, merchant_id: int) -> None:
 
 
 async def delete_old(database: Executor, limit: int) -> int:
-    """Delete at most `limit` outages that ended without another attempt, and return the number."""
+    """Delete at most `limit` outages that ended without a new attempt, and return the number.
+
+    After the same hour, a worker discards the state of an idle endpoint, too.
+    """
     rows = await database.fetch(
         """
         DELETE FROM endpoint_outage
         WHERE merchant_id IN (
             SELECT merchant_id
             FROM endpoint_outage
-            WHERE until < clock() - """
-        + _RETENTION
-        + """
+            WHERE until < clock() - interval '1 hour'
             LIMIT $1
             FOR UPDATE SKIP LOCKED
         )

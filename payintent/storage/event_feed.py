@@ -11,6 +11,7 @@ index by merchant. The index of all events would be slow for a merchant with few
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.event import FEED_DAYS
@@ -21,6 +22,9 @@ from payintent.storage.rows import build
 
 #: Events that a reader numbers, or scans, at a time.
 SCANNED_MAX = 1_000
+#: The first possible id of the last `$2` days: ids are in order of time.
+_IDS_SINCE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock() - $2 * interval '1 day')
+    * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,9 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
         return False
     async with database.transaction() as tx:
         await tx.fetch(
-            """
+            f"""
             INSERT INTO event_feed (merchant_id, first_id)
-            VALUES ($1, (lpad(to_hex((extract(epoch FROM clock() - $2 * interval '1 day')
-                * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid)
+            VALUES ($1, {_IDS_SINCE})
             ON CONFLICT (merchant_id) DO NOTHING
             """,
             merchant_id,
@@ -144,7 +147,7 @@ async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCurs
 async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
     """Return the cursor before the merchant's numbered events of the last 30 days."""
     row = await database.row(
-        """
+        f"""
         SELECT e.id, e.feed_position
         FROM event e
         WHERE e.merchant_id = $1 AND e.feed_position = coalesce((
@@ -153,8 +156,7 @@ async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
                 SELECT feed_position
                 FROM event
                 WHERE merchant_id = $1 AND feed_position IS NOT NULL
-                    AND id >= (lpad(to_hex((extract(epoch FROM clock() - $2 * interval '1 day')
-                        * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+                    AND id >= {_IDS_SINCE}
                 ORDER BY id
                 LIMIT $3
             ) recent

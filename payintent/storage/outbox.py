@@ -59,7 +59,6 @@ class ClaimedDelivery:
     attempts: int  # previous attempts
     callback_url: str | None
     body: str
-    occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +198,7 @@ async def claim_due(
             )
             RETURNING d.event_id, d.merchant_id, d.attempts
         )
-        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts, m.callback_url, e.body,
-            e.occurred_at
+        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts, m.callback_url, e.body
         FROM claimed t
         JOIN event e ON e.id = t.event_id
         JOIN merchant m ON m.id = t.merchant_id

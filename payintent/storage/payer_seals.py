@@ -60,9 +60,7 @@ async def count_of_other_keys(database: Executor, limit: int) -> int:
     metadata = await database.row(
         f"SELECT count(*) AS n FROM ({_OTHER_METADATA}) due", writer, limit
     )
-    bodies = await database.row(
-        f"SELECT count(*) AS n FROM ({_OTHER_BODIES}) due", writer, limit
-    )
+    bodies = await database.row(f"SELECT count(*) AS n FROM ({_OTHER_BODIES}) due", writer, limit)
     return sum(row["n"] for row in (emails, metadata, bodies) if row)
 
 

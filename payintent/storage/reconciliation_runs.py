@@ -241,11 +241,7 @@ async def get(database: Executor, run_id: UUID) -> RunRecord | None:
 
 
 async def list_runs(
-    database: Executor,
-    account_id: int | None,
-    status: str | None,
-    before: UUID | None,
-    limit: int,
+    database: Executor, account_id: int | None, status: str | None, before: UUID | None, limit: int
 ) -> list[RunRecord]:
     rows = await _RUNS.page(database, before, limit, account_id=account_id, status=status)
     return [RunRecord(**row) for row in rows]
