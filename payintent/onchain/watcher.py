@@ -285,9 +285,9 @@ class FinalBlockReader:
     ) -> int:
         """Settle logs and set unproven logs aside in one transaction; return how many were new.
 
-        If `end` is given, the cursor moves there. Does nothing if the chain is halted, the cursor is
-        no longer at `cursor`, or a contract was added. The cursor is locked before any payment, so
-        that all writers of this chain's logs wait here.
+        If `end` is given, the cursor moves there. Does nothing if the chain is halted, `cursor` is
+        outdated, or a contract was added. The cursor is locked before any payment, so that all
+        writers of this chain's logs wait here.
         """
         slug = self.chain.slug
         async with self.database.transaction() as tx:
