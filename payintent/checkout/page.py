@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from payintent.api import checkout, schemas
 from payintent.api.checkout import CheckoutVisit, checkout_route
 from payintent.api.checkout_fields import next_action_fields, quote_fields
-from payintent.api.content_security_policy import ScriptSources, content_security_policy
+from payintent.api.content_security_policy import ScriptSources
 from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.card_step import card_step
@@ -28,7 +28,7 @@ from payintent.checkout.page_fields import (
     returns_to_shop,
 )
 from payintent.checkout.pictures import picture_path
-from payintent.checkout.refusal_pages import OUR_SCRIPTS, answers_with_pages, with_api
+from payintent.checkout.refusal_pages import OUR_SCRIPTS, answers_with_pages, merchant_policy
 from payintent.checkout.rendering import (
     HEADERS,
     common_fields,
@@ -124,11 +124,7 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
         "refunded": refunded,
         "scripts": ["checkout.js"],
     }
-    policy = content_security_policy(
-        frame_ancestors=page.merchant.origins,
-        scripts=with_api(visit.context),
-        styles=[page_style(page.merchant.accent_colour).source],
-    )
+    policy = merchant_policy(visit.context, page.merchant)
     return render_page(visit.request, "receipt.html", fields, policy)
 
 
@@ -212,12 +208,8 @@ async def _page(
         **_selected_fields(view, wallet),
         **_end_fields(visit.payment, page),
     }
-    policy = content_security_policy(
-        frame_ancestors=page.merchant.origins,
-        form_targets=offered.gateways,
-        scripts=with_api(context, card.sources if card else _our_scripts(step, language)),
-        styles=[page_style(page.merchant.accent_colour).source],
-    )
+    scripts = card.sources if card else _our_scripts(step, language)
+    policy = merchant_policy(context, page.merchant, scripts, offered.gateways)
     status = http_status(refused) if refused else 200
     return render_page(visit.request, "checkout.html", fields, policy, status)
 

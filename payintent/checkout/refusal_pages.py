@@ -1,6 +1,6 @@
 """Error pages for buyers: routes of the hosted page never return JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
 
@@ -29,6 +29,7 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.domain.fraud import FraudDeniedError
+from payintent.domain.merchant import Merchant
 from payintent.domain.web_origin import web_url
 from payintent.encryption import EncryptionKeyError
 
@@ -68,10 +69,24 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     return render_error_page(request, _SORRY.get(reason, "sorry_other"), failure.status, again)
 
 
-def with_api(context: CheckoutContext, sources: ScriptSources = OUR_SCRIPTS) -> ScriptSources:
-    """Allow calls to the API, if its origin differs from the page's."""
+def merchant_policy(
+    context: CheckoutContext,
+    merchant: Merchant,
+    scripts: ScriptSources = OUR_SCRIPTS,
+    form_targets: Iterable[str | None] = (),
+) -> str:
+    """Return the content security policy of a page with a merchant's style and frame.
+
+    It allows calls to the API even if its origin differs from the page's.
+    """
     origin = api_url(context.settings)[1]
-    return replace(sources, connections=(*sources.connections, *([origin] if origin else ())))
+    connections = (*scripts.connections, *([origin] if origin else ()))
+    return content_security_policy(
+        frame_ancestors=merchant.origins,
+        form_targets=form_targets,
+        scripts=replace(scripts, connections=connections),
+        styles=[page_style(merchant.accent_colour).source],
+    )
 
 
 async def _denial_page(request: Request) -> Response:
@@ -100,9 +115,4 @@ async def _denial_page(request: Request) -> Response:
         "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
         "scripts": ["checkout.js"],
     }
-    policy = content_security_policy(
-        frame_ancestors=merchant.origins,
-        scripts=with_api(context),
-        styles=[page_style(merchant.accent_colour).source],
-    )
-    return render_page(request, "sorry.html", fields, policy)
+    return render_page(request, "sorry.html", fields, merchant_policy(context, merchant))

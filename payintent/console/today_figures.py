@@ -122,88 +122,67 @@ def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
 
 
 def _tiles(figures: Figures) -> list[Tile]:
-    return [*_work_tiles(figures), *_webhook_tiles(figures), *_external_tiles(figures)]
+    waiting, outages = figures.waiting, len(figures.outages)
+    dead, late = waiting.deliveries_dead, waiting.deliveries_late
+    late_note = f"of {up_to(waiting.deliveries_waiting)} pending"
+    late_url = list_url("webhooks", state="pending", tried="true")
+    return [
+        *_work_tiles(figures),
+        _count_tile("dead", dead, "dead webhook", list_url("webhooks", state="dead"), "bad"),
+        _count_tile("late", late, "late webhook", late_url, "warn", late_note),
+        _count_tile("outages", outages, "gateway outage", "/gateways", "bad"),
+        _chain_tile(figures),
+    ]
+
+
+def _count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str = "") -> Tile:
+    return Tile(
+        key=key,
+        figure=up_to(count),
+        label=noun if count == 1 else f"{noun}s",
+        href=href,
+        note=note,
+        tone=tone if count else "",
+    )
 
 
 def _work_tiles(figures: Figures) -> list[Tile]:
     """Return the tiles of work for operators, and the age of the oldest open payment."""
     waiting, now = figures.waiting, figures.read_at
     oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
-    is_old = oldest is not None and now - oldest > _PROCESSING_OLD
+    case_note = f"oldest {age(oldest_case, now)}" if oldest_case else ""
+    case_url = list_url("cases", status="OPEN")
     approvals = waiting.approvals + waiting.refund_approvals
+    approval_note = f"{up_to(waiting.refund_approvals)} for refunds" if approvals else ""
+    approval_url = list_url("approvals", status="WAITING")
+    until = {} if oldest is None else {"until": minute_text(oldest + _MINUTE)}
+    is_old = oldest is not None and now - oldest > _PROCESSING_OLD
     return [
-        Tile(
-            key="cases",
-            figure=up_to(waiting.cases),
-            label="open case" if waiting.cases == 1 else "open cases",
-            note=f"oldest {age(oldest_case, now)}" if oldest_case else "",
-            href=list_url("cases", status="OPEN"),
-            tone="warn" if waiting.cases else "",
-        ),
-        Tile(
-            key="approvals",
-            figure=up_to(approvals),
-            label="pending approval" if approvals == 1 else "pending approvals",
-            note=f"{up_to(waiting.refund_approvals)} for refunds" if approvals else "",
-            href=list_url("approvals", status="WAITING"),
-            tone="warn" if approvals else "",
+        _count_tile("cases", waiting.cases, "open case", case_url, "warn", case_note),
+        _count_tile(
+            "approvals", approvals, "pending approval", approval_url, "warn", approval_note
         ),
         Tile(
             key="processing",
             figure="none" if oldest is None else age(oldest, now),
             label="oldest payment PROCESSING",
-            href=list_url("payments", status="PROCESSING", **_until(oldest)),
+            href=list_url("payments", status="PROCESSING", **until),
             tone="warn" if is_old else "",
         ),
     ]
 
 
-def _until(oldest: datetime | None) -> dict[str, str]:
-    return {} if oldest is None else {"until": minute_text(oldest + _MINUTE)}
-
-
-def _webhook_tiles(figures: Figures) -> list[Tile]:
-    waiting = figures.waiting
-    return [
-        Tile(
-            key="dead",
-            figure=up_to(waiting.deliveries_dead),
-            label="dead webhook" if waiting.deliveries_dead == 1 else "dead webhooks",
-            href=list_url("webhooks", state="dead"),
-            tone="bad" if waiting.deliveries_dead else "",
-        ),
-        Tile(
-            key="late",
-            figure=up_to(waiting.deliveries_late),
-            label="late webhook" if waiting.deliveries_late == 1 else "late webhooks",
-            note=f"of {up_to(waiting.deliveries_waiting)} pending",
-            href=list_url("webhooks", state="pending", tried="true"),
-            tone="warn" if waiting.deliveries_late else "",
-        ),
-    ]
-
-
-def _external_tiles(figures: Figures) -> list[Tile]:
-    """Return the state of gateways and chains."""
+def _chain_tile(figures: Figures) -> Tile:
     unwatched = [chain for chain in figures.chains if chain.halted is not None or not chain.watched]
     halted = sum(chain.halted is not None for chain in unwatched)
-    return [
-        Tile(
-            key="outages",
-            figure=str(len(figures.outages)),
-            label="gateway outage" if len(figures.outages) == 1 else "gateway outages",
-            href="/gateways",
-            tone="bad" if figures.outages else "",
-        ),
-        Tile(
-            key="chains",
-            figure=f"{len(figures.chains) - len(unwatched)} of {len(figures.chains)}",
-            label="chains watched",
-            note=f"{halted} halted" if halted else "",
-            href="/chains",
-            tone="bad" if unwatched else "",
-        ),
-    ]
+    return Tile(
+        key="chains",
+        figure=f"{len(figures.chains) - len(unwatched)} of {len(figures.chains)}",
+        label="chains watched",
+        note=f"{halted} halted" if halted else "",
+        href="/chains",
+        tone="bad" if unwatched else "",
+    )
 
 
 def _money(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
