@@ -102,9 +102,10 @@ async def _find_page(context: CheckoutContext, session_id: UUID) -> _CardPage | 
     if at_gateway is None or session is None or snapshot is None:
         return None
     setup = await context.merchants.get(snapshot.payment.merchant_id)
-    base, stored = context.settings.checkout_base, at_gateway.return_url
-    path = stored.find(f"/{snapshot.payment.checkout_id}/return")  # our page, not the merchant's
-    return_url = base + stored[path:] if base and path >= 0 else stored
+    base, return_url = context.settings.checkout_base, at_gateway.return_url
+    path = return_url.find(f"/{snapshot.payment.checkout_id}/return")  # -1: not our page
+    if base and path >= 0:
+        return_url = base + return_url[path:]
     return _CardPage(at_gateway, session, setup.merchant, return_url)
 
 

@@ -25,8 +25,8 @@ from payintent.webhooks.egress import EgressRules
 if TYPE_CHECKING:
     from payintent.pictures.fetch import PictureFetcher
 
-KEPT_BYTES_MAX = 8 * 1024 * 1024
-KEPT_MAX = 2_000
+CACHED_BYTES_MAX = 8 * 1024 * 1024
+CACHED_MAX = 2_000
 FRESH_S = 3_600.0
 FAILED_S = 300.0
 #: The time limit of a request, including the queue.
@@ -175,7 +175,7 @@ class PictureCache:
             content, monotonic() + (FAILED_S if content is None else FRESH_S)
         )
         self.cached_bytes += len(content or b"")
-        while self.cached_bytes > KEPT_BYTES_MAX or len(self._entries) > KEPT_MAX:
+        while self.cached_bytes > CACHED_BYTES_MAX or len(self._entries) > CACHED_MAX:
             self._drop(next(iter(self._entries)))
 
     def _drop(self, url: str) -> None:

@@ -465,7 +465,7 @@ async def test_the_pictures_in_memory_are_bounded(
     api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = len(encode_picture(picture()))
-    monkeypatch.setattr(cache, "KEPT_BYTES_MAX", 3 * size)
+    monkeypatch.setattr(cache, "CACHED_BYTES_MAX", 3 * size)
     pictures = api.world.service.pictures
     urls = [shop.give(f"/{number}.png", picture()) for number in range(5)]
     for url in urls:
