@@ -13,25 +13,24 @@ RECENT_HOURS = 24
 
 OLDEST = Gauge(
     "payintent_processing_oldest_seconds",
-    "Age of the PROCESSING payment whose time is over first, or was",
+    "Age of the PROCESSING payment with the earliest deadline",
 )
 PENDING_OVERDUE = Gauge(
-    "payintent_pending_overdue_seconds", "How long ago the first PENDING payment should have ended"
+    "payintent_pending_overdue_seconds",
+    "Time since the earliest PENDING payment should have expired",
 )
 WEBHOOK_OVERDUE = Gauge(
-    "payintent_webhook_overdue_seconds", "How long the first delivery that is due has waited"
+    "payintent_webhook_overdue_seconds", "Time that the earliest due delivery has waited"
 )
-MAIL_OVERDUE = Gauge(
-    "payintent_mail_overdue_seconds", "How long the mail that waits longest has waited"
-)
+MAIL_OVERDUE = Gauge("payintent_mail_overdue_seconds", "Time that the oldest due mail has waited")
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind", "provider"])
 LEDGER_IMBALANCE = Gauge(
-    "payintent_ledger_imbalance_accounts", "Accounts of the ledger that differ from the facts"
+    "payintent_ledger_imbalance_accounts", "Ledger accounts that differ from their sources"
 )
 RECONCILIATIONS = Gauge(
     "payintent_reconciliation_runs", "Runs of the last day that did not match", ["status"]
 )
-DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not arrived", ["state"])
+DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])
 
 #: Labels of cases that are or were open: after the last case is closed, its gauge is 0.
 _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}

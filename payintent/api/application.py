@@ -49,7 +49,7 @@ class _Node:
 class RoutedApplication(Starlette):
     """An application that may begin with a part of its routes.
 
-    If `is_starting`, unknown paths are answered 503 until `complete` adds the remaining routes.
+    If `is_starting`, unknown paths get a 503 until `complete` adds the remaining routes.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ FAILURES = Counter(
 )
 REFUSED = Counter(
     "payintent_authentication_attempts_refused_total",
-    "Failed authentications of addresses above their limit, answered 429",
+    "Failed authentications of addresses above their limit, answered with 429",
     ["holder"],
 )
 
@@ -117,7 +117,7 @@ class AddressBuckets:
 
 
 class Attempts:
-    """Counts failed authentications per address; above the limit a failure is answered 429.
+    """Counts failed authentications per address; above the limit a failure gets a 429.
 
     A valid key is accepted from any address: many callers may share an address, such as that of an
     undeclared proxy, and a key may be new to this process. Requests of an address above its limit

@@ -26,8 +26,7 @@ _MERCHANTS_MAX = 200
 _US = 1_000_000
 DROPPED = Counter(
     "payintent_api_calls_dropped_total",
-    "API calls that are not in the log of merchants' calls, because there were too many, or "
-    "because they could not be stored",
+    "API calls missing in the log of merchants' calls: there were too many, or storing them failed",
 )
 
 #: Method, route, status, error code, request id, time of the response, and duration.

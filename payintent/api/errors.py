@@ -31,7 +31,7 @@ from payintent.log import get_logger
 ERROR_CODE = "payintent.error_code"
 _log = get_logger("api")
 
-BUGS = Counter("payintent_bugs_total", "Requests answered 500, for a defect of the service")
+BUGS = Counter("payintent_bugs_total", "Requests answered with 500 because of a bug")
 
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,

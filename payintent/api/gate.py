@@ -21,12 +21,12 @@ from payintent.slot import release_of_request
 
 SHED = Counter(
     "payintent_requests_shed_total",
-    "Requests that were answered 503 unread, because too many were under way",
+    "Requests shed with 503 because their lane was full",
     ["lane"],
 )
 ABANDONED = Counter(
     "payintent_requests_abandoned_total",
-    "Requests that were not begun, because their clients had hung up",
+    "Requests that were not started because their clients had disconnected",
     ["lane"],
 )
 

@@ -29,7 +29,7 @@ class HealthRoutes:
         return [Route("/readyz", self._get_readiness, methods=["GET"])]
 
     async def _get_readiness(self, request: Request) -> Response:
-        """`GET /readyz`: the database answers and has every migration."""
+        """`GET /readyz`: the database is reachable and has all migrations."""
         del request
         if reason := await self.readiness.unready_reason():
             return json_response({"code": ErrorCode.SERVICE_UNAVAILABLE, "message": reason}, 503)

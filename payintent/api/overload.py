@@ -26,5 +26,5 @@ async def _answer_busy(scope: Scope, receive: Receive, send: Send) -> None:
     await response(scope, receive, send)
 
 
-#: The application that answers shed requests.
+#: The application for shed requests.
 shed = CommonHeaders(_answer_busy)

@@ -20,11 +20,11 @@ class Readiness:
 
     async def unready_reason(self) -> str:
         """Return why the process is not ready; an empty text if it is ready."""
-        return "the process is about to end" if self.is_stopping else await self._reason.get()
+        return "the process is stopping" if self.is_stopping else await self._reason.get()
 
     async def _find_reason(self, _: str) -> str:
         try:
             missing = await migrations_runner.pending(self._url)
         except StorageUnavailableError:
-            return "the database is away"
+            return "the database is unreachable"
         return f"{len(missing)} migrations are missing" if missing else ""

@@ -13,7 +13,9 @@ PERIOD_S = 1.0
 _log = get_logger("api")
 
 REFUSALS = Counter(
-    "payintent_database_refusals_total", "Requests refused for want of the database", ["code"]
+    "payintent_database_refusals_total",
+    "Requests refused because the database was unavailable",
+    ["code"],
 )
 
 

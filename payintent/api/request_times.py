@@ -13,7 +13,7 @@ from payintent.api.application import ROUTE
 
 DURATION = Histogram(
     "payintent_http_request_seconds",
-    "From a request's head to the head of its answer",
+    "Time from the head of a request to the head of its response",
     ["route", "method", "status"],
     buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )

@@ -34,7 +34,7 @@ _log = get_logger("api")
 
 UNREADABLE = Counter(
     "payintent_viewer_addresses_unreadable_total",
-    "Requests whose viewer's address cannot be read from what a declared proxy sent",
+    "Requests with an unclear viewer address from a declared proxy",
     ["reason"],
 )
 

@@ -134,7 +134,7 @@ class CheckedResolver:
         self,
         host: str,
         port: int = 0,
-        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every answer is checked
+        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every address is checked
     ) -> "list[ResolveResult]":
         """Return the addresses of a name; all must be allowed (`EgressRefusedError`)."""
         release_slot()
