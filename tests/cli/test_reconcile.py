@@ -152,7 +152,7 @@ def test_what_cannot_be_compared_is_status_2_and_nothing_on_standard_output(
         outside = Terminal(settings.model_copy(update={"sandbox": False}), patch)
         outside.bootstrap()
         unexplained = _reconcile(outside, _write(tmp_path), "--apply")
-        assert (unexplained.status, "say why" in unexplained.err) == (2, True)
+        assert (unexplained.status, "why is required" in unexplained.err) == (2, True)
     assert _cases(terminal) == 0
 
 
