@@ -1,4 +1,4 @@
-"""The gateway adapters that need no other package."""
+"""The gateway adapters of this package."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.test_gateway import DatabaseTestGatewayRecords
 
 _OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
-#: Names of providers, which packages must not use.
+#: Provider names that installed gateway packages must not use.
 BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway, TestGateway)})
 
 

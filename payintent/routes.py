@@ -1,4 +1,4 @@
-"""Every route of the service on one screen.
+"""All routes of the service.
 
 The routes of the API and of operations are built when the service is open. The routes of pages
 exist before, and respond with 503 until their contexts are set.

@@ -82,7 +82,7 @@ def _dispute(case: MerchantCase) -> dict[str, Any] | None:
 
 
 def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
-    """Read which of a merchant's cases are to be listed (`BAD_REQUEST`)."""
+    """Read the filter of a merchant's case list (`BAD_REQUEST`)."""
     status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
     if status is not None and status not in STATUSES:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")

@@ -121,7 +121,10 @@ def http_status(refused: RefusedError) -> int:
 
 
 def report_failure(request: Request, error: Exception) -> Failure:
-    """Return the failure of an exception; log it if the operator should know about it."""
+    """Return the failure of an exception; log it if the operator should know about it.
+
+    If the database is unavailable, it is unknown whether the request was stored.
+    """
     if isinstance(error, RefusedError):
         status = http_status(error)
         return Failure(RefusedError, error.code, status, error.message, error.retry_after_s)

@@ -1,4 +1,4 @@
-"""A merchant's events after they were sent: the event feed, and replay of an event."""
+"""The merchant's routes of events: the feed, and replay of an event."""
 
 import asyncio
 from collections.abc import Mapping

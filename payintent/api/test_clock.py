@@ -44,7 +44,7 @@ class TestClockRoutes:
         return json_response({"advanced_seconds": advanced_s})
 
     async def advance_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`POST /test/clock/advance`: all times of the test merchant come nearer at once."""
+        """`POST /test/clock/advance`: all deadlines of the test merchant come closer."""
         require_test_key(merchant)
         body = await read_json(request, _ADVANCE, self.body_bytes_max)
         if not 1 <= body.seconds <= ADVANCE_MAX_S:
