@@ -95,7 +95,7 @@ async def _do_all(work: Work) -> None:
     limit = 10
     await worker_steps.expire(database, service.settings)
     await worker_steps.prune(database, service.settings)
-    await worker_steps._retain(database, service.settings)
+    await worker_steps._apply_retention(database, service.settings)
     await worker_metrics.measure(service)
     await apply_waiting_callbacks(database, limit)
     await sessions.claim_due(database, limit, 60.0, [])
