@@ -75,9 +75,9 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
         tokens = await chains.list_tokens(database, chain.slug)
         for contract in await reconciliation_blocks.list_due(database, chain.slug):
             comparison = _ContractComparison(database, reader, chain, contract, tokens)
-            if (claimed := await comparison.claim()) is not None:
-                async with failures_recorded(database, claimed[0]):
-                    await comparison.run(*claimed)
+            if (claimed_run := await comparison.claim()) is not None:
+                async with failures_recorded(database, claimed_run[0]):
+                    await comparison.run(*claimed_run)
     finally:
         await reader.close()
 
@@ -95,8 +95,8 @@ class _ContractComparison:
         database, contract, slug = self.database, self.contract, self.chain.slug
         run = contract.open_run
         if run is not None:
-            claimed = await reconciliation_runs.claim(database, self._new_run(run))
-            return (claimed, run) if claimed.is_ours else None
+            claimed_run = await reconciliation_runs.claim(database, self._new_run(run))
+            return (claimed_run, run) if claimed_run.is_ours else None
         last = await reconciliation_blocks.find_last_block(database, slug)
         if last is None or last < contract.next_block:
             return None
@@ -112,13 +112,13 @@ class _ContractComparison:
             opened=0,
         )
         async with database.transaction() as tx:
-            claimed = await reconciliation_runs.claim(tx, self._new_run(run))
-            if not claimed.is_ours:
+            claimed_run = await reconciliation_runs.claim(tx, self._new_run(run))
+            if not claimed_run.is_ours:
                 return None
             ledger = await reconciliation_blocks.sum_ledger(tx, slug, contract.receiver, last)
             balances = make_balances(holdings, ledger, last)
             await reconciliation_blocks.add(tx, contract.account_id, run, balances)
-        return claimed, run
+        return claimed_run, run
 
     def _new_run(self, run: BlockRun) -> NewRun:
         name = f"{self.chain.slug} blocks {run.first_block} to {run.last_block}"
@@ -130,7 +130,7 @@ class _ContractComparison:
             sha256=hashlib.sha256(name.encode()).hexdigest(),
         )
 
-    async def run(self, claimed: ClaimedRun, run: BlockRun) -> None:
+    async def run(self, claimed_run: ClaimedRun, run: BlockRun) -> None:
         remaining: BlockRun | None = run
         while remaining is not None:
             logs = await read_range(
@@ -144,7 +144,7 @@ class _ContractComparison:
                 slug, endpoint = self.chain.slug, logs.incomplete_endpoint
                 WRONG_ANSWERS.labels(slug, "logs_left_out").inc()
                 _log.warning("logs_left_out", chain=slug, endpoint=endpoint)
-            remaining = await self._compare(claimed, remaining, logs)
+            remaining = await self._compare(claimed_run, remaining, logs)
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
         """Check if captures or refunds have no log: the endpoint may omit logs."""
@@ -155,12 +155,14 @@ class _ContractComparison:
             make_lines(logs, self.contract.receiver, self.chain.refunders, {}, {}),
         )
 
-    async def _compare(self, claimed: ClaimedRun, run: BlockRun, logs: LogRange) -> BlockRun | None:
+    async def _compare(
+        self, claimed_run: ClaimedRun, run: BlockRun, logs: LogRange
+    ) -> BlockRun | None:
         """Compare a range and advance the run; None if the run has ended or the claim is lost."""
         async with self.database.transaction() as tx:
-            if not await reconciliation_runs.lock(tx, claimed):
+            if not await reconciliation_runs.lock(tx, claimed_run):
                 return None
-            scope = await self._load(tx, run, logs)
+            scope = await self._load_lines(tx, run, logs)
             blocks = run.next_block, logs.last_block
             differences = await find_differences(
                 tx, scope, partial(reconciliation_blocks.find_missing, blocks=blocks)
@@ -183,10 +185,10 @@ class _ContractComparison:
             await reconciliation_blocks.advance(tx, run)
         if run_end is None:
             return run
-        note_end(claimed, self.contract.account_id, run_end)
+        note_end(claimed_run, self.contract.account_id, run_end)
         return None
 
-    async def _load(self, tx: Tx, run: BlockRun, logs: LogRange) -> ReconciliationScope:
+    async def _load_lines(self, tx: Tx, run: BlockRun, logs: LogRange) -> ReconciliationScope:
         account_id, receiver = self.contract.account_id, self.contract.receiver
         captured = await reconciliation_blocks.list_currencies(
             tx, account_id, run.next_block, logs.last_block

@@ -207,7 +207,7 @@ async def compare_file(
     Raises `InvalidProviderFileError` for an invalid or duplicate line.
     """
     accounts = await find_accounts(tx, comparison)
-    payouts = await _load(tx, comparison.file, accounts)
+    payouts = await _load_lines(tx, comparison.file, accounts)
     check_payouts(comparison.provider, comparison.currencies, accounts, payouts)
     since, until = await _find_period(tx, comparison, payouts)
     scope = ReconciliationScope(
@@ -235,7 +235,7 @@ async def compare_file(
         tallies=[
             _tally(differences.counts, type_)
             for type_ in (*_TYPES, *DISPUTE_TYPES)
-            if type_ in _TYPES or any(counted == type_ for counted, _ in differences.counts)
+            if type_ in _TYPES or any(line_type == type_ for line_type, _ in differences.counts)
         ],
         payouts=settled.tally,
         sums=differences.sums + payout_sums,
@@ -249,7 +249,7 @@ async def compare_file(
     )
 
 
-async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:
+async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:
     await reconciliation.create_tables(tx)
     payouts = dict[str, PayoutLine]()
     lines = separate_payouts(file.read(), payouts)

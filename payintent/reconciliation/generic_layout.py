@@ -41,13 +41,13 @@ _MICROSECONDS_CHARS = len("2026-11-21T08:00:00.000000Z")
 _MICROSECONDS = re.compile(r"(\.\d{6})\d+")
 
 
-def _read_with_fee(number: int, row: Sequence[str]) -> ProviderFileLine | PayoutLine:
+def _parse_line_with_fee(number: int, row: Sequence[str]) -> ProviderFileLine | PayoutLine:
     if len(row) != len(HEADER_WITH_FEE):
         raise ValueError(f"the line has {len(row)} columns, not {len(HEADER_WITH_FEE)}")
-    return _read(number, row[:-1], row[-1])
+    return _parse_line(number, row[:-1], row[-1])
 
 
-def _read(number: int, row: Sequence[str], fee: str = "") -> ProviderFileLine | PayoutLine:
+def _parse_line(number: int, row: Sequence[str], fee: str = "") -> ProviderFileLine | PayoutLine:
     if len(row) != len(HEADER):
         raise ValueError(f"the line has {len(row)} columns, not {len(HEADER)}")
     kind, reference, our_reference, amount, currency, at = row
@@ -131,10 +131,10 @@ def _parse_our_id(prefix: str, text: str) -> UUID | None:
 
 
 GENERIC = (
-    FileLayout(name="generic", matches=lambda first: tuple(first) == HEADER, read=_read),
+    FileLayout(name="generic", matches=lambda first: tuple(first) == HEADER, read=_parse_line),
     FileLayout(
         name="generic with fees",
         matches=lambda first: tuple(first) == HEADER_WITH_FEE,
-        read=_read_with_fee,
+        read=_parse_line_with_fee,
     ),
 )

@@ -140,9 +140,9 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
     until = begin + timedelta(days=1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "list.csv"
-        written = await _write_list(comparison.accounts, account, path, begin, until)
-        await _record_payouts(comparison, account, written.payouts)
-        await _record_outside_refunds(comparison, account, written.outside_refunds)
+        output = await _write_list(comparison.accounts, account, path, begin, until)
+        await _record_payouts(comparison, account, output.payouts)
+        await _record_outside_refunds(comparison, account, output.outside_refunds)
         name = _run_name(day)
         new = NewRun(
             id=comparison.context.database.id_generator.new_id(),
@@ -170,7 +170,7 @@ async def _write_list(
     until: datetime,
 ) -> _WrittenList:
     gateway, credentials = await _connect(accounts, account)
-    written, after = _WrittenList(), None
+    output, after = _WrittenList(), None
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(HEADER)
         for _ in range(PAGES_MAX):
@@ -179,10 +179,10 @@ async def _write_list(
             )
             if isinstance(page, OutcomeUnknown):
                 raise ListUnavailableError(page.detail)
-            _write_movements(file, written, page.movements)
+            _write_movements(file, output, page.movements)
             after = page.after
             if after is None:
-                return written
+                return output
     raise ListUnavailableError("the list has too many pages")
 
 
@@ -196,19 +196,19 @@ async def _connect(
 
 
 def _write_movements(
-    file: TextIO, written: _WrittenList, movements: Sequence[BalanceMovement]
+    file: TextIO, output: _WrittenList, movements: Sequence[BalanceMovement]
 ) -> None:
     rows = csv.writer(file)
     for movement in movements:
         if movement.kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_BACK}:
-            written.payouts.append(movement)
+            output.payouts.append(movement)
             continue
         if movement.kind in _DISPUTE_KINDS:
-            if (dispute := (movement.kind, movement.reference)) in written.disputes:
+            if (dispute := (movement.kind, movement.reference)) in output.disputes:
                 continue  # an appeal: the newer movement is written already
-            written.disputes.add(dispute)
+            output.disputes.add(dispute)
         if (refund := _to_outside_refund(movement)) is not None:
-            written.outside_refunds.append(refund)
+            output.outside_refunds.append(refund)
         our_id = "" if movement.our_id is None else ids.format_id(ids.REFUND, movement.our_id)
         rows.writerow(
             (
@@ -222,7 +222,7 @@ def _write_movements(
                 format_timestamp(movement.at),
             )
         )
-    if len(written.payouts) > PAYOUTS_MAX:
+    if len(output.payouts) > PAYOUTS_MAX:
         raise ListUnavailableError("the list has too many payouts")
 
 
