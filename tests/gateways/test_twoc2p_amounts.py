@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from payintent.gateways.twoc2p.amounts import (
     DECIMALS,
+    format_action_amount,
     format_order_amount,
-    format_refund_amount,
     parse_order_amount,
 )
 
@@ -24,12 +24,12 @@ def test_amounts_are_written_as_documented(
     minor: int, currency: str, ordered: str, refunded: str
 ) -> None:
     assert format_order_amount(minor, currency) == ordered
-    assert format_refund_amount(minor, currency) == refunded
+    assert format_action_amount(minor, currency) == refunded
     assert parse_order_amount(ordered, currency) == parse_order_amount(refunded, currency) == minor
 
 
 def test_part_of_a_rupiah_cannot_be_held() -> None:
-    for write in (format_order_amount, format_refund_amount):
+    for write in (format_order_amount, format_action_amount):
         with pytest.raises(ValueError, match="decimals"):
             write(1_500_050, "IDR")
 
@@ -81,7 +81,7 @@ def test_money_in_a_currency_that_nobody_asks_for_goes_back_as_it_came(
     text: str, currency: str, minor: int, refunded: str
 ) -> None:
     assert parse_order_amount(text, currency) == minor
-    assert format_refund_amount(minor, currency) == refunded
+    assert format_action_amount(minor, currency) == refunded
 
 
 @given(minor=st.integers(1, 10**12 - 1), currency=st.sampled_from(sorted(DECIMALS)))
@@ -89,4 +89,4 @@ def test_what_we_write_we_read(minor: int, currency: str) -> None:
     if currency == "IDR":
         minor -= minor % 100
     assert parse_order_amount(format_order_amount(minor, currency), currency) == minor
-    assert parse_order_amount(format_refund_amount(minor, currency), currency) == minor
+    assert parse_order_amount(format_action_amount(minor, currency), currency) == minor

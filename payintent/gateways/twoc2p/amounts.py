@@ -18,7 +18,7 @@ def format_order_amount(amount_minor: int, currency: str) -> str:
     return _format(amount_minor, currency, DECIMALS[currency])
 
 
-def format_refund_amount(amount_minor: int, currency: str) -> str:
+def format_action_amount(amount_minor: int, currency: str) -> str:
     """Format a refund with at least two places; ValueError if 2C2P cannot represent it.
 
     Any currency is possible, because unexpected captures can be refunded too.

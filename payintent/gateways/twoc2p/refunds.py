@@ -27,7 +27,7 @@ from payintent.domain.gateway import (
 from payintent.gateways.http_client import GatewayHttpClient, unusable
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.addresses import MAINTENANCE_PATH, MAINTENANCE_URLS
-from payintent.gateways.twoc2p.amounts import format_refund_amount, parse_order_amount
+from payintent.gateways.twoc2p.amounts import format_action_amount, parse_order_amount
 from payintent.gateways.twoc2p.jwt import InvalidTokenError
 
 VERSION = "4.3"
@@ -103,7 +103,7 @@ class TwoC2pRefundApi:
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
         try:
-            format_refund_amount(request.amount_minor, request.capture.currency)
+            format_action_amount(request.amount_minor, request.capture.currency)
         except ValueError as error:  # this amount can never be sent
             return RefundReport(state=GatewayRefundState.DECLINED, detail=str(error))
         if request.sent_before and _age_s(request, self._now()) > REPEATABLE_FOR_S:
@@ -195,7 +195,7 @@ class TwoC2pRefundApi:
             "merchantID": account.credentials.get("merchant_id", ""),
             "processType": process,
             "invoiceNo": _invoice(request),
-            "actionAmount": format_refund_amount(amount_minor, request.capture.currency),
+            "actionAmount": format_action_amount(amount_minor, request.capture.currency),
             "userDefined1": name,
         }
         if process in _IDEMPOTENCY_SUFFIXES:
