@@ -14,7 +14,10 @@ _CALLS_PER_BLOCK = 2
 
 
 def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
-    """Build two calls per block: its header by number, and its logs by hash."""
+    """Build two calls per block: its header by number, and its logs by hash.
+
+    The header is needed because a node may know blocks that are not on its chain.
+    """
     calls: list[RpcCall] = []
     for block in blocks:
         search = {

@@ -154,11 +154,6 @@ class RpcChainReader(ChainReader):
     async def block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
     ) -> list[list[ContractLog] | Unanswered]:
-        """Read all logs of these contracts in each block (EIP-234), in the order of the blocks.
-
-        The answer contains only our contracts' logs, however large the block is. A node may know
-        blocks that are not on its chain, so the node's own block of each number is read too.
-        """
         calls = block_log_calls(blocks, contracts)
         read = partial(read_block_logs, blocks, frozenset(contracts))
         return await self._request(endpoint, calls, read) if calls else []
@@ -166,7 +161,7 @@ class RpcChainReader(ChainReader):
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | Unanswered | None]:
-        """Read transactions; anyone can send a transaction that is too large to read."""
+        # Anyone can send a transaction that is too large to read: `_read_transactions` skips it.
         calls = [RpcCall("eth_getTransactionByHash", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._request(endpoint, calls, partial(_read_transactions, tx_hashes))
 
