@@ -206,7 +206,7 @@ async def test_a_merchant_has_one_test_side_and_its_secret_is_shown_when_it_is_m
     assert (live.livemode, test.callback_url, test.mail_receipts) == (True, None, False)
     again = await world.perform(IssueApiKey(merchant_id=test.id))  # by its own number too
     assert again.api_key.startswith("sk_test_")
-    with pytest.raises(RefusedError, match="name the live merchant"):
+    with pytest.raises(RefusedError, match="use the live merchant"):
         await world.perform(IssueApiKey(merchant_id=test.id, test=True))
 
 
@@ -241,7 +241,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
             merchant_id=merchant,
             test=is_test,
         )
-        with pytest.raises(RefusedError, match="test accounts alone"):
+        with pytest.raises(RefusedError, match="only test accounts"):
             await world.perform(account)
 
 

@@ -223,7 +223,7 @@ async def test_no_live_merchant_has_an_account_at_the_test_gateway(side: Api) ->
             credentials={"signing_secret": "s"},
             merchant_id=owner,
         )
-        with pytest.raises(RefusedError, match="test accounts alone"):
+        with pytest.raises(RefusedError, match="only test accounts"):
             await side.world.perform(account)
     with pytest.raises(asyncpg.CheckViolationError, match="provider_account_test_gateway"):
         await side.world.rows(
@@ -264,7 +264,7 @@ async def test_the_card_page_takes_a_card_and_leads_back(side: Api) -> None:
     assert b"4000002500003155" in shown.body
     wrong = await _enter(side, path, card="1234")
     assert wrong.status == 400
-    assert b"no test card" in wrong.body
+    assert b"not a test card" in wrong.body
     answer = await _enter(side, path, card="4242 4242 4242 4242")
     assert answer.status == 303
     assert (await side.get(created.json["id"])).json["status"] == "PAID"

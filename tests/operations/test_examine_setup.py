@@ -153,7 +153,7 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
     doubts = [("payintent", doubt.split(":")[0]) for doubt in interpreter_doubts()]
     assert warned == [
         *doubts,
-        ("places", "PAYINTENT_API_BASE is on this machine"),
+        ("places", "PAYINTENT_API_BASE is on this machine, so gateways and buyers cannot reach it"),
         ("service", "the secrets match this database; this database role can change the audit log"),
         ("operators", "admins with a valid token"),
         ("accounts", "accounts at fake, whose gateway is not installed"),
