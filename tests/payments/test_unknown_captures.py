@@ -91,8 +91,8 @@ async def test_the_case_of_money_that_names_a_session_of_another_account_says_so
     await tell(world, session_id, account_id=await add_account(world))
     [case] = await unknown_cases(world)
     assert case.note.endswith(
-        f" of account {world.account_id}: if both have the same credentials, this is its "
-        "payment's money, told twice, and must not be refunded here"
+        f" of account {world.account_id}: if both accounts have the same credentials, "
+        "this is the money of that session's payment, reported twice, and must not be refunded here"
     )
 
 
