@@ -110,7 +110,7 @@ async def test_without_a_reason_nothing_is_changed(operator: Api, stage: Stage, 
         if not reads(action):
             answer = await ask(operator, token, action, stage.fields(action))
             assert refusal(answer) == BAD
-            assert "say why" in answer.json["message"], action
+            assert "why is required" in answer.json["message"], action
     path = f"/operator/webhooks/{stage.known['event']}/replay"
     answer = await operator.send("POST", path, headers=operator.bearer(token))
     assert refusal(answer) == BAD
