@@ -150,7 +150,7 @@ async def test_the_provider_by_which_operators_sign_in_is_asked(examine: _Doctor
         provider.metadata = {"issuer": "https://login.example.com"}
         said = await asyncio.to_thread(examine, **named)
         [why] = [text for subject, text in _lines(said, "FAIL") if subject == "oidc"]
-        assert "names another issuer" in why
+        assert "its issuer differs" in why
     said = await asyncio.to_thread(examine, **named)
     [why] = [text for subject, text in _lines(said, "FAIL") if subject == "oidc"]
     assert "no connection" in why

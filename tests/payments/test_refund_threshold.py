@@ -161,11 +161,11 @@ async def test_during_activation_one_person_raises_it(world: World) -> None:
     [
         ("XXX", "1", "currency 'XXX' is not known"),
         ("thb", "1", "currency 'thb' is not known"),
-        ("THB", "-1", "above is an amount of THB"),
-        ("THB", "1e3", "above is an amount of THB"),
-        ("THB", "0.001", "above is an amount of THB"),
-        ("JPY", "0.5", "above is an amount of JPY"),
-        ("THB", "", "above is an amount of THB"),
+        ("THB", "-1", "above must be an amount of THB"),
+        ("THB", "1e3", "above must be an amount of THB"),
+        ("THB", "0.001", "above must be an amount of THB"),
+        ("JPY", "0.5", "above must be an amount of JPY"),
+        ("THB", "", "above must be an amount of THB"),
     ],
 )
 async def test_what_is_no_amount_is_refused(
