@@ -53,7 +53,7 @@ class EventFeedRoutes:
     api: MerchantApi
     database: Database
     changes: ChangeFeed[int]  # of merchants' events
-    operations: OperationContext
+    context: OperationContext
 
     def routes(self) -> list[Route]:
         return [
@@ -81,7 +81,7 @@ class EventFeedRoutes:
         event_id = _event_id(request.path_params["event_id"])
         merchant_id = merchant.merchant_id
         actor = key_actor(merchant_id, merchant.public_id)
-        await replay_own_event(self.operations, merchant_id, actor, event_id)
+        await replay_own_event(self.context, merchant_id, actor, event_id)
         delivery = await merchant_events.get_delivery(self.database, merchant_id, event_id)
         assert delivery is not None  # noqa: S101 - the event exists, and due events are not pruned
         fields = {"state": delivery.state, "attempts": delivery.attempts}

@@ -26,7 +26,7 @@ from payintent.storage.proposals import Proposal
 @dataclass(frozen=True, slots=True)
 class OperationRoutes:
     api: OperatorApi
-    operations: OperationContext
+    context: OperationContext
     proposal_view: Callable[[Proposal], object]
 
     def routes(self) -> list[Route]:
@@ -35,7 +35,7 @@ class OperationRoutes:
 
     async def run_operation(self, request: Request, actor: Actor) -> Response:
         action = f"{request.path_params['subject']}.{request.path_params['verb']}"
-        kind = find_operation(self.operations.operations, action)
+        kind = find_operation(self.context.operations, action)
         method = "GET" if issubclass(kind, ReadOperation) else "POST"
         if request.method != method:
             response = error_response(ErrorCode.BAD_REQUEST, f"{action} takes {method}", 405)
@@ -43,21 +43,21 @@ class OperationRoutes:
             return response
         if issubclass(kind, ReadOperation):
             operation = convert_operation(dict(request.query_params), kind, strict=False)
-            return self._respond(await submit(self.operations, operation, actor))
+            return self._respond(await submit(self.context, operation, actor))
         return await self._change(request, actor, kind)
 
     async def _change(self, request: Request, actor: Actor, kind: OperationType) -> Response:
-        raw = await read_raw(request, self.operations.settings.body_bytes_max)
+        raw = await read_raw(request, self.context.settings.body_bytes_max)
         fields = read_fields(raw)
         why = read_reason(fields)
         dry_run = fields.pop("dry_run", False)
         operation = convert_operation(fields, kind, strict=True)
         if dry_run is True:
-            return json_response(to_json_value(await foresee(self.operations, operation, actor)))
+            return json_response(to_json_value(await foresee(self.context, operation, actor)))
         if dry_run is not False:
             raise RefusedError(ErrorCode.BAD_REQUEST, "dry_run must be true or false")
         actor = replace(actor, why=why)
-        return self._respond(await submit(self.operations, operation, actor))
+        return self._respond(await submit(self.context, operation, actor))
 
     def _respond(self, result: object) -> Response:
         if isinstance(result, Proposal):

@@ -17,11 +17,11 @@ from payintent.operations.submit import run_operation
 @dataclass(frozen=True, slots=True)
 class PaymentHistoryRoutes:
     api: OperatorApi
-    operations: OperationContext
+    context: OperationContext
 
     def routes(self) -> list[Route]:
         return [self.api.route("/operator/payments/{payment_id}", self.get_payment)]
 
     async def get_payment(self, request: Request, actor: Actor) -> Response:
         operation = ShowPayment(payment_id=request.path_params["payment_id"])
-        return json_response(to_json_value(await run_operation(self.operations, operation, actor)))
+        return json_response(to_json_value(await run_operation(self.context, operation, actor)))

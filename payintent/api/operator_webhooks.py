@@ -26,7 +26,7 @@ _INTEGER_CHARS_MAX = 18
 @dataclass(frozen=True, slots=True)
 class OperatorWebhookRoutes:
     api: OperatorApi
-    operations: OperationContext
+    context: OperationContext
 
     def routes(self) -> list[Route]:
         replay = "/operator/webhooks/{event_id}/replay"
@@ -43,7 +43,7 @@ class OperatorWebhookRoutes:
             merchant_id=_read_merchant_id(request), state=_read_state(request)
         )
         deliveries = await delivery_list.list_deliveries(
-            self.operations.reading, delivery_filter, limit
+            self.context.reading, delivery_filter, limit
         )
         return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
 
@@ -53,9 +53,9 @@ class OperatorWebhookRoutes:
             event_id = UUID(request.path_params["event_id"])
         except ValueError:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such event") from None
-        raw = await read_raw(request, self.operations.settings.body_bytes_max)
+        raw = await read_raw(request, self.context.settings.body_bytes_max)
         actor = replace(actor, why=read_reason(read_fields(raw)))
-        await run_operation(self.operations, ReplayEvent(event_id=event_id), actor)
+        await run_operation(self.context, ReplayEvent(event_id=event_id), actor)
         return json_response({"event_id": str(event_id), "state": "pending"})
 
 
