@@ -106,9 +106,9 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
 
 def generate_key_text(prefix: str, mark: str = "") -> api_key.ApiKeyText:
     """Generate a key or token of 256 random bits, with a public part that begins with `mark`."""
-    public_id = mark + _random_base62(api_key.PUBLIC_CHARS - len(mark))
-    return api_key.make_api_key(prefix, public_id, _random_base62(api_key.SECRET_CHARS))
+    public_id = mark + _base62(api_key.PUBLIC_CHARS - len(mark))
+    return api_key.make_api_key(prefix, public_id, _base62(api_key.SECRET_CHARS))
 
 
-def _random_base62(length: int) -> str:
+def _base62(length: int) -> str:
     return ids.to_base62(chance.randbelow(62**length), length)
