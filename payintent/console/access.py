@@ -126,7 +126,8 @@ async def _read_form(request: Request, session: OperatorSession) -> Mapping[str,
     token = fields.pop(CSRF_FIELD, "")
     if not hmac.compare_digest(token.encode(), session.csrf.encode()):
         raise RefusedError(
-            ErrorCode.FORBIDDEN, "the form belongs to another session: open the page again"
+            ErrorCode.FORBIDDEN,
+            "the form belongs to another session: reload the page and try again",
         )
     return fields
 

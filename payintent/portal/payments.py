@@ -239,4 +239,4 @@ def _read_key(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "open the page again") from None
+        raise RefusedError(ErrorCode.BAD_REQUEST, "reload the page and try again") from None

@@ -223,7 +223,7 @@ async def test_a_form_is_sent_by_a_page_of_the_same_person_alone(shop: Shop) -> 
         for token in tokens:
             answer = await someone.post(shop.path(route), token, amount="1.00", key=str(uuid4()))
             assert answer.status == 403, route
-            assert "open the page again" in words(answer)
+            assert "reload the page" in words(answer)
     assert await _everything(shop) == before
 
 
@@ -254,7 +254,7 @@ async def test_a_form_of_another_site_is_refused_even_with_the_right_token(
         fields = {"form_token": token, "amount": "1.00", "key": str(uuid4())}
         answer = await person.send("POST", shop.path(route), data=fields, headers=told)
         assert answer.status == 403, route
-        assert "open the page again" in words(answer), route
+        assert "reload the page" in words(answer), route
     assert await _everything(shop) == before
     assert (await people[MemberRole.FINANCE].get("/merchant/payments")).status == 200
 
