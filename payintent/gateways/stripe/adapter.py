@@ -133,12 +133,12 @@ class StripeGateway:
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
         """Cancel a payment intent; if Stripe refuses, report its actual state."""
-        return await _in_time(self._close(account, session))
+        return await _in_time(self._query_session(account, session, cancels=True))
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        return await _in_time(self._inquire(account, session))
+        return await _in_time(self._query_session(account, session))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         secret = account.credentials.get("webhook_secret", "")
@@ -185,25 +185,19 @@ class StripeGateway:
 
         return await reporting.sum_payout_fees(self._get, account, reference)
 
-    async def _inquire(
-        self, account: GatewayAccount, session: GatewaySessionRef
+    async def _query_session(
+        self, account: GatewayAccount, session: GatewaySessionRef, *, cancels: bool = False
     ) -> SessionReport | OutcomeUnknown:
         reference = session.reference or await self._find_reference(account, session)
         if not isinstance(reference, str):
             return reference
+        if cancels:
+            answer = await self._post(account, f"{_path(reference)}/cancel", {})
+            is_answer = isinstance(answer, HttpAnswer)
+            if not (is_answer and answer.status in _REFUSING and _error(answer)):
+                return _parse_session(answer, session)
+            # It was paid or cancelled before, or is being paid: report its state.
         return _parse_session(await self._get(account, _path(reference)), session)
-
-    async def _close(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
-        reference = session.reference or await self._find_reference(account, session)
-        if not isinstance(reference, str):
-            return reference
-        answer = await self._post(account, f"{_path(reference)}/cancel", {})
-        if isinstance(answer, HttpAnswer) and answer.status in _REFUSING and _error(answer):
-            # It was paid or cancelled before, or is being paid.
-            answer = await self._get(account, _path(reference))
-        return _parse_session(answer, session)
 
     async def _find_reference(
         self, account: GatewayAccount, session: GatewaySessionRef
