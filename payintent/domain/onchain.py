@@ -23,7 +23,7 @@ from payintent.domain.session import Session
 from payintent.domain.settlement import SettlementDecision
 
 PROVIDER = "gateway_contract"
-#: Time for another attempt, or for an exact payment after a mismatch.
+#: Time for a second attempt, or for an exact payment after a mismatch.
 SECOND_THOUGHT = timedelta(seconds=120)
 #: A posted transaction delays a method change for this long and is ignored afterwards.
 POSTED_TRANSACTION_HOLDS = timedelta(minutes=10)

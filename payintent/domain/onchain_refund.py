@@ -9,7 +9,7 @@ from payintent.domain.gateway import NotContacted, OutcomeUnknown
 NATIVE = bytes(20)
 #: Several times the gas of an ordinary refund; receivers whose code needs more are not paid.
 GAS_MAX = 1_000_000
-#: Keeps payers who send dust from making us pay for their receiving code.
+#: Limits our costs if a payer sends dust and has expensive receiving code.
 AUTOMATIC_GAS_MAX = 150_000
 #: Transfers of a session that may be refunded automatically.
 AUTOMATIC_TRANSFERS_MAX = 2

@@ -83,7 +83,7 @@ def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> i
     return int(min(of_all, of_left) / unit) * unit
 
 
-def format_refund_amount(amount: Decimal, currency: str) -> str:
+def format_payment_amount(amount: Decimal, currency: str) -> str:
     """Format an amount in the payment's currency."""
     return format_amount(
         amount, CURRENCIES[currency].amount_decimals, trim=CURRENCIES[currency].crypto

@@ -1,4 +1,4 @@
-"""Logs that only one endpoint reports: they are set aside as cases and never credited.
+"""Logs that only their supplier reports: they are set aside as cases and never credited.
 
 The session of such a log waits for its proof, as for a pending transfer, while the cursor moves on.
 """

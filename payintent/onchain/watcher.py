@@ -114,7 +114,7 @@ class FinalBlockReader:
                 await asyncio.sleep(_PAUSE_S * failures / len(ahead))
 
     async def recheck_recent_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
-        """Read the last hour of final blocks again, from another endpoint, every ten minutes.
+        """Read the last hour of final blocks again, from a different endpoint, every ten minutes.
 
         Reads a few ranges per pass, so that new blocks need not wait. If an endpoint fails, the
         next pass continues.
@@ -186,8 +186,8 @@ class FinalBlockReader:
     async def _confirm_or_halt(self, cursor: ChainCursor) -> None:
         """Halt the chain if two endpoints have replaced the cursor's block and no endpoint has it.
 
-        If only one of several endpoints reports another block, it may be wrong, so nothing is read
-        until they agree. If there is only one endpoint, it decides alone.
+        If a single endpoint of several reports a replacement, it may be wrong, so nothing is read
+        until they agree. A chain's only endpoint decides alone.
         """
         replacements = 0
         for name in self.reader.names:

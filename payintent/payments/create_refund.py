@@ -24,7 +24,7 @@ from payintent.domain.refund import (
     RefundableRemainder,
     RefundStatus,
     capture_share,
-    format_refund_amount,
+    format_payment_amount,
 )
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import PAUSE_S, GatewayChannel
@@ -262,7 +262,7 @@ def _parse_refund_amount(
     if raw is None:
         if refundable_amount == 0:
             raise _exceeds_remainder(payment, refundable_amount)
-        return refundable_amount, format_refund_amount(refundable_amount, payment.currency)
+        return refundable_amount, format_payment_amount(refundable_amount, payment.currency)
     # The upper bound has an error code of its own.
     amount = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
     if amount > refundable_amount:
@@ -271,7 +271,7 @@ def _parse_refund_amount(
 
 
 def _exceeds_remainder(payment: Payment, remainder: Decimal) -> RefusedError:
-    text = format_refund_amount(remainder, payment.currency)
+    text = format_payment_amount(remainder, payment.currency)
     return RefusedError(
         ErrorCode.REFUND_EXCEEDS_REMAINING,
         f"the amount exceeds the refundable remainder of {text} {payment.currency}",

@@ -16,7 +16,7 @@ from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.money import EXACT, format_smallest_units
 from payintent.domain.outside_reports import OutsideRefund
 from payintent.domain.payment import Payment
-from payintent.domain.refund import OUTSIDE, RefundStep, format_refund_amount
+from payintent.domain.refund import OUTSIDE, RefundStep, format_payment_amount
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.reported_capture import ReportedCapture, lock_reported_capture
@@ -88,7 +88,7 @@ async def _add_refund(
     case_id = None if has_failed else await _open_case(tx, reported_capture, report, "counted")
     payment, text = (None if amount is None else reported_capture.payment), None
     if payment is not None and amount is not None:
-        text = format_refund_amount(amount, payment.currency)
+        text = format_payment_amount(amount, payment.currency)
     refund = await refunds.add(
         tx,
         NewRefund(

@@ -31,7 +31,7 @@ class ReportedCapture:
 async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
     """Lock the payment and then the capture with a gateway's reference.
 
-    Returns None for an unknown capture, which belongs to another shop at the same gateway. Raises
+    Returns None for an unknown capture, which belongs to a different shop at the gateway. Raises
     `EarlyReportError` if it may belong to a session that has not ended.
     """
     # Queried before the capture, so that a capture that is stored in between is found.
