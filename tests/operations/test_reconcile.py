@@ -616,7 +616,7 @@ async def test_a_file_that_is_read_slowly_keeps_its_transaction(
 
     async def look() -> None:
         for _ in range(12):
-            pool.look()
+            pool.check()
 
     loop = asyncio.get_running_loop()
 
