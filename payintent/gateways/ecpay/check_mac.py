@@ -16,8 +16,8 @@ _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 
 def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
     ordered = sorted((name for name in fields if name != CHECK), key=str.lower)
-    joined = "&".join(f"{name}={fields[name]}" for name in ordered)
-    encoded = _encoded(f"HashKey={hash_key}&{joined}&HashIV={hash_iv}")
+    content = "&".join(f"{name}={fields[name]}" for name in ordered)
+    encoded = _encoded(f"HashKey={hash_key}&{content}&HashIV={hash_iv}")
     return hashlib.sha256(encoded.encode()).hexdigest().upper()
 
 
