@@ -6,7 +6,7 @@ from typing import Any
 from payintent.json_format import encode_json
 
 HEARTBEAT_S = 15.0
-STREAM_S = 300.0  # then the browser reconnects, possibly to another process
+STREAM_S = 300.0  # then the browser reconnects, possibly to a different process
 _RETRY_MS = 2_000
 HEADERS = {
     "Content-Type": "text/event-stream",

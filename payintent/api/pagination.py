@@ -33,7 +33,7 @@ def read_limit(raw: str | None) -> int:
 def page_response(
     rows: Sequence[T], limit: int, fields: Callable[[T], object], cursor: Callable[[T], str]
 ) -> Response:
-    """Respond with a page; `rows` has `limit + 1` rows if another page follows."""
+    """Respond with a page; `rows` has `limit + 1` rows if a page follows."""
     page: dict[str, object] = {"data": [fields(row) for row in rows[:limit]]}
     if len(rows) > limit:
         page["next_cursor"] = cursor(rows[limit - 1])

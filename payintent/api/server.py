@@ -53,9 +53,9 @@ def serve_until_stopped(
     """Serve on several ports until SIGTERM or Ctrl-C, then finish the running requests.
 
     After SIGTERM, requests are accepted for `drain_s` and each response closes its connection, so
-    that load balancers switch to another process before this process refuses requests. Ctrl-C does
-    not wait. After `RETIRE`, which needs shared ports, only existing connections are served for
-    `drain_s`.
+    that load balancers switch to a different process before this process refuses requests. Ctrl-C
+    does not wait. After `RETIRE`, which needs shared ports, only existing connections are served
+    for `drain_s`.
     """
     collect_rarely()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -101,7 +101,7 @@ class _Servers:
             server.should_exit = True
 
     def drain(self) -> None:
-        """Keep serving for a while, so that clients find another process; a second call stops.
+        """Keep serving for a while, so that clients find a new process; a second call stops.
 
         With several processes a second call has no effect, because both systemd and the supervisor
         signal all processes; the supervisor ends a drain with SIGINT.
@@ -153,8 +153,8 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server; if that fails, it ends as if it had been stopped.
 
-        uvicorn would raise SystemExit, which would leave the sockets of other servers open. The
-        application has the reason of the failure.
+        uvicorn would raise SystemExit, which would leave the sockets of the remaining servers open.
+        The application has the reason of the failure.
         """
         if isinstance(self.lifespan, LifespanOn):
             self.lifespan.logger = _SILENT

@@ -1,7 +1,7 @@
 """Listening sockets that several processes share, with about equally many connections each.
 
 Without balancing, the process that wakes up first would accept a whole burst of connections, which
-clients keep open. So a process that has more connections than others delays each accept, but only
+clients keep open. So a process that is ahead of a sharing process delays each accept, but only
 briefly, because the process with fewer connections may hang.
 """
 

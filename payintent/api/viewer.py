@@ -49,7 +49,7 @@ class _UnreadableError(Exception):
 
 
 class ViewerReader:
-    """Reads the headers of trusted proxies; the headers of other senders are ignored."""
+    """Reads the headers of trusted proxies; all further headers are ignored."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._country_header = settings.edge_country_header

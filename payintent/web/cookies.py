@@ -1,4 +1,4 @@
-"""Sign-in cookies: not readable by scripts, and not sent with requests from other sites."""
+"""Sign-in cookies: not readable by scripts, and not sent with cross-site requests."""
 
 import secrets
 from dataclasses import dataclass
