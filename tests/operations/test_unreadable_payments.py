@@ -82,7 +82,7 @@ async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not
     assert (rest.status, rest.json["data"]) == (200, [])
     refused = await api.get(ids.format_id(ids.PAYMENT, spoilt))
     assert (refused.status, refused.json["code"]) == (500, "INTERNAL_ERROR")
-    assert "sealed" in refused.json["message"]
+    assert "encrypted" in refused.json["message"]
     batch = await payments.get_batch(world.database, [spoilt, sound])
     readable = [one is not None and payments.is_readable(one.payment) for one in batch]
     assert readable == [False, True]
@@ -191,8 +191,11 @@ async def test_its_pages_say_so_to_buyers_members_and_operators(operator: Api, a
     thai = {"Accept-Language": "th"}
     answers = (
         (await api.send("GET", f"/c/{row['checkout_id']}", headers=thai), "โปรดสอบถามร้านค้า"),
-        (await (await member(api)).get(f"/merchant/payments/{named}"), "ask those who operate"),
-        (await (await signed_in(operator)).get(f"/payments/{named}"), "cannot be opened"),
+        (
+            await (await member(api)).get(f"/merchant/payments/{named}"),
+            "Contact your payment service provider",
+        ),
+        (await (await signed_in(operator)).get(f"/payments/{named}"), "cannot be decrypted"),
     )
     for answer, said in answers:
         assert answer.status == 500
