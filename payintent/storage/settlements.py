@@ -64,9 +64,8 @@ async def lock_records(
 ) -> LockedRecords:
     """Lock payments, then sessions, then captures with the sessions' references.
 
-    `references` maps each session id to the reference of a capture in the session's account. The
-    second statement sees everything that earlier settlements of these payments have written,
-    because they held the payment locks.
+    `references` maps session ids to references of captures in the sessions' accounts. The second
+    statement sees all earlier settlements of these payments, because they held the payment locks.
     """
     locked = (
         await payments.lock(tx, payment_ids)
