@@ -65,7 +65,7 @@ async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> No
 
 async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) -> None:
     contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
-    for amount, told in ((0, "may refund 0"), (25 * COIN // 10, "may give back 2.5")):
+    for amount, told in ((0, "may refund 0"), (25 * COIN // 10, "may refund 2.5")):
         data = f"0x{abi.encode_approve(contract, amount).hex()}"
         step = {"to": refunding.ground.token("USDT"), "value": "0x0", "data": data}
         await refunding.ground.send(step, refunding.refunder)
