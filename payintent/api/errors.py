@@ -103,8 +103,7 @@ FAILURES: Mapping[type[Exception], Failure] = {
             EncryptionKeyError,
             ErrorCode.INTERNAL_ERROR,
             500,
-            "this is stored encrypted and cannot be decrypted:"
-            " the operator of the service must act",
+            "this is stored encrypted and cannot be decrypted: the service operator must act",
         ),
         Failure(Exception, ErrorCode.INTERNAL_ERROR, 500, "internal error"),
     )
