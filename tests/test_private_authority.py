@@ -93,7 +93,7 @@ async def _contract_code(service: Service, _: str) -> None:
 
 async def _signer(service: Service, _: str) -> None:
     with suppress(ChainUnavailableError):
-        await service.refund_senders["ethereum"].signer.signs()
+        await service.refund_senders["ethereum"].signer.identity()
 
 
 async def _refund_on_chain(service: Service, _: str) -> None:
