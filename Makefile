@@ -30,7 +30,7 @@ test-all: tools ## Run every test but the long forms
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop, 70 seconds on two quiet cores: rules, storage, payments, webhooks and gateways, without HTTP
-	$(PYTEST) -m "not slow and not full and not long" tests/domain tests/storage tests/payments tests/webhooks tests/gateways $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not full and not long" tests/core tests/db tests/merchants tests/payments tests/payment_sessions tests/refunds tests/cases tests/accounting tests/webhooks tests/gateways $(PYTEST_ARGS)
 
 check: tools ## Check format, lint, types, layers, dependencies and their vulnerabilities, the contract, scripts and styles
 	$(BIN)/ruff format --check .

@@ -30,12 +30,12 @@ from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import CREATE_BODY, CREATE_METADATA, ID, KEY, Load, Plan, run_load
 from bench.places import Places, own_databases, own_servers
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
-from payintent.domain.price import TaxManager
-from payintent.storage import new_payments
-from payintent.storage.database import Database
+from payintent.core import ids
+from payintent.db.database import Database
+from payintent.merchants.price import TaxManager
+from payintent.payments import new_store as new_payments
+from payintent.payments.model import CreatePaymentRequest, PaymentTerms
+from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 from payintent_sandbox.postgres import find_binaries

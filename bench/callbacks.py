@@ -19,8 +19,8 @@ import asyncpg
 from bench.http import body_start, request
 from bench.installation import Installation
 from bench.load import CREATE_BODY
-from payintent.domain import ids
-from payintent.id_generator import IdGenerator
+from payintent.core import ids
+from payintent.runtime.id_generator import IdGenerator
 
 _CALLERS = 32
 # Copies of a payment, its session, and then the payment's link to it.

@@ -25,18 +25,19 @@ from rich.table import Table
 from bench.machine import print_machine
 from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
 from bench.places import Places, own_servers
-from payintent.config import Settings
+from payintent.chains import store as chain_store
+from payintent.chains.operations import AddContract
+from payintent.chains.tokens_operations import SetToken
+from payintent.db import migrations_runner
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
-from payintent.garbage_collection import collect_rarely
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.merchants.operations import CreateMerchant
+from payintent.onchain.operations import SetChain
 from payintent.onchain.watch_loop import watch_once
-from payintent.operations.base import Actor
-from payintent.operations.chains import AddContract, SetChain
-from payintent.operations.merchants import CreateMerchant
-from payintent.operations.payment_methods import AddPaymentMethod
-from payintent.operations.tokens import SetToken
+from payintent.operators.operation import Actor
+from payintent.runtime.settings import Settings
+from payintent.runtime.waiting import collect_rarely
 from payintent.service import Service, open_service
-from payintent.storage import migrations_runner
-from payintent.storage.onchain import chains
 
 SLUG = "native"
 CONFIRMATIONS = 12
@@ -171,7 +172,7 @@ async def watch(task: _Task) -> Found:
 
 
 async def _read(service: Service, reader: RpcChainReader) -> None:
-    chain = await chains.get_chain(service.database, SLUG)
+    chain = await chain_store.get_chain(service.database, SLUG)
     while chain and await watch_once(service.watch_context, chain, reader):
         pass
 

@@ -30,8 +30,8 @@ from bench.machine import print_machine
 from bench.places import Places, own_servers
 from bench.report import percentile_ms
 from bench.work_rates import EVENT_BODY, RECORD_EVENTS, payments_statement
-from payintent.operations.base import Actor
-from payintent.operations.merchants import CreateMerchant
+from payintent.merchants.operations import CreateMerchant
+from payintent.operators.operation import Actor
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import open_installed_service, prepare_installation
 

@@ -8,8 +8,8 @@ import sys
 
 from starlette.types import Receive, Scope, Send
 
-from payintent.api.server import make_server, serve_until_stopped
-from payintent.config import Settings
+from payintent.http.server import make_server, serve_until_stopped
+from payintent.runtime.settings import Settings
 
 _BODY = b'{"status":"ok"}'
 _HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(_BODY))]

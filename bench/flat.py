@@ -27,10 +27,10 @@ from rich.table import Table
 from bench.flat_fill import multiply
 from bench.flat_work import OPERATIONS, AcceptingGateway, Work
 from bench.machine import print_machine
-from payintent.cli.progress import show_progress
-from payintent.config import Settings
+from payintent.cli.common import show_progress
+from payintent.db import migrations_runner
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import migrations_runner
 from payintent_sandbox.postgres import Postgres
 from payintent_sandbox.seed.history import seed
 

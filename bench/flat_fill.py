@@ -11,7 +11,7 @@ from itertools import pairwise, zip_longest
 
 import asyncpg
 
-from payintent.cli.progress import show_progress
+from payintent.cli.common import show_progress
 
 COPIES_MAX = 4_096  # three hexadecimal digits of an id say which copy a row is
 _TABLES = (

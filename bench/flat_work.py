@@ -10,8 +10,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from payintent.domain.delivery import AttemptOutcome, AttemptResult, DeliveryResult
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     Capture,
     GatewayAccount,
     GatewaySessionRequest,
@@ -19,18 +18,19 @@ from payintent.domain.gateway import (
     SessionCreated,
     SessionReport,
 )
-from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
-from payintent.domain.price import TaxManager
 from payintent.gateways.simulator import SimulatorGateway
+from payintent.merchants.price import TaxManager
+from payintent.payment_sessions.open_session import SelectedSession
+from payintent.payment_sessions.select_quote import QuoteSelection, select_quote
+from payintent.payment_sessions.settle import ReportedSession, settle_sessions
 from payintent.payments.expire import expire_due_pending
+from payintent.payments.list_store import PaymentFilter
 from payintent.payments.lookup import list_merchant_payments
-from payintent.payments.open_session import SelectedSession
-from payintent.payments.quotes import QuoteQuery, list_quotes
-from payintent.payments.select_quote import QuoteSelection, select_quote
-from payintent.payments.settle import ReportedSession, settle_sessions
+from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.payments.store import PaymentSnapshot
+from payintent.quotes.price_methods import QuoteQuery, list_quotes
 from payintent.service import Service
-from payintent.storage.payment_list import PaymentFilter
-from payintent.storage.payments import PaymentSnapshot
+from payintent.webhooks.model import AttemptOutcome, AttemptResult, DeliveryResult
 from payintent.webhooks.outbox import DatabaseOutbox
 
 EACH = 40  # of an operation in a row

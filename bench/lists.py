@@ -12,9 +12,9 @@ import msgspec
 from bench.http import body_start, request
 from bench.installation import Installation
 from bench.report import Listing, percentile_ms
-from payintent.config import Settings
-from payintent.operations.base import Actor
-from payintent.operations.merchants import CreateMerchant
+from payintent.merchants.operations import CreateMerchant
+from payintent.operators.operation import Actor
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 
 _RECEIVED_MAX = 1 << 16

@@ -11,12 +11,13 @@ from typing import LiteralString
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
-from payintent.domain.payment import CreatePaymentRequest
-from payintent.encryption import Encryption
-from payintent.storage import new_payments, payments
-from payintent.storage.database import Row
-from payintent.storage.new_payments import NewPayment
-from payintent.storage.payer_sealing import PayerSealing
+from payintent.db.database import Row
+from payintent.db.sealing import PayerSealing
+from payintent.payments import new_store as new_payments
+from payintent.payments import store as payment_store
+from payintent.payments.model import CreatePaymentRequest
+from payintent.payments.new_store import NewPayment
+from payintent.runtime.encryption import Encryption
 
 _THREADS = 2
 _EXTRA_S = 60  # beyond its measured time, before we give pgbench up
@@ -86,7 +87,7 @@ async def create_script(request: CreatePaymentRequest, series: int) -> Script:
 async def read_script(count: int) -> Script:
     """Read one of the first `count` known payments."""
     recorder = _Recorder()
-    await payments.get(recorder, known_id(0))
+    await payment_store.get(recorder, known_id(0))
     head = f"\\set id random({_FIRST}, {_FIRST + count - 1})\n"
     return _script(head, recorder, {known_id(0): f"('{_KNOWN_HALF}' || :id)::uuid"})
 

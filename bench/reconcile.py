@@ -21,20 +21,21 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
-import payintent.workers  # noqa: F401 - what a worker has imported is in its memory
+import payintent.worker  # noqa: F401 - what a worker has imported is in its memory
 from bench.flat import PIDS, cpu_us
 from bench.goals import Goal, show
 from bench.machine import print_machine
-from payintent.config import Settings
-from payintent.domain.currencies import minor_decimals
-from payintent.domain.ids import SESSION, format_id
-from payintent.json_format import format_timestamp
-from payintent.reconciliation.generic_layout import HEADER
+from payintent.core.ids import SESSION, format_id
+from payintent.core.money import minor_decimals
+from payintent.db import migrations_runner
+from payintent.db.driver import Connection, connect, transaction
+from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation.file import HEADER
 from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.sources import FolderSource
+from payintent.runtime.json_format import format_timestamp
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import migrations_runner, reconciliation_runs
-from payintent.storage.driver import Connection, connect, transaction
 from payintent_sandbox.postgres import Postgres
 from payintent_sandbox.seed.history import seed
 

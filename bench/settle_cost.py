@@ -23,12 +23,12 @@ from rich.table import Table
 from bench.flat import Place, database_url, open_place, seed_database, serve
 from bench.flat_work import Work
 from bench.machine import print_machine
-from payintent.storage import captures
+from payintent.payments import captures_store as capture_store
 
 GOAL_PERCENT = 15
 _INDEX = "payment_details"
 _FULL, _QUICK = (5_000, 16, 2), (100, 1, 1)  # payments, rounds, and rounds before those
-_add = captures.add
+_add = capture_store.add
 
 
 async def _add_without_entries(tx: Any, found: Any, _entries: Any, at: Any) -> None:
@@ -49,7 +49,7 @@ WAYS: dict[str, Callable[[Work], Awaitable[int]]] = {
 
 
 def _ledger(*, is_off: bool) -> AbstractContextManager[object]:
-    return patch.object(captures, "add", _add_without_entries) if is_off else nullcontext()
+    return patch.object(capture_store, "add", _add_without_entries) if is_off else nullcontext()
 
 
 async def _open(server_url: str, number: int, rows: int) -> Place:

@@ -25,7 +25,7 @@ from rich.table import Table
 from bench import web_speed
 from bench.machine import print_machine
 from bench.web_speed import Speed
-from payintent.domain.member import MemberRole
+from payintent.members.model import MemberRole
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
 from tests.web import weight

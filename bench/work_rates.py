@@ -25,8 +25,8 @@ from bench.installation import Installation, free_ports
 from bench.load import cpu_s, database_cpu_s
 from bench.machine import print_machine
 from bench.places import Places, own_servers
-from payintent.operations.base import Actor
-from payintent.operations.merchants import CreateMerchant
+from payintent.merchants.operations import CreateMerchant
+from payintent.operators.operation import Actor
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import open_installed_service, prepare_installation
 

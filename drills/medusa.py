@@ -13,7 +13,7 @@ import aiohttp
 
 from drills.graded import PluginError, Shopper, expect, grade, secrets_of, send_webhooks_to
 from drills.processes import Program
-from payintent.storage.driver import connect
+from payintent.db.driver import connect
 from payintent_sandbox.chains.anvil_binary import npm, npm_environment
 from tests.e2e.sandbox import Sandbox
 from tests.support.world import free_port

@@ -3,54 +3,169 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
+from uuid import UUID
 
-# Imported here, before processes are forked, so that the first gateway call, the first payment and
-# the first on-chain buyer do not wait for the import.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
+from starlette.routing import Route
 
-import payintent.payments.fraud_screening  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from payintent import tracing
-from payintent.api.application import RoutedApplication
-from payintent.api.authentication import Authenticator
-from payintent.api.authentication_failures import Attempts
-from payintent.api.call_log import CallLog, CallLogWriter
-from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
-from payintent.api.concurrent_creates import ConcurrentCreates
-from payintent.api.errors import HANDLERS, on_bug
-from payintent.api.event_feed import FEED_WAITS_MAX
-from payintent.api.key_uses import KeyUses
-from payintent.api.merchant_access import MerchantApi
-from payintent.api.middleware import CommonHeaders
-from payintent.api.oidc.provider import IdentityProvider
-from payintent.api.payments import answer_denial
-from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
-from payintent.api.readiness import Readiness
-from payintent.api.refusal_log import RefusalLog
-from payintent.api.request_times import RequestTimes, metrics_route
-from payintent.api.viewer import ViewerReader
+import payintent.payments.screen  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from payintent.accounting.routes import StatementRoutes
+from payintent.approvals.operations import proposal_view
+from payintent.callbacks.routes import CallbackRoutes
+from payintent.cases.routes import CaseRoutes
+from payintent.chains.compare_endpoints import EndpointComparison
+from payintent.checkout import codes, page, static_files
+from payintent.checkout import events as checkout_events
+from payintent.checkout import routes as checkout
+from payintent.checkout import static_files as pictures
+from payintent.checkout import static_files as sdk_files
+from payintent.checkout import test_mode_card_page as test_card_page
 from payintent.checkout.context import CheckoutContext
-from payintent.config import Settings
+from payintent.checkout.events import CHECKOUT_STREAMS_MAX
 from payintent.console.context import ConsoleContext
-from payintent.domain.fraud import FraudDeniedError
-from payintent.onchain.compare_endpoints import EndpointComparison
-from payintent.payments.change_feed import ChangeFeed
-from payintent.payments.gateway_calls import GatewayCallLog
-from payintent.payments.overview_cache import OverviewCache
+from payintent.console.oidc.provider import IdentityProvider
+from payintent.console.routes import CONSOLE_ROUTES
+from payintent.db.notify import ChangeFeed
+from payintent.disputes.routes import DisputeRoutes
+from payintent.fraud.model import FraudDeniedError
+from payintent.gateway_accounts.calls import GatewayCallLog
+from payintent.http.address_limits import Attempts
+from payintent.http.application import RoutedApplication
+from payintent.http.docs import pages
+from payintent.http.errors import HANDLERS, RefusalLog, on_bug
+from payintent.http.health import LIVENESS_ROUTE, HealthRoutes, Readiness
+from payintent.http.middleware import CommonHeaders, RequestTimes, metrics_route
+from payintent.http.viewer import ViewerReader
+from payintent.merchants.access import Authenticator, MerchantApi
+from payintent.merchants.call_log import CallLog, CallLogWriter, KeyUses
+from payintent.merchants.limits import AddressRateLimiter, MerchantRateLimiter
+from payintent.onchain.routes import OnchainRoutes
+from payintent.operators.routes import OperationRoutes, OperatorApi
+from payintent.overview.cache import OverviewCache
+from payintent.payment_history.routes import PaymentHistoryRoutes
+from payintent.payments import store as payment_store
+from payintent.payments.create import ConcurrentCreates
+from payintent.payments.routes import PaymentRoutes, answer_denial
 from payintent.portal.context import PortalContext
-from payintent.routes import (
-    OPERATOR_ROUTES,
-    PUBLIC_ROUTES,
-    RouteParts,
-    api_routes,
-    operator_routes,
-)
+from payintent.portal.routes import PORTAL_ROUTES
+from payintent.quotes.routes import CatalogRoutes, PublicRoutes
+from payintent.refunds.routes import RefundRoutes
+from payintent.runtime import tracing
+from payintent.runtime.settings import Settings
+from payintent.runtime.tracing import start_tracing
+from payintent.runtime.waiting import finish_unless_stopped
 from payintent.service import Service, open_api_service
-from payintent.storage import event_feed, payment_changes
-from payintent.tracing_export import start_tracing
-from payintent.waiting import finish_unless_stopped
+from payintent.test_mode.routes import TestClockRoutes, TestPaymentRoutes
+from payintent.webhooks import feed_store as event_feed
+from payintent.webhooks.operator_routes import OperatorWebhookRoutes
+from payintent.webhooks.routes import FEED_WAITS_MAX, EventFeedRoutes
+
+CHECKOUT_ROUTES: list[Route] = [
+    Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}/quotes", checkout.get_quotes, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
+    Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}/events", checkout_events.get_events, methods=["GET"]),
+    Route("/c/{checkout_id}", page.get_page, methods=["GET"]),
+    Route("/c/{checkout_id}/select", page.post_select, methods=["POST"]),
+    Route("/c/{checkout_id}/cancel", page.post_cancel_form, methods=["POST"]),
+    Route("/c/{checkout_id}/return", page.get_return, methods=["GET", "POST"]),
+    Route("/c/{checkout_id}/receipt", page.get_receipt, methods=["GET"]),
+    Route("/c/{checkout_id}/qr.svg", codes.get_qr, methods=["GET"]),
+    Route("/c/{checkout_id}/wallet.svg", codes.get_wallet_qr, methods=["GET"]),
+    Route("/c/test/card/{session_id}", test_card_page.get_card_page, methods=["GET"]),
+    Route("/c/test/card/{session_id}", test_card_page.post_card_page, methods=["POST"]),
+    Route("/c/wallet/open/{code}", codes.get_open, methods=["GET"]),
+    Route("/c/static/pictures/{name}.webp", pictures.get_picture, methods=["GET"]),
+    Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),
+    Route("/c/static/{mark}/{name}", static_files.get_static_file, methods=["GET"]),
+    Route("/sdk/{name}", sdk_files.get_sdk_file, methods=["GET"]),
+]
+#: Routes of the public port that exist while the service starts.
+PUBLIC_ROUTES: list[Route] = [
+    *CHECKOUT_ROUTES,
+    *PORTAL_ROUTES,
+    LIVENESS_ROUTE,
+    Route("/openapi.yaml", pages.openapi_yaml, methods=["GET"]),
+    Route("/docs", pages.get_docs_index, methods=["GET"]),
+    Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
+]
+#: Routes of the operator's own port, which only operators must reach, while the service starts.
+OPERATOR_ROUTES: list[Route] = [LIVENESS_ROUTE, *CONSOLE_ROUTES]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteParts:
+    """The service and the per-process parts from which the routes are built."""
+
+    service: Service
+    merchant_api: MerchantApi
+    attempts: Attempts
+    viewers: ViewerReader
+    addresses: AddressRateLimiter
+    concurrent_creates: ConcurrentCreates
+    payment_changes: ChangeFeed[UUID]
+    event_changes: ChangeFeed[int]  # of merchants' events
+    readiness: Readiness
+
+
+def api_routes(parts: RouteParts) -> list[Route]:
+    """Return the public routes that need the service, the most frequent ones first."""
+    service, api = parts.service, parts.merchant_api
+    settings, database = service.settings, service.database
+    body_max = settings.body_bytes_max
+    lookup = service.payment_lookup
+    return [
+        *PaymentRoutes(
+            api,
+            settings,
+            database,
+            service.reading,
+            lookup,
+            service.fraud_screening,
+            parts.concurrent_creates,
+        ).routes(),
+        *CallbackRoutes(
+            service.accounts, service.callback_receiver, settings.callback_bytes_max
+        ).routes(),
+        *CatalogRoutes(api, service.catalogs, parts.viewers, settings.edge_country_header).routes(),
+        *RefundRoutes(api, database, lookup, service.refund_creator, body_max).routes(),
+        *EventFeedRoutes(api, database, parts.event_changes, service.operation_context).routes(),
+        *CaseRoutes(api, database, service.reading).routes(),
+        *StatementRoutes(api, database).routes(),
+        *DisputeRoutes(api, database).routes(),
+        *TestClockRoutes(api, database, body_max).routes(),
+        *TestPaymentRoutes(
+            api, lookup, service.buyer_simulator, settings.checkout_base, body_max
+        ).routes(),
+        *PublicRoutes(service.policies, settings.api_base, body_max).routes(),
+        *OnchainRoutes(
+            database, service.wallet_handoff, parts.viewers, parts.addresses, body_max
+        ).routes(),
+        *HealthRoutes(parts.readiness).routes(),
+    ]
+
+
+def operator_routes(parts: RouteParts) -> list[Route]:
+    """Return the operators' routes that need the service."""
+    context = parts.service.operation_context
+    api = OperatorApi(context.database, context.encryption, parts.attempts)
+    return [
+        *HealthRoutes(parts.readiness).routes(),
+        *PaymentHistoryRoutes(api, context).routes(),
+        *OperatorWebhookRoutes(api, context).routes(),
+        *OperationRoutes(api, context, proposal_view).routes(),
+    ]
+
+
+# Imported here, before processes are forked, so that the first gateway call, the first payment and
+# the first on-chain buyer do not wait for the import.
+
 
 _HANDLERS = {**HANDLERS, FraudDeniedError: answer_denial}
 _Writer = KeyUses | CallLogWriter | GatewayCallLog
@@ -157,7 +272,7 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RoutePar
         addresses=AddressRateLimiter(settings),
         concurrent_creates=ConcurrentCreates(),
         payment_changes=ChangeFeed(
-            partial(payment_changes.change_markers, database),
+            partial(payment_store.change_markers, database),
             service.event_notifier,
             per_key_max=CHECKOUT_STREAMS_MAX,
         ),

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from payintent.config import Settings
-from payintent.encryption import Encryption
-from payintent.operations.keyring import check_encryption_keys
-from payintent.storage.availability import wait_for_database
-from payintent.storage.database import Database
+from payintent.db.availability import wait_for_database
+from payintent.db.database import Database
+from payintent.privacy.keyring_operations import check_encryption_keys
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.settings import Settings
 
 
 async def open_database(

@@ -6,44 +6,75 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from payintent.address_checks import check_addresses
-from payintent.built_in_gateways import BUILT_IN, open_built_in_gateways, with_test_gateway
-from payintent.config import Settings
-from payintent.domain.gateway import Gateway
-from payintent.encryption import Encryption, load_encryption
+from payintent.callbacks.receive import CallbackReceiver
+from payintent.checkout.picture_cache import PictureCache
+from payintent.db.availability import COMMAND_WAIT_S
+from payintent.db.database import Database
+from payintent.db.notify import EventNotifier
+from payintent.db.replica import ReadDatabase
 from payintent.evm.refund_sender import RefundSenders, open_refund_senders
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import load_gateway_packages
+from payintent.gateways.port import Gateway
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.http.egress import EgressRules
+from payintent.onchain.gateway import OnchainGateway
+from payintent.onchain.transfers_store import DatabaseOnchainRecords
 from payintent.open_database import open_database
-from payintent.operations.base import Actor, AnyOperation, ChangeOperation, OperationContext
-from payintent.operations.registry import OPERATIONS
-from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
-from payintent.payments.catalog import Catalogs
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import Actor, AnyOperation, ChangeOperation, OperationContext
+from payintent.operators.proposals_store import Proposal
+from payintent.operators.submit import ShowProgress, describe, foresee, run_operation, submit
+from payintent.payment_sessions.open_session import SessionOpener
 from payintent.payments.create import PaymentCreator
-from payintent.payments.create_refund import RefundCreator
-from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.lookup import PaymentLookup
-from payintent.payments.merchant_cache import MerchantCache
-from payintent.payments.open_session import SessionOpener
-from payintent.payments.policy_cache import PolicyCache
-from payintent.payments.receive_callback import CallbackReceiver
-from payintent.pictures.cache import PictureCache
-from payintent.storage.availability import COMMAND_WAIT_S
-from payintent.storage.database import Database
-from payintent.storage.event_notify import EventNotifier
-from payintent.storage.proposals import Proposal
-from payintent.storage.replica import ReadDatabase
-from payintent.webhooks.egress import EgressRules
+from payintent.quotes.catalog import Catalogs
+from payintent.quotes.merchant_cache import MerchantCache
+from payintent.refunds.create import RefundCreator
+from payintent.runtime.address_checks import check_addresses
+from payintent.runtime.encryption import Encryption, load_encryption
+from payintent.runtime.settings import Settings
+from payintent.test_mode.gateway import TestGateway
+from payintent.test_mode.store import DatabaseTestGatewayRecords
 
 if TYPE_CHECKING:
-    from payintent.onchain.wallet_handoff import WalletHandoff
+    from payintent.onchain.routes import WalletHandoff
     from payintent.onchain.watch_loop import WatchContext
-    from payintent.payments.buyer_simulator import BuyerSimulator
-    from payintent.payments.fraud_screening import FraudScreening
-    from payintent.payments.inquire_sessions import SessionInquirer
-    from payintent.payments.select_quote import SelectionContext, ServiceUrls
-    from payintent.payments.send_refund import RefundSender
+    from payintent.payment_sessions.inquire import SessionInquirer
+    from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrls
+    from payintent.payments.screen import FraudScreening
     from payintent.reconciliation.intake import ReconciliationContext
+    from payintent.refunds.send import RefundSender
+    from payintent.test_mode.buyer_simulator import BuyerSimulator
+
+
+_OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
+#: Provider names that installed gateway packages must not use.
+BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway, TestGateway)})
+
+
+def open_built_in_gateways(
+    http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
+) -> dict[str, Gateway]:
+    adapters: tuple[Gateway, ...] = (
+        *(adapter(http) for adapter in _OVER_HTTP),
+        OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
+        TestGateway(DatabaseTestGatewayRecords(database), settings.pages_base),
+    )
+    return {gateway.provider: gateway for gateway in adapters}
+
+
+def with_test_gateway(
+    built_in: Mapping[str, Gateway], others: Mapping[str, Gateway]
+) -> Mapping[str, Gateway]:
+    """Add the test gateway, which is internal, to adapters that replace the external gateways."""
+    return {TestGateway.provider: built_in[TestGateway.provider], **others}
+
 
 R = TypeVar("R")
 
@@ -74,7 +105,7 @@ class Service:
 
     @cached_property
     def urls(self) -> "ServiceUrls":
-        from payintent.payments.select_quote import ServiceUrls
+        from payintent.payment_sessions.select_quote import ServiceUrls
 
         return ServiceUrls(
             api_base=self.settings.api_base,
@@ -84,7 +115,7 @@ class Service:
 
     @cached_property
     def selection_context(self) -> "SelectionContext":
-        from payintent.payments.select_quote import SelectionContext
+        from payintent.payment_sessions.select_quote import SelectionContext
 
         return SelectionContext(
             database=self.database,
@@ -96,7 +127,7 @@ class Service:
 
     @cached_property
     def buyer_simulator(self) -> "BuyerSimulator":
-        from payintent.payments.buyer_simulator import BuyerSimulator
+        from payintent.test_mode.buyer_simulator import BuyerSimulator
 
         return BuyerSimulator(
             selection=self.selection_context,
@@ -106,7 +137,7 @@ class Service:
 
     @cached_property
     def fraud_screening(self) -> "FraudScreening":
-        from payintent.payments.fraud_screening import FraudScreening
+        from payintent.payments.screen import FraudScreening
 
         return FraudScreening(
             database=self.database,
@@ -149,13 +180,13 @@ class Service:
 
     @cached_property
     def wallet_handoff(self) -> "WalletHandoff":
-        from payintent.onchain.wallet_handoff import WalletHandoff
+        from payintent.onchain.routes import WalletHandoff
 
         return WalletHandoff(self.encryption, self.settings.checkout_base)
 
     @cached_property
     def session_inquirer(self) -> "SessionInquirer":
-        from payintent.payments.inquire_sessions import SessionInquirer
+        from payintent.payment_sessions.inquire import SessionInquirer
 
         return SessionInquirer(
             database=self.database,
@@ -169,7 +200,7 @@ class Service:
 
     @cached_property
     def refund_sender(self) -> "RefundSender":
-        from payintent.payments.send_refund import RefundSender
+        from payintent.refunds.send import RefundSender
 
         return RefundSender(
             database=self.database, accounts=self.accounts, api_base=self.settings.api_base

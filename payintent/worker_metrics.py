@@ -2,10 +2,14 @@
 
 from prometheus_client import Gauge
 
-from payintent.domain.case import CaseKind
-from payintent.log import get_logger
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.cases.model import CaseKind
+from payintent.mail import store as mail_store
+from payintent.overview import store as overview_store
+from payintent.payments import store as payment_store
+from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.runtime.log import get_logger
 from payintent.service import Service
-from payintent.storage import backlog, ledger_check, mails, payments, reconciliation_runs
 
 _log = get_logger("workers")
 _LEDGER_LOGGED_MAX = 20
@@ -39,12 +43,12 @@ _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 async def measure(service: Service) -> None:
     """Set the gauges only after all queries have succeeded."""
     reading = service.reading
-    oldest_s = await payments.oldest_processing_s(reading)
-    pending_s = await backlog.pending_overdue_s(reading)
-    webhook_s = await backlog.webhook_overdue_s(reading)
-    mail_s = await mails.overdue_s(reading)
-    deliveries = await backlog.count_deliveries(reading)
-    cases = await backlog.count_open_cases(reading)
+    oldest_s = await payment_store.oldest_processing_s(reading)
+    pending_s = await overview_store.pending_overdue_s(reading)
+    webhook_s = await overview_store.webhook_overdue_s(reading)
+    mail_s = await mail_store.overdue_s(reading)
+    deliveries = await overview_store.count_deliveries(reading)
+    cases = await overview_store.count_open_cases(reading)
     runs = await reconciliation_runs.count_recent(reading, RECENT_HOURS)
     OLDEST.set(oldest_s)
     PENDING_OVERDUE.set(pending_s)

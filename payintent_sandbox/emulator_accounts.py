@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from payintent.operations.accounts import AddAccount, ChangeAccount
-from payintent.operations.base import Actor
-from payintent.operations.default_methods import default_methods
-from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
+from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
+from payintent.merchants.methods_operations import (
+    AddPaymentMethod,
+    ListPaymentMethods,
+    default_methods,
+)
+from payintent.operators.operation import Actor
 from payintent.service import Service
 from payintent_sandbox.emulators.twoc2p.keys import make_pair
 from payintent_sandbox.processes import ChildProcess

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from payintent.config import Settings
-from payintent.domain.member import MemberRole
-from payintent.domain.operator import TOKEN_DAYS_MAX, Role
-from payintent.operations.accounts import AddAccount, ChangeAccount
-from payintent.operations.base import Actor
-from payintent.operations.keys import IssueApiKey
-from payintent.operations.members import InviteMember
-from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, SetMerchantProfile
-from payintent.operations.operators import ExtendToken, IssueOperatorToken, ListOperatorTokens
+from payintent.core.access import TOKEN_DAYS_MAX, Role
+from payintent.db import migrations_runner
+from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
+from payintent.members.model import MemberRole
+from payintent.members.operations import InviteMember
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, SetMerchantProfile
+from payintent.operators.operation import Actor
+from payintent.operators.operations import ExtendToken, IssueOperatorToken, ListOperatorTokens
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import migrations_runner
 from payintent_sandbox.chains import dev_chains
 from payintent_sandbox.chains.dev_chains import DevChain, DevChains
 from payintent_sandbox.chains.registration import ChainRegistration

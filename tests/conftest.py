@@ -8,14 +8,16 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
-from tests.operations.staging import StageTemplate, open_stage_template
 from tests.support import conformance, leaks
 from tests.support.databases import (
     TEMPLATE,
@@ -27,10 +29,12 @@ from tests.support.databases import (
 from tests.support.fakes import FakeGateway
 from tests.support.filled import WORLD_ENV
 from tests.support.memory_folder import memory_folder
+from tests.support.operation_staging import StageTemplate, open_stage_template, stage_of
 from tests.support.operator_port import operator_port
 from tests.support.patience import PATIENCE_S
 from tests.support.prepared import stop_if_nothing_can_run
 from tests.support.serving import serving_api
+from tests.support.stage import Stage, out_of_the_sandbox
 from tests.support.world import ARRANGED, Api, World, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -263,3 +267,33 @@ async def shared_world(databases: Databases, any_settings: Settings) -> AsyncIte
     yield World(service=service, gateway=gateway, **json.loads(os.environ[WORLD_ENV]))
     await service.close()
     databases.give_back(url)
+
+
+@pytest.fixture
+async def raw(world: World) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to the world's database, past the service's code."""
+    connection = await world.other_connection()
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def empty_url(server_url: str) -> Iterator[str]:
+    """A database without migrations."""
+    name = f"test_{uuid4().hex}"
+    asyncio.run(_execute(server_url, f'CREATE DATABASE "{name}"'))
+    yield urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+    asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+@pytest.fixture
+async def stage(world: World, staged: StageTemplate | None) -> AsyncIterator[Stage]:
+    """The data that the examples of all operations name, outside the sandbox."""
+    async with out_of_the_sandbox(world) as service:
+        yield await stage_of(staged, world, service)

@@ -50,7 +50,7 @@ def test_a_folder_without_its_tools_says_which_command_installs_them(bare: Path)
 
 
 def test_beside_others_a_test_without_its_tools_fails_in_one_line(bare: Path) -> None:
-    ended = run(bare, "tests/test_ttl_cache.py", "tests/tools/test_browser_check.py")
+    ended = run(bare, "tests/runtime/test_caches.py", "tests/tools/test_browser_check.py")
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
     assert f"Run `{COMMAND}` first." in ended.stdout
     assert "Error" not in ended.stdout

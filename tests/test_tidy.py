@@ -27,7 +27,7 @@ SKIPS = {
     "tests/e2e/test_disk_full.py": "another user than root, or no right to mount",
     "tests/gateways/test_stripe_mock.py": "Go, or the proxy of its modules, is not there",
     "tests/sandbox/test_postgres.py": "another system than Linux, or another user than root",
-    "tests/storage/test_schema_file.py": "a PostgreSQL before 18",
+    "tests/db/test_schema_file.py": "a PostgreSQL before 18",
     "tests/tools/test_plugins.py": "PHP is not installed",
 }
 SKIPPING = re.compile(
@@ -112,12 +112,16 @@ def _float_uses(path: Path) -> Iterator[str]:
 
 
 def test_the_rules_know_no_float_but_seconds() -> None:
-    paths = (*sorted((PACKAGE / "domain").glob("*.py")), PACKAGE / "payments" / "serialization.py")
+    paths = (
+        *sorted((PACKAGE / "core").glob("*.py")),
+        *sorted(PACKAGE.glob("*/model.py")),
+        PACKAGE / "payments" / "serialization.py",
+    )
     assert [use for path in paths for use in _float_uses(path)] == []
 
 
 def test_no_amount_is_a_float_in_the_database() -> None:
-    for path in sorted((PACKAGE / "storage" / "migrations").glob("*.sql")):
+    for path in sorted((PACKAGE / "db" / "migrations").glob("*.sql")):
         assert not re.search(r"\b(float\d?|real|double precision|money)\b", _statements(path))
 
 
@@ -137,7 +141,7 @@ def test_some_words_stand_nowhere(words: re.Pattern[str]) -> None:
 
 
 def test_each_migration_has_a_number_of_its_own() -> None:
-    names = [path.name for path in sorted((PACKAGE / "storage" / "migrations").iterdir())]
+    names = [path.name for path in sorted((PACKAGE / "db" / "migrations").iterdir())]
     assert names[0].startswith("0001_")
     assert [name for name in names if not re.fullmatch(r"[0-9]{4}_[a-z0-9_]+\.sql", name)] == []
     assert len({name[:4] for name in names}) == len(names)
@@ -149,13 +153,13 @@ def test_a_status_is_written_in_one_place() -> None:
     assert writers == ["payintent/payments/transitions.py"]
     update = re.compile(r"UPDATE payment\b.*\n.*\bstatus =")
     updates = [_name(path) for path in FILES if update.search(path.read_text())]
-    assert updates == ["payintent/storage/payments.py"]
+    assert updates == ["payintent/payments/store.py"]
 
 
 def test_a_case_is_written_in_one_place() -> None:
     written = re.compile(r"(?:INSERT INTO|UPDATE) money_case\b")
     writers = [_name(path) for path in FILES if written.search(path.read_text())]
-    assert writers == ["payintent/storage/cases.py"]
+    assert writers == ["payintent/cases/store.py"]
 
 
 def _definitions() -> Iterator[tuple[Path, ast.stmt]]:
@@ -179,12 +183,13 @@ def test_a_class_has_a_name_of_its_own() -> None:
 
 
 def test_a_function_has_a_name_of_its_own_where_it_is_read_without_its_module() -> None:
-    """Functions of storage and of commands are read with their module."""
+    """Functions of stores and of commands are called with their module."""
     found = (
         (path, node)
         for path, node in _definitions()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and not {"storage", "cli"} & set(path.relative_to(PACKAGE).parts)
+        and not path.name.endswith("store.py")
+        and "cli" not in path.relative_to(PACKAGE).parts
     )
     assert _defined_twice(found) == {}
 

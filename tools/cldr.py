@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from payintent.checkout.languages import LOCALES
-from payintent.domain.countries import COUNTRIES, GLOBAL
-from payintent.domain.currencies import FIAT
+from payintent.core.countries import COUNTRIES, GLOBAL
+from payintent.core.money import FIAT
 
 FOLDER = Path(__file__).parent.parent / "payintent" / "checkout" / "locales" / "cldr"
 _SCRIPT = Path(__file__).with_suffix(".mjs")

@@ -1,68 +1,85 @@
-"""The SQL statements of payintent/storage, as they run: literals, constants and their sums."""
+"""The SQL statements of the service, as they run: literals, constants and their sums."""
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from payintent.storage import gateway_payouts, payouts
-from payintent.storage.lists import KeysetList
+from payintent.accounting import gateway_payouts_store as gateway_payouts
+from payintent.accounting import payouts_store as payouts
+from payintent.db.lists import KeysetList
 
 ROOT = Path(__file__).resolve().parent.parent
-STORAGE = ROOT / "payintent" / "storage"
+PACKAGE = ROOT / "payintent"
 _CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
-#: Modules that pass on or compose queries; those of payments are composed below.
+_SQL = re.compile(
+    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|LOCK|SET|NOTIFY|LISTEN|TRUNCATE|ANALYZE)\b"
+)
+#: Modules that pass on or compose queries; the lists of payments are composed below.
 _COMPOSED = {
-    *("database", "driver", "lists", "payment_list", "payment_search", "migrations_runner"),
-    "replica",
+    *("db.database", "db.driver", "db.lists", "db.migrations_runner", "db.replica"),
+    *("payments.list_store", "payments.search_store"),
 }
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One query of the service, and the function of `payintent.storage` that runs it."""
+    """One query of the service, and the function that runs it."""
 
-    function: str  # `module.name`
+    function: str  # `refunds.store.get`
     query: str
 
 
 def statements() -> Iterator[Statement]:
     """Yield every statement that the roles of the service run."""
-    for path in sorted(STORAGE.rglob("[a-z]*.py")):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        names = vars(importlib.import_module(module))
+    for label, tree, names in _modules():
         for name, value in names.items():
             if isinstance(value, KeysetList):
-                yield Statement(f"{path.stem}.{name}", value.text)
-        for function in ast.walk(ast.parse(path.read_text())):
+                yield Statement(f"{label}.{name}", value.text)
+        for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                for query in _queries(function, names):
-                    yield Statement(f"{path.stem}.{function.name}", query)
+                for query in _queries(function, names, label):
+                    yield Statement(f"{label}.{function.name}", query)
     for table in (payouts.TABLE, gateway_payouts.TABLE):
-        yield Statement("payouts.list_page", table.keyset.text)
-    listing = vars(importlib.import_module("payintent.storage.payment_list"))
+        yield Statement("accounting.payouts_store.list_page", table.keyset.text)
+    listing = vars(importlib.import_module("payintent.payments.list_store"))
     for query in vars(listing["NEWEST"]).values():
-        yield Statement("listing.listed", "WITH page AS (" + query + ")" + listing["_PAGE"])
-    search = vars(importlib.import_module("payintent.storage.payment_search"))
+        yield Statement(
+            "payments.list_store.listed", "WITH page AS (" + query + ")" + listing["_PAGE"]
+        )
+    search = vars(importlib.import_module("payintent.payments.search_store"))
     for query in vars(search["_NEWEST"]).values():
-        yield Statement("payment_search.list_positions", query)
+        yield Statement("payments.search_store.list_positions", query)
 
 
-def _queries(function: ast.AST, names: dict[str, Any]) -> Iterator[str]:
+def _modules() -> Iterator[tuple[str, ast.Module, dict[str, Any]]]:
+    """Yield the modules that may run a statement: label, syntax tree and namespace."""
+    for path in sorted(PACKAGE.rglob("[a-z]*.py")):
+        text = path.read_text()
+        if any(f".{call}(" in text for call in _CALLS) or "KeysetList(" in text:
+            label = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+            yield label, ast.parse(text), vars(importlib.import_module(f"payintent.{label}"))
+
+
+def _queries(function: ast.AST, names: dict[str, Any], label: str) -> Iterator[str]:
     """Yield the queries of a function: literals, and sums of constants of its module or table."""
     for call in ast.walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             if call.func.attr not in _CALLS or not call.args:
                 continue
-            query = compile(ast.Expression(call.args[0]), "query", "eval")
+            code = compile(ast.Expression(call.args[0]), "query", "eval")
             try:
-                if "self" in query.co_names and "PayoutTable" in names:
+                if "self" in code.co_names and "PayoutTable" in names:
                     for table in (payouts.TABLE, gateway_payouts.TABLE):
-                        yield eval(query, names, {"self": table})  # noqa: S307
-                else:
-                    yield eval(query, names)  # noqa: S307
-            except NameError:
-                if Path(names["__file__"]).stem not in _COMPOSED:
+                        yield eval(code, names, {"self": table})  # noqa: S307
+                    continue
+                query = eval(code, names)  # noqa: S307
+            except (NameError, AttributeError, TypeError):
+                if label.endswith("store") and label not in _COMPOSED:
                     raise ValueError(f"not a constant: {ast.unparse(call)}") from None
+                continue
+            if isinstance(query, str) and _SQL.match(query):
+                yield query

@@ -27,9 +27,9 @@ from drills.books.kinds import KINDS, Kind
 from drills.books.operator import Operator
 from drills.books.receiver import Receivers, receiving
 from drills.books.report import Outcome, show
-from payintent.config import Settings
-from payintent.operations.base import Actor
-from payintent.operations.merchants import CreateMerchant
+from payintent.merchants.operations import CreateMerchant
+from payintent.operators.operation import Actor
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.e2e.sandbox import Sandbox, running_sandbox
 

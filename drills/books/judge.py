@@ -8,8 +8,8 @@ from decimal import Decimal
 import asyncpg
 
 from drills.books.kinds import KINDS
-from payintent.domain import ids
-from payintent.storage.ledger_check import find_differences
+from payintent.accounting.ledger_check_store import find_differences
+from payintent.core import ids
 
 _ENDS = {kind.name: kind.ends for kind in KINDS}
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from payintent.domain.money import format_smallest_units
-from payintent.operations.base import Actor
-from payintent.operations.gateway_payouts import RecordGatewayPayout
-from payintent.operations.payouts import RecordPayout
+from payintent.accounting import ledger_store as ledger_balances
+from payintent.accounting import statements_store as statements
+from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
+from payintent.accounting.payouts_operations import RecordPayout
+from payintent.core.money import format_smallest_units
+from payintent.operators.operation import Actor
 from payintent.service import Service
-from payintent.storage import ledger_balances, statements
 
 _ACTOR = Actor("drill", "python -m drills.books")
 _DAY_S = 86_400

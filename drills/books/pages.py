@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from payintent.storage import statements
-from payintent.storage.statements import Statement, StatementFilter
+from payintent.accounting import statements_store as statements
+from payintent.accounting.statements_store import Statement, StatementFilter
 
 _LINES = 5_000
 _ALL = 100_000

@@ -17,9 +17,9 @@ from drills.client import Target
 from drills.judge import StoredPayment
 from drills.processes import Program, api_program, payintent, plain_environment
 from drills.receiver import Receiver
-from payintent.domain import ids
-from payintent.operations.base import Actor
-from payintent.operations.merchants import SetCallbackUrl
+from payintent.core import ids
+from payintent.merchants.operations import SetCallbackUrl
+from payintent.operators.operation import Actor
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import (
     SandboxInstallation,

@@ -15,7 +15,7 @@ from drills.ha.programs import LEADER_PORT, POOL_PORT, USER, Passwords, haproxy,
 from drills.judge import StoredPayment
 from drills.processes import NotReadyError, Program, api_program, payintent
 from drills.receiver import Receiver
-from payintent.domain import ids
+from payintent.core import ids
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation
 from tests.support.proxy import NAME, proxied

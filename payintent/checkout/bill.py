@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from payintent.checkout.languages import Language
 from payintent.checkout.signs import draw_token
-from payintent.domain.payment import PaymentStatus
+from payintent.payments.model import PaymentStatus
 
 _WITH_METHOD = frozenset(
     {

@@ -7,17 +7,18 @@ import segno
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api.checkout import CheckoutVisit, checkout_route
-from payintent.api.checkout_fields import next_action_fields
 from payintent.checkout.context import CheckoutContext, get_checkout_context
+from payintent.checkout.fields import next_action_fields
 from payintent.checkout.page_fields import read_page_url
 from payintent.checkout.refusal_pages import answers_with_pages
 from payintent.checkout.rendering import HEADERS
-from payintent.checkout.wallet_step import wallet_step
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.storage import payments, sessions
-from payintent.storage.database import current_time
-from payintent.storage.payments import PaymentSnapshot
+from payintent.checkout.routes import CheckoutVisit, checkout_route
+from payintent.checkout.steps import wallet_step
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import current_time
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
+from payintent.payments.store import PaymentSnapshot
 
 
 @answers_with_pages
@@ -53,8 +54,8 @@ async def get_open(request: Request) -> Response:
 
 async def _find_by_session(context: CheckoutContext, session_id: UUID) -> PaymentSnapshot | None:
     database = context.database
-    session = await sessions.get(database, session_id)
-    return await payments.get(database, session.payment_id) if session else None
+    session = await session_store.get(database, session_id)
+    return await payment_store.get(database, session.payment_id) if session else None
 
 
 def full_page_url(visit: CheckoutVisit) -> str:

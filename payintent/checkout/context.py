@@ -5,21 +5,21 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from payintent.api.application import require_state
-from payintent.api.rate_limits import AddressRateLimiter
-from payintent.api.viewer import ViewerReader
-from payintent.config import Settings
-from payintent.onchain.wallet_handoff import WalletHandoff
-from payintent.payments.buyer_simulator import BuyerSimulator
-from payintent.payments.change_feed import ChangeFeed
-from payintent.payments.fraud_screening import FraudScreening
-from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.checkout.picture_cache import PictureCache
+from payintent.db.database import Database
+from payintent.db.notify import ChangeFeed
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.http.application import require_state
+from payintent.http.viewer import ViewerReader
+from payintent.merchants.limits import AddressRateLimiter
+from payintent.onchain.routes import WalletHandoff
+from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.lookup import PaymentLookup
-from payintent.payments.merchant_cache import MerchantCache
-from payintent.payments.policy_cache import PolicyCache
-from payintent.payments.select_quote import SelectionContext, ServiceUrls
-from payintent.pictures.cache import PictureCache
-from payintent.storage.database import Database
+from payintent.payments.screen import FraudScreening
+from payintent.quotes.merchant_cache import MerchantCache
+from payintent.runtime.settings import Settings
+from payintent.test_mode.buyer_simulator import BuyerSimulator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api import checkout, schemas
-from payintent.api.checkout import CheckoutVisit, checkout_route
-from payintent.api.checkout_fields import next_action_fields, quote_fields
-from payintent.api.content_security_policy import ScriptSources
-from payintent.api.errors import http_status
+from payintent.checkout import routes as checkout
 from payintent.checkout.bill import compared_price, make_bill, price_parts
-from payintent.checkout.card_step import card_step
 from payintent.checkout.codes import full_page_url
+from payintent.checkout.fields import next_action_fields, quote_fields
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
     embedding_frame,
@@ -27,7 +23,6 @@ from payintent.checkout.page_fields import (
     return_link,
     returns_to_shop,
 )
-from payintent.checkout.pictures import picture_path
 from payintent.checkout.refusal_pages import OUR_SCRIPTS, answers_with_pages, merchant_policy
 from payintent.checkout.rendering import (
     HEADERS,
@@ -37,26 +32,26 @@ from payintent.checkout.rendering import (
     page_language,
     render_page,
 )
+from payintent.checkout.routes import CheckoutVisit, checkout_route
 from payintent.checkout.signs import draw_chain
-from payintent.checkout.static_files import offer_script, page_style
-from payintent.checkout.wallet_step import WalletStep, api_url, wallet_step
+from payintent.checkout.static_files import offer_script, page_style, picture_path
+from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
 from payintent.checkout.ways import group_ways, sign_of
-from payintent.domain.activation import is_in_service
-from payintent.domain.countries import COUNTRIES
-from payintent.domain.errors import (
-    ErrorCode,
-    RefusedError,
-)
-from payintent.domain.merchant import Merchant
-from payintent.domain.payment import OPEN, Payment, PaymentStatus
-from payintent.domain.web_origin import web_origin
-from payintent.exact_url import encode_unsendable
-from payintent.json_format import format_timestamp
-from payintent.payments.inquire_sessions import inquire_on_return
-from payintent.payments.open_session import SelectedSession
-from payintent.payments.select_quote import QuoteSelection
-from payintent.storage import sessions
-from payintent.web.forms import read_form_fields
+from payintent.core.addresses import web_origin
+from payintent.core.countries import COUNTRIES
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.errors import http_status
+from payintent.http.middleware import ScriptSources
+from payintent.http.pages.forms import read_form_fields
+from payintent.merchants.model import Merchant, is_in_service
+from payintent.payment_sessions.inquire import inquire_on_return
+from payintent.payment_sessions.open_session import SelectedSession
+from payintent.payment_sessions.select_quote import QuoteSelection
+from payintent.payments import schemas
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import OPEN, Payment, PaymentStatus
+from payintent.runtime.addresses import encode_unsendable
+from payintent.runtime.json_format import format_timestamp
 
 _ID_DIGITS_MAX = 18
 _SELECTED = "selected"  # the query parameter after a selection
@@ -233,7 +228,7 @@ async def _gateway_step(
         is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
         if is_offered and not (
             _SELECTED in visit.request.query_params
-            and await sessions.note_form_shown(visit.context.database, session.id)
+            and await session_store.note_form_shown(visit.context.database, session.id)
         ):
             return {"kind": "again"}
     offered.gateways.add(web_origin(step["url"]))

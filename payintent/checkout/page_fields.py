@@ -8,17 +8,15 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.requests import Request
 
-from payintent.checkout.card_step import CardStep
 from payintent.checkout.languages import Language
-from payintent.checkout.wallet_step import WalletStep
-from payintent.domain.activation import is_in_service
-from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.merchant import Merchant
-from payintent.domain.money import format_amount
-from payintent.domain.payment import FailureReason, Payment, PaymentStatus
-from payintent.domain.web_origin import web_origin, web_url
-from payintent.storage.payments import PaymentSnapshot
+from payintent.checkout.steps import CardStep, WalletStep
+from payintent.core.addresses import web_origin, web_url
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import CURRENCIES, format_amount
+from payintent.gateways.port import FailureReason
+from payintent.merchants.model import Merchant, is_in_service
+from payintent.payments.model import Payment, PaymentStatus
+from payintent.payments.store import PaymentSnapshot
 
 #: Query parameters that every link carries.
 _PREFERENCES = ("lang", "country")

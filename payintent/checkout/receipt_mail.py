@@ -3,26 +3,27 @@
 from typing import Any
 from uuid import UUID
 
-from payintent.api.checkout_fields import checkout_fields
 from payintent.checkout.bill import price_parts
+from payintent.checkout.fields import checkout_fields
 from payintent.checkout.languages import Language, load_language, negotiate_language
-from payintent.domain.merchant import Merchant
-from payintent.json_format import format_timestamp
+from payintent.db.database import Database
 from payintent.mail.message import Mail
-from payintent.payments.select_quote import ServiceUrls
-from payintent.storage import merchants, payments
-from payintent.storage.database import Database
-from payintent.storage.payments import PaymentSnapshot
+from payintent.merchants import store as merchant_store
+from payintent.merchants.model import Merchant
+from payintent.payment_sessions.select_quote import ServiceUrls
+from payintent.payments import store as payment_store
+from payintent.payments.store import PaymentSnapshot
+from payintent.runtime.json_format import format_timestamp
 
 _NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # a receipt contains no URLs
 
 
 async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
     """Compose a receipt in the shop's language; None if it is unpaid or the payer has no e-mail."""
-    snapshot = await payments.get(database, payment_id)
+    snapshot = await payment_store.get(database, payment_id)
     if snapshot is None or snapshot.payment.payer_email is None or snapshot.payment.paid_at is None:
         return None
-    merchant = await merchants.get(database, snapshot.payment.merchant_id)
+    merchant = await merchant_store.get(database, snapshot.payment.merchant_id)
     if merchant is None or snapshot.session is None:
         return None
     texts = load_language(negotiate_language(None, "", merchant.locale))

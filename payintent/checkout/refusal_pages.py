@@ -7,31 +7,25 @@ from functools import wraps
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.application import Handler
-from payintent.api.content_security_policy import ScriptSources, content_security_policy
-from payintent.api.errors import Failure, answer_failures
-from payintent.api.request_body import BodyTooLargeError
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.page_fields import embedding_frame, read_page_url
-from payintent.checkout.pictures import picture_path
 from payintent.checkout.rendering import (
     common_fields,
     page_language,
     render_error_page,
     render_page,
 )
-from payintent.checkout.static_files import page_style
-from payintent.checkout.wallet_step import api_url
-from payintent.domain.errors import (
-    ErrorCode,
-    LockTimeoutError,
-    RefusedError,
-    StorageUnavailableError,
-)
-from payintent.domain.fraud import FraudDeniedError
-from payintent.domain.merchant import Merchant
-from payintent.domain.web_origin import web_url
-from payintent.encryption import EncryptionKeyError
+from payintent.checkout.static_files import page_style, picture_path
+from payintent.checkout.steps import api_url
+from payintent.core.addresses import web_url
+from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.fraud.model import FraudDeniedError
+from payintent.http.application import Handler
+from payintent.http.bodies import BodyTooLargeError
+from payintent.http.errors import Failure, answer_failures
+from payintent.http.middleware import ScriptSources, content_security_policy
+from payintent.merchants.model import Merchant
+from payintent.runtime.encryption import EncryptionKeyError
 
 OUR_SCRIPTS = ScriptSources()
 #: The keys of texts for errors; the default is `sorry_other`.

@@ -7,11 +7,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.content_security_policy import content_security_policy
 from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
 from payintent.checkout.static_files import page_style, static_url
-from payintent.web.compression import html_response
-from payintent.web.templates import make_environment
+from payintent.http.middleware import content_security_policy
+from payintent.http.pages.static_files import html_response, make_environment
 
 #: Headers of every response to a buyer; the middleware adds `Cache-Control: no-store`.
 HEADERS = {

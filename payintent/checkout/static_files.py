@@ -1,20 +1,34 @@
 """Static files of the checkout: localised scripts, the style with a merchant's colour, flags."""
 
+import base64
+import gzip
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from hashlib import sha256, sha384
 from importlib import resources
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.checkout.accent import BRIGHT, DARK, Shades, accent_shades
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import LOCALES, load_language
-from payintent.domain.countries import COUNTRIES
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.web.inline_part import InlinePart, inline_part
-from payintent.web.minify import minify_style
-from payintent.web.static_files import HEADERS, StaticFiles
+from payintent.core.addresses import web_origin
+from payintent.core.countries import COUNTRIES
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.errors import error_response
+from payintent.http.pages.static_files import (
+    HEADERS,
+    InlinePart,
+    StaticFiles,
+    inline_part,
+    minify,
+    minify_style,
+)
+from payintent.http.responses import etag_response
 
 _NAMES = ("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js")
 _STYLE = "checkout.css"
@@ -76,3 +90,106 @@ def _files(locale: str) -> StaticFiles:
 
 def _properties(shades: Shades) -> str:
     return f":root {{ --act: {shades.button}; --on: {shades.text}; --link: {shades.link} }}"
+
+
+_HASH_CHARS = 12
+_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
+_FOR_EVER = "public, max-age=31536000, immutable"
+_FOR_MINUTES = "public, max-age=300"
+_SCRIPT = "text/javascript"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    type: str
+    plain: bytes
+    packed: bytes
+    cache_control: str
+    pinned_url: str  # with the hash of the content; empty for other files
+
+
+async def get_sdk_file(request: Request) -> Response:
+    file = _sdk_files().get(request.path_params["name"])
+    if file is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
+    headers = {**_HEADERS, "Cache-Control": file.cache_control}
+    if file.pinned_url:
+        headers["Content-Location"] = file.pinned_url
+    body = file.plain
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = file.packed, "gzip"
+    return etag_response(request, body, f'"{sha256(body).hexdigest()}"', headers, file.type)
+
+
+@cache
+def _sdk_files() -> Mapping[str, _File]:
+    wallets = minify(_read_source("v1.onchain.js"))
+    core = minify(_insert_hash(_read_source("v1.js"), wallets))
+    return {
+        **_script("v1.js", core),
+        **_script("v1.onchain.js", wallets),
+        "loader.js": _file(_SCRIPT, minify(_read_source("loader.js"))),
+        "v1.d.ts": _file("text/plain", _read_source("v1.d.ts")),
+    }
+
+
+def _insert_hash(core: str, wallets: str) -> str:
+    """Insert the hash of the wallet script, so that pinning the core pins both scripts."""
+    digest = base64.b64encode(sha384(wallets.encode()).digest()).decode()
+    core = core.replace(
+        'PART = "v1.onchain.js"', f'PART = "{_pinned_name("v1.onchain.js", wallets)}"'
+    )
+    return core.replace('INTEGRITY = ""', f'INTEGRITY = "sha384-{digest}"')
+
+
+def _script(name: str, text: str) -> dict[str, _File]:
+    pinned = _pinned_name(name, text)
+    return {
+        name: _file(_SCRIPT, text, pinned_url=f"/sdk/{pinned}"),
+        pinned: _file(_SCRIPT, text, cache_control=_FOR_EVER),
+    }
+
+
+def _pinned_name(name: str, text: str) -> str:
+    return f"{name.removesuffix('.js')}.{sha256(text.encode()).hexdigest()[:_HASH_CHARS]}.js"
+
+
+def _file(
+    type_: str, text: str, *, cache_control: str = _FOR_MINUTES, pinned_url: str = ""
+) -> _File:
+    plain = text.encode()
+    return _File(type_, plain, gzip.compress(plain, mtime=0), cache_control, pinned_url)
+
+
+def _read_source(name: str) -> str:
+    return (resources.files("payintent") / "checkout" / "sdk" / name).read_text()
+
+
+_URL_CHARS_MAX = 2_048  # longer URLs are cut off
+
+
+def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
+    """Return our path of a merchant's picture; None if it is certain not to be available."""
+    if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
+        return None
+    if not (context.settings.sandbox or url.startswith("https://")):
+        return None
+    if context.pictures.has_failed(url):
+        return None
+    return f"/c/static/pictures/{context.pictures.name_of(url, merchant_id)}.webp"
+
+
+async def get_picture(request: Request) -> Response:
+    pictures = get_checkout_context(request).pictures
+    source = pictures.source_of(request.path_params["name"])
+    content = await pictures.get(source) if source else None
+    if content is None:
+        response = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
+        response.headers["Cache-Control"] = "no-store"  # it may become available
+        return response
+    return Response(content, 200, HEADERS | _FOR_A_WHILE, "image/webp")

@@ -18,8 +18,8 @@ def main() -> None:
         find_group,
         print_misuse,
     )
-    from payintent.garbage_collection import collect_rarely
-    from payintent.terminal import write_any_text
+    from payintent.runtime.log import write_any_text
+    from payintent.runtime.waiting import collect_rarely
 
     write_any_text()
     completed = completed_words(os.environ)

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from payintent.version import API_VERSION
+from payintent.runtime.version import API_VERSION
 
 #: Help texts of the commands outside groups, by the module of this package that adds them.
 _COMMANDS = {

@@ -5,7 +5,8 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -14,30 +15,74 @@ import msgspec
 import typer
 from pydantic import ValidationError
 
-from payintent.address_checks import AddressUnusableError
-from payintent.cli.progress import show_progress
-from payintent.config import Settings
-from payintent.domain import api_key
-from payintent.domain.errors import (
+from payintent.core import access as api_key
+from payintent.core.errors import (
     InvalidTextError,
     LockTimeoutError,
     PermissionDeniedError,
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.encryption import EncryptionKeyError
+from payintent.db.hosts import NOT_READABLE, name_hosts
 from payintent.gateways.packages import GatewayPackageError
-from payintent.log import configure_logging
-from payintent.operations.base import TERMINAL, Actor, AnyOperation, ChangeOperation
-from payintent.operations.json_values import to_json_value
+from payintent.operators.operation import (
+    TERMINAL,
+    Actor,
+    AnyOperation,
+    ChangeOperation,
+    to_json_value,
+)
+from payintent.operators.proposals_store import Proposal
+from payintent.runtime.address_checks import AddressUnusableError
+from payintent.runtime.encryption import EncryptionKeyError
+from payintent.runtime.log import configure_logging
+from payintent.runtime.settings import Settings
+from payintent.runtime.settings_problems import problem_lines
+from payintent.runtime.tracing import TracingUnavailableError
 from payintent.service import Service, open_service
-from payintent.settings_problems import problem_lines
-from payintent.storage.database_hosts import NOT_READABLE, name_hosts
-from payintent.storage.proposals import Proposal
-from payintent.tracing import TracingUnavailableError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+_LINES_MAX = 20
+
+
+@contextmanager
+def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
+    """Show a bar at a terminal, and lines anywhere else."""
+    if sys.stderr.isatty():
+        with _bar(action, total) as advance:
+            yield advance
+        return
+    yield _lines(action, total)
+
+
+@contextmanager
+def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn(action), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(action, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def _lines(action: str, total: int) -> Callable[[int], None]:
+    """Print the total, and then a line for each twentieth of it."""
+    print(f"payintent: {action}: {total} rows", file=sys.stderr)
+    finished_rows = printed_rows = 0
+
+    def advance(count: int) -> None:
+        nonlocal finished_rows, printed_rows
+        finished_rows += count
+        if finished_rows == total or finished_rows - printed_rows >= max(1, total // _LINES_MAX):
+            printed_rows = finished_rows
+            print(f"payintent: {action}: {finished_rows} of {total}", file=sys.stderr)
+
+    return advance
+
 
 T = TypeVar("T")
 #: The file that `payintent dev` writes into VAR_DIR, with the settings of the sandbox.
@@ -130,7 +175,7 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
     )
     if not isinstance(result, Proposal):
         return result
-    from payintent.operations.approvals import proposal_view
+    from payintent.approvals.operations import proposal_view
 
     print_record(proposal_view(result), as_json="--json" in sys.argv)
     print("payintent: needs approval by a second operator", file=sys.stderr)
@@ -175,8 +220,8 @@ async def _find_actor(service: Service, why: str) -> Actor:
     if not token:
         return Actor(f"{TERMINAL}{_user_name()}", why)
     # Only with a token: these modules import the web framework.
-    from payintent.api.authentication_failures import read_bearer_key
-    from payintent.api.operator_access import check_operator_token
+    from payintent.http.address_limits import read_bearer_key
+    from payintent.operators.routes import check_operator_token
 
     try:
         key = read_bearer_key({"authorization": f"Bearer {token}"}, api_key.OPERATOR)
@@ -286,3 +331,25 @@ def _format_cell(value: object) -> str:
 
 def _format_title(name: str) -> str:
     return "merchant" if name == "merchant_id" else name.replace("_", " ")
+
+
+Yes = typer.Option(
+    False,
+    "--yes",
+    help="Do not ask for confirmation. Without a terminal, no confirmation is needed.",
+)
+DryRun = typer.Option(False, "--dry-run", help="Print the changes without making them.")
+
+
+def is_at_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def confirm(action: str, changes: Sequence[str]) -> None:
+    """Show the changes and ask; end the command with status 1 unless the answer is yes."""
+    print(f"payintent: {action}", file=sys.stderr)
+    for line in changes:
+        print(f"  {line}", file=sys.stderr)
+    print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        fail("nothing was done")

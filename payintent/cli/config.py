@@ -10,15 +10,23 @@ from payintent.cli.common import (
     PROPOSED,
     Json,
     Why,
+    Yes,
+    confirm,
     fail,
+    is_at_terminal,
     print_json,
     run_as_operator,
     submit_as_operator,
 )
-from payintent.cli.confirmation import Yes, confirm, is_at_terminal
-from payintent.domain.errors import RefusedError
-from payintent.operations.config_file import format_config, parse_config
-from payintent.operations.config_plan import ExportConfig, PlanConfig, Step, apply_plan
+from payintent.configuration.plan import (
+    ExportConfig,
+    PlanConfig,
+    Step,
+    apply_plan,
+    format_config,
+    parse_config,
+)
+from payintent.core.errors import RefusedError
 
 #: Exit statuses like those of diff(1): 1 if something differs, 2 if the comparison failed.
 _DIFFERS, _TROUBLE = 1, 2

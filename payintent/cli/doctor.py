@@ -3,43 +3,97 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
 import typer
 from pydantic import ValidationError
 
-from payintent.address_checks import (
-    AddressUnusableError,
-    address_doubts,
-    check_addresses,
-    endpoint_problems,
-    insecure_bases,
-)
-from payintent.built_in_gateways import BUILT_IN
+from payintent.chains import store as chain_store
+from payintent.chains.checks import CheckResult, check_chain, check_refund_setup
+from payintent.chains.readers import open_configured_reader
 from payintent.cli.common import STOPPING, read_settings, report_unavailable_database
-from payintent.cli.default_processes import default_processes
-from payintent.cli.extra_checks import EXTRA_CHECKS
-from payintent.config import Settings
-from payintent.domain.errors import PermissionDeniedError
-from payintent.encryption import EncryptionKeyError, load_encryption
+from payintent.cli.processes import default_processes
+from payintent.console.oidc.provider import IdentityProvider, ProviderUnusableError
+from payintent.core.errors import PermissionDeniedError
+from payintent.db import availability as server_facts
+from payintent.db import migrations_runner as migrations
+from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
+from payintent.db.database import Database
+from payintent.doctor_checks import examine_setup
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import (
     GatewayPackageError,
     list_gateway_packages,
     load_gateway_packages,
 )
-from payintent.interpreter_checks import interpreter_doubts
-from payintent.log import error_location
-from payintent.operations.examine_setup import examine_setup
-from payintent.service import Service, most_connections, open_service
-from payintent.settings_problems import problem_lines, unknown_settings
-from payintent.storage import audit, server_facts
-from payintent.storage import migrations_runner as migrations
-from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
-from payintent.storage.database import Database
-from payintent.version import API_VERSION
+from payintent.operators import audit_store as audit
+from payintent.runtime.address_checks import (
+    AddressUnusableError,
+    address_doubts,
+    check_addresses,
+    endpoint_problems,
+    insecure_bases,
+)
+from payintent.runtime.encryption import EncryptionKeyError, load_encryption
+from payintent.runtime.log import error_location
+from payintent.runtime.settings import Settings
+from payintent.runtime.settings_problems import interpreter_doubts, problem_lines, unknown_settings
+from payintent.runtime.version import API_VERSION
+from payintent.service import BUILT_IN, Service, most_connections, open_service
+
+
+async def chain_check_results(settings: Settings) -> AsyncGenerator[tuple[str, CheckResult]]:
+    """Check every chain that has endpoints; yields its slug with each result."""
+    service = await open_service(settings)
+    try:
+        for slug in service.settings.endpoints:
+            async for finding in _check_chain(service, slug):
+                yield slug, finding
+    finally:
+        await service.close()
+
+
+async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
+    chain = await chain_store.get_chain(service.database, slug)
+    reader = open_configured_reader(service.settings, chain) if chain else None
+    if chain is None or reader is None:
+        yield CheckResult(False, "cannot be watched with this configuration")
+        return
+    cursor = await chain_store.get_cursor(service.database, slug)
+    if cursor is not None and cursor.halted:
+        yield CheckResult(False, f"halted: {cursor.halted}")
+    tokens = await chain_store.list_tokens(service.database, slug)
+    contracts = await chain_store.list_contracts(service.database, slug)
+    try:
+        async for finding in check_chain(reader, chain, tokens, contracts):
+            yield finding
+        refunder = service.refund_senders.get(slug)
+        signer = refunder.signer if refunder else None
+        async for finding in check_refund_setup(signer, reader, chain, tokens, contracts):
+            yield finding
+    finally:
+        await reader.close()
+
+
+async def check_identity_provider(settings: Settings) -> CheckResult:
+    """Read the provider's metadata and keys, as a sign-in does."""
+    provider = IdentityProvider(settings)
+    try:
+        keys = await provider.keys(None)
+    except ProviderUnusableError as error:
+        return CheckResult(False, f"{settings.oidc_issuer}: {error.detail}")
+    finally:
+        await provider.close()
+    if not keys:
+        return CheckResult(False, f"{settings.oidc_issuer} publishes no keys")
+    return CheckResult(True, f"{settings.oidc_issuer} responds; keys: {len(keys)}")
+
+
+#: Functions that return the text of a line, by its subject.
+EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
+
 
 _CLOCK_DIFFERENCE_MAX_S = 2.0
 
@@ -116,7 +170,6 @@ def _examine_gateways(report: _Report) -> bool:
 
 
 async def _examine_identity_provider(report: _Report, settings: Settings) -> None:
-    from payintent.cli.identity_checks import check_identity_provider
 
     finding = await check_identity_provider(settings)
     (report.right if finding.right else report.wrong)("oidc", finding.text)
@@ -286,7 +339,6 @@ async def _examine_replica(report: _Report, service: Service) -> None:
 
 
 async def _examine_chains(report: _Report, settings: Settings) -> None:
-    from payintent.cli.chain_checks import chain_check_results
 
     async for slug, finding in chain_check_results(settings):
         add_line = report.right if finding.right else report.wrong

@@ -1,30 +1,103 @@
 """Build commands from operations: `tax.set` is `payintent tax set`, its fields are parameters.
 
 The help of a command is the first paragraph of the operation's docstring. Help for arguments and
-options is declared with the fields (`operations/fields.py`).
+options is declared with the fields (`operators/fields.py`).
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from pathlib import Path
+from typing import Any, cast, get_args
 
+import msgspec
 import typer
 
 from payintent.cli.common import (
+    DryRun,
     Json,
     Why,
+    Yes,
+    confirm,
     describe_as_operator,
+    fail,
     foresee_as_operator,
+    is_at_terminal,
     print_record,
     run_as_operator,
 )
-from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
-from payintent.cli.field_values import get_value_form
 from payintent.cli.results import print_result
-from payintent.operations.base import ChangeOperation, OperationType
-from payintent.operations.fields import OperationField, Parameter, list_fields, summarize
-from payintent.operations.registry import OPERATIONS
+from payintent.operations import OPERATIONS
+from payintent.operators.fields import OperationField, Parameter, list_fields, summarize
+from payintent.operators.operation import ChangeOperation, OperationType
+
+#: The type that Typer reads, and the function that converts it to the field's value.
+ValueForm = tuple[Any, Callable[[Any], object]]
+
+
+def get_value_form(value_type: Any, parameter: Parameter, display_name: str) -> ValueForm:
+    """Return the input type and the parser of a field; messages use `display_name`."""
+    if value_type is Decimal:
+        return str, partial(_read_decimal, display_name)
+    if value_type == dict[str, str]:
+        return str, _read_file
+    if parameter.get("is_file"):
+        return str, _read_lines
+    if value_type == list[str]:
+        return (list[str], _drop_empty) if "repeated_as" in parameter else (str, _split_list)
+    if parameter.get("any_text"):
+        return str, partial(_check_choice, display_name, get_args(value_type))
+    return value_type, lambda value: value
+
+
+def _split_list(text: str) -> list[str]:
+    return _drop_empty(text.split(","))
+
+
+def _drop_empty(texts: Sequence[str]) -> list[str]:
+    """Drop empty texts; a single empty text clears a list."""
+    return [text for text in texts if text]
+
+
+def _read_decimal(display_name: str, text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        fail(f"{display_name} must be a decimal such as 0.029")
+
+
+def _check_choice(display_name: str, choices: Sequence[str], text: str) -> str:
+    if text not in choices:
+        is_pair = len(choices) == 2  # noqa: PLR2004 - "a or b"
+        allowed = " or ".join(choices) if is_pair else f"one of {', '.join(choices)}"
+        fail(f"{display_name} must be {allowed}")
+    return text
+
+
+def _read_file(path: str) -> dict[str, str]:
+    """Read a JSON object of strings from a file, or from standard input if `path` is `-`."""
+    try:
+        return msgspec.json.decode(_read_bytes(path), type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        fail(f"{path} must contain a JSON object of strings")
+
+
+def _read_lines(path: str) -> list[str]:
+    """Read the lines of a file, or of standard input if `path` is `-`."""
+    try:
+        return _read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        fail(f"{path} is not UTF-8")
+
+
+def _read_bytes(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,24 +5,55 @@ Each imports its modules when it runs, so that other commands start quickly.
 
 import asyncio
 import os
+import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 import typer
 
-from payintent.address_checks import insecure_bases
 from payintent.cli.common import STOPPING, fail, report_unavailable_database, settings
-from payintent.cli.default_processes import default_processes
-from payintent.config import Settings
-from payintent.domain.errors import LockTimeoutError
-from payintent.interpreter_checks import interpreter_doubts
-from payintent.log import get_logger
-from payintent.processes.handover import end_trial
-from payintent.settings_problems import set_names, unknown_settings
-from payintent.storage import migrations_runner as migrations
-from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
-from payintent.version import API_VERSION
+from payintent.core.errors import LockTimeoutError
+from payintent.db import migrations_runner as migrations
+from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
+from payintent.db.hosts import list_hosts
+from payintent.runtime.address_checks import insecure_bases
+from payintent.runtime.log import get_logger
+from payintent.runtime.processes.child import usable_cores
+from payintent.runtime.processes.handover import BindError, end_trial
+from payintent.runtime.processes.member import Member
+from payintent.runtime.processes.supervisor import Plan, supervise
+from payintent.runtime.settings import Settings
+from payintent.runtime.settings_problems import interpreter_doubts, set_names, unknown_settings
+from payintent.runtime.version import API_VERSION
+
+Address = tuple[str, int]
+
+
+def become_member(count: int, addresses: Mapping[str, Address], retire: signal.Signals) -> Member:
+    """Continue as a process of a group; end the command if an address is in use."""
+    try:
+        return supervise(Plan(count, addresses, retire))
+    except BindError as error:
+        fail(str(error))
+
+
+def default_processes(settings: Settings) -> int:
+    """Return the number of usable cores, minus 1 if PostgreSQL runs on this host."""
+    is_shared = any(map(_is_this_host, list_hosts(settings.direct_url)))
+    return max(1, usable_cores() - is_shared)
+
+
+def _is_this_host(host: str) -> bool:
+    """`host` is a socket folder, or a name or an address with a port."""
+    name = host.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return host.startswith("/") or name == "localhost" or name.endswith(".localhost")
+
 
 _NOT_MIGRATED = (
     LockTimeoutError,

@@ -9,17 +9,20 @@ from pathlib import Path
 import typer
 
 from payintent.cli.common import (
+    DryRun,
     Json,
     Why,
+    Yes,
+    confirm,
     describe_as_operator,
+    is_at_terminal,
     print_record,
     print_table,
     run_as_operator,
 )
-from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
-from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
 from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
-from payintent.reconciliation.provider_file import InvalidProviderFileError, open_provider_file
+from payintent.reconciliation.file import InvalidProviderFileError, open_provider_file
+from payintent.reconciliation.operations import CompareProviderFile, ReconcileProviderFile
 
 #: Exit statuses like those of diff(1): 1 if something differs, 2 if the comparison failed.
 _DIFFERS, _TROUBLE = 1, 2

@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from payintent.cli.common import fail, one_line, print_record, print_table, wrap_at_terminal
-from payintent.domain.price import format_rate
-from payintent.json_format import format_timestamp
-from payintent.operations.base import AnyOperation
-from payintent.operations.json_values import to_json_value
+from payintent.core.money import format_rate
+from payintent.operators.operation import AnyOperation, to_json_value
+from payintent.runtime.json_format import format_timestamp
 
 if TYPE_CHECKING:  # a command imports only the operations of its own subject
-    from payintent.domain.fraud import FraudRule
-    from payintent.domain.merchant import Merchant, PaymentMethod
-    from payintent.operations.approvals import Approved
-    from payintent.operations.chain_views import ChainView
-    from payintent.operations.merchants import CreatedMerchant, CreateMerchant
-    from payintent.operations.payment_timeline import TimelineEntry, TimelinePage
-    from payintent.operations.rate_limits import ClearRateLimit
-    from payintent.operations.statements import StatementText
-    from payintent.operations.webhooks import EventAttempts, ReplayedEvents, ReplayMissedEvents
-    from payintent.storage.cases import CaseDetails
-    from payintent.storage.outbox import StoredAttempt
+    from payintent.accounting.statements_operations import StatementText
+    from payintent.approvals.operations import Approved
+    from payintent.cases.store import CaseDetails
+    from payintent.chains.views import ChainView
+    from payintent.fraud.model import FraudRule
+    from payintent.merchants.limits_operations import ClearRateLimit
+    from payintent.merchants.model import Merchant, PaymentMethod
+    from payintent.merchants.operations import CreatedMerchant, CreateMerchant
+    from payintent.payment_history.timeline import TimelineEntry, TimelinePage
+    from payintent.webhooks.operations import EventAttempts, ReplayedEvents, ReplayMissedEvents
+    from payintent.webhooks.outbox_store import StoredAttempt
 
 #: A record, a list with its table columns (None: the operation's columns), or text.
 Part = tuple[Any, tuple[str, ...] | None]

@@ -9,17 +9,15 @@ from functools import partial
 
 from prometheus_client import generate_latest
 
-from payintent.api.middleware import CommonHeaders
-from payintent.api.request_times import RequestTimes
-from payintent.api.server import RETIRE, DrainingServer, make_server, serve_until_stopped
 from payintent.app import Application, StoppedEarlyError, build_app, build_operator_app
 from payintent.cli.common import STOPPING, fail
-from payintent.cli.default_processes import default_processes
-from payintent.cli.supervised import Address, become_member
-from payintent.config import Settings
-from payintent.log import get_logger, load_logging
-from payintent.operations.registry import load_operations
-from payintent.processes.member import Member
+from payintent.cli.processes import Address, become_member, default_processes
+from payintent.http.middleware import CommonHeaders, RequestTimes
+from payintent.http.server import RETIRE, DrainingServer, make_server, serve_until_stopped
+from payintent.operations import load_operations
+from payintent.runtime.log import get_logger, load_logging
+from payintent.runtime.processes.member import Member
+from payintent.runtime.settings import Settings
 
 _log = get_logger("process")
 _PUBLIC, _OPERATOR = "public", "operator"

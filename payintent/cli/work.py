@@ -12,13 +12,12 @@ import uvloop
 from prometheus_client import start_http_server
 
 from payintent.cli.common import STOPPING, fail
-from payintent.cli.default_processes import default_processes
-from payintent.cli.supervised import Address, become_member
-from payintent.config import Settings
-from payintent.log import get_logger, load_logging
-from payintent.processes.metrics_server import serve_metrics
-from payintent.processes.unsupervised import refuse_roll
-from payintent.workers import run_worker
+from payintent.cli.processes import Address, become_member, default_processes
+from payintent.runtime.log import get_logger, load_logging
+from payintent.runtime.processes.member import refuse_roll
+from payintent.runtime.processes.metrics import serve_metrics
+from payintent.runtime.settings import Settings
+from payintent.worker import run_worker
 
 _METRICS = "metrics"
 _log = get_logger("process")

@@ -10,24 +10,24 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api.application import Handler
-from payintent.api.authentication_failures import UnauthorizedError
-from payintent.api.errors import Failure, answer_failures
-from payintent.api.request_body import BodyTooLargeError, read_raw
-from payintent.config import Settings
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import COMMON_HEADERS, render
 from payintent.console.sessions import OperatorSession, console_cookie, find_session
-from payintent.domain.errors import (
+from payintent.core.errors import (
     BadRequestError,
     ErrorCode,
     InvalidTextError,
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.log import get_logger
-from payintent.operations.base import Actor, OperationType, ReadOperation
-from payintent.operations.submit import run_operation
+from payintent.http.address_limits import UnauthorizedError
+from payintent.http.application import Handler
+from payintent.http.bodies import BodyTooLargeError, read_raw
+from payintent.http.errors import Failure, answer_failures
+from payintent.operators.operation import Actor, OperationType, ReadOperation
+from payintent.operators.submit import run_operation
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
 
 R = TypeVar("R")
 _log = get_logger("operator")

@@ -5,24 +5,24 @@ from typing import Any
 
 from starlette.responses import Response
 
-from payintent.api.errors import http_status
-from payintent.console.access import OperatorVisit
-from payintent.console.listing import has_status, next_page, read_queue
-from payintent.console.operation_forms import read_operation
-from payintent.console.operations import render_done
-from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
-from payintent.domain.operator import Role
-from payintent.operations.approvals import (
+from payintent.approvals.operations import (
     ApprovalView,
     Approve,
     ListApprovals,
     Reject,
     ShowApproval,
 )
-from payintent.operations.base import ChangeOperation
-from payintent.operations.registry import OPERATIONS
-from payintent.operations.submit import submit
-from payintent.storage.database import current_time
+from payintent.console.access import OperatorVisit
+from payintent.console.lists import has_status, next_page, read_queue
+from payintent.console.operation_forms import read_operation
+from payintent.console.operations import render_done
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
+from payintent.db.database import current_time
+from payintent.http.errors import http_status
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import ChangeOperation
+from payintent.operators.submit import submit
 
 _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject": Reject}
 

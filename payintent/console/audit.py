@@ -17,10 +17,10 @@ from payintent.console.operation_forms import (
     read_operation,
 )
 from payintent.console.results import to_plain
-from payintent.domain.errors import NotFoundError, RefusedError
-from payintent.json_format import encode_json
-from payintent.operations.audit_log import ListAuditEntries
-from payintent.storage.audit import AuditEntry
+from payintent.core.errors import NotFoundError, RefusedError
+from payintent.operators.audit_store import AuditEntry
+from payintent.operators.operations import ListAuditEntries
+from payintent.runtime.json_format import encode_json
 
 _PAGE = 50
 _BATCH = 500  # entries of an export in memory

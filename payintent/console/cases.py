@@ -2,14 +2,25 @@
 
 from starlette.responses import Response
 
+from payintent.cases.model import CaseKind
+from payintent.cases.operations import ListCases, ShowCase
+from payintent.cases.store import CaseDetails
 from payintent.console.access import OperatorVisit
-from payintent.console.listing import has_status, link_operation, next_page, read_queue
-from payintent.console.page_action import PageAction, offer
-from payintent.domain.case import CaseKind
-from payintent.domain.operator import Role
-from payintent.operations.cases import ListCases, ResolveCase, ShowCase
-from payintent.storage.cases import CaseDetails
-from payintent.storage.database import current_time
+from payintent.console.lists import has_status, link_operation, next_page, other_page, read_queue
+from payintent.console.operations import PageAction, offer
+from payintent.core.access import Role
+from payintent.db.database import current_time
+from payintent.disputes.operations import ListDisputes
+from payintent.refunds.list_store import RefundDetails
+from payintent.refunds.model import RefundStatus, RefundStep
+from payintent.refunds.operations import (
+    ApproveRefund,
+    ListRefunds,
+    RejectRefund,
+    ResendRefund,
+    ShowRefund,
+)
+from payintent.refunds.resolve_case import ResolveCase
 
 #: Explanations for the operator.
 MEANINGS = {
@@ -67,3 +78,58 @@ def _actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
         (label, link_operation(visit, ResolveCase, case_id=case.id, resolution=resolution))
         for label, resolution in resolutions
     )
+
+
+async def get_disputes(visit: OperatorVisit) -> Response:
+    operation = read_queue(visit, ListDisputes, is_pending=has_status(visit, "RUNNING"))
+    disputes = await visit.read(operation)
+    return visit.render(
+        "disputes.html",
+        typed=visit.query,
+        disputes=disputes,
+        now=await current_time(visit.context.reading),
+        which=operation.status,
+        following=next_page(visit, operation.order, [dispute.id for dispute in disputes]),
+    )
+
+
+async def get_refunds(visit: OperatorVisit) -> Response:
+    is_pending = visit.request.query_params.get("step") == RefundStep.APPROVAL
+    operation = read_queue(visit, ListRefunds, is_pending=is_pending)
+    refunds = await visit.read(operation)
+    return visit.render(
+        "refunds.html",
+        typed=visit.query,
+        refunds=refunds,
+        now=await current_time(visit.context.reading),
+        statuses=[status.value for status in RefundStatus],
+        steps=[step.value for step in RefundStep],
+        waiting=other_page(visit, step="approval", status=None, before=None, order=None),
+        following=next_page(visit, operation.order, [refund.id for refund in refunds]),
+    )
+
+
+async def get_refund_page(visit: OperatorVisit) -> Response:
+    refund = await visit.read(ShowRefund(refund_id=visit.request.path_params["refund_id"]))
+    return visit.render(
+        "refund.html",
+        refund=refund,
+        now=await current_time(visit.context.reading),
+        is_own=refund.requested_by == visit.actor.who,
+        actions=_refunds_actions(visit, refund),
+    )
+
+
+def _refunds_actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
+    """Return the operations on a refund; nobody can approve their own refund."""
+    approve = link_operation(visit, ApproveRefund, refund_id=refund.id)
+    reject = link_operation(visit, RejectRefund, refund_id=refund.id)
+    resend = link_operation(visit, ResendRefund, refund_id=refund.id)
+    if refund.step == RefundStep.APPROVAL:
+        is_own = refund.requested_by == visit.actor.who
+        return offer([("Approve", None if is_own else approve), ("Reject", reject)])
+    if refund.step == RefundStep.QUEUED and refund.sent_at is None:
+        return offer([("Reject", reject), ("Resend", resend)])
+    if refund.step == RefundStep.SENT:
+        return offer([("Resend", resend)])
+    return []

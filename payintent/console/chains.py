@@ -8,16 +8,16 @@ from functools import cache, partial
 
 from starlette.responses import Response
 
-from payintent.api.docs.files import read_document
-from payintent.api.docs.pages import render_markdown
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.compare_endpoints import EndpointState
+from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
 from payintent.console.operations import allowed_actions
-from payintent.console.today_figures import age
+from payintent.console.today import age
+from payintent.db.database import current_time
 from payintent.evm.chain_reader import Finality
-from payintent.onchain.compare_endpoints import EndpointState
-from payintent.storage.database import current_time
-from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import ChainCursor, ChainRecord
+from payintent.http.docs.pages import read_document, render_markdown
 
 _LINK_TAG = re.compile(r'<a href="[^"<]*">|</a>')
 _HALTED = "A chain is halted"
@@ -49,13 +49,15 @@ class ChainPart:
 async def get_chains(visit: OperatorVisit) -> Response:
     """`GET /chains`: every chain; queries of endpoints time out after four seconds."""
     database = visit.context.database
-    records = await chains.list_chains(database)
-    sessions = {watch.chain: watch.sessions for watch in await chain_watch.list_watches(database)}
+    records = await chain_store.list_chains(database)
+    sessions = {
+        watch.chain: watch.sessions for watch in await chain_watch_store.list_watches(database)
+    }
     states = await asyncio.gather(*(visit.context.endpoints.compare(chain) for chain in records))
     parts = [
         ChainPart(
             chain=chain,
-            cursor=await chains.get_cursor(database, chain.slug),
+            cursor=await chain_store.get_cursor(database, chain.slug),
             sessions=sessions.get(chain.slug, 0),
             endpoints=endpoints,
         )

@@ -5,18 +5,18 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from payintent.api.application import require_state
-from payintent.api.authentication_failures import Attempts
-from payintent.api.oidc.provider import IdentityProvider
-from payintent.api.viewer import ViewerReader
-from payintent.config import Settings
-from payintent.encryption import Encryption
-from payintent.onchain.compare_endpoints import EndpointComparison
-from payintent.operations.base import OperationContext
-from payintent.payments.change_feed import ChangeFeed
-from payintent.payments.overview_cache import OverviewCache
-from payintent.storage.database import Database
-from payintent.storage.replica import ReadDatabase
+from payintent.chains.compare_endpoints import EndpointComparison
+from payintent.console.oidc.provider import IdentityProvider
+from payintent.db.database import Database
+from payintent.db.notify import ChangeFeed
+from payintent.db.replica import ReadDatabase
+from payintent.http.address_limits import Attempts
+from payintent.http.application import require_state
+from payintent.http.viewer import ViewerReader
+from payintent.operators.operation import OperationContext
+from payintent.overview.cache import OverviewCache
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

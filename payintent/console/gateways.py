@@ -7,12 +7,15 @@ from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
 from payintent.console.operations import allowed_actions
-from payintent.operations.accounts import ListAccounts
-from payintent.operations.providers import ListGatewayErrors, ListGatewayOutages, ListProviders
-from payintent.payments.gateway_health import GatewayChannel
-from payintent.storage.accounts import AccountRecord, Provider
-from payintent.storage.database import current_time
-from payintent.storage.gateway_outages import GatewayOutage
+from payintent.db.database import current_time
+from payintent.gateway_accounts.health import GatewayChannel, GatewayOutage
+from payintent.gateway_accounts.operations import ListAccounts
+from payintent.gateway_accounts.providers_operations import (
+    ListGatewayErrors,
+    ListGatewayOutages,
+    ListProviders,
+)
+from payintent.gateway_accounts.store import AccountRecord, Provider
 
 #: The number of recent errors on the page.
 _ERRORS = 5

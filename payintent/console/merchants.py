@@ -5,30 +5,29 @@ from typing import Any
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.listing import ROWS, link_operation, other_page, read_query
-from payintent.console.page_action import PageAction, offer
-from payintent.domain.activation import ActivationStatus, is_in_service
-from payintent.domain.errors import NotFoundError
-from payintent.domain.merchant import Merchant
-from payintent.operations.accounts import AddAccount, ListAccounts
-from payintent.operations.activation import ResumeMerchant, ShowActivation, SuspendMerchant
-from payintent.operations.base import ChangeOperation
-from payintent.operations.fraud import AddFraudRule, ListFraudRules
-from payintent.operations.keys import IssueApiKey, ListApiKeys, RevokeApiKey
-from payintent.operations.merchant_list import ListCallbackSecrets, ListMerchants, ShowChecklist
-from payintent.operations.merchants import (
+from payintent.console.lists import ROWS, link_operation, other_page, read_query
+from payintent.console.operations import PageAction, offer
+from payintent.core.errors import NotFoundError
+from payintent.db.database import current_time
+from payintent.fraud.operations import AddFraudRule, ListFraudRules
+from payintent.gateway_accounts.operations import AddAccount, ListAccounts
+from payintent.merchants.activation import ResumeMerchant, ShowActivation, SuspendMerchant
+from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, RevokeApiKey
+from payintent.merchants.limits_operations import ListRateLimits, SetRateLimit
+from payintent.merchants.list_operations import ListCallbackSecrets, ListMerchants, ShowChecklist
+from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
+from payintent.merchants.model import ActivationStatus, Merchant, is_in_service
+from payintent.merchants.operations import (
     CreateMerchant,
     RotateCallbackSecret,
     SetCallbackUrl,
     SetMerchantProfile,
+    SetRefundThreshold,
     ShowMerchant,
 )
-from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
-from payintent.operations.rate_limits import ListRateLimits, SetRateLimit
-from payintent.operations.refund_threshold import SetRefundThreshold
-from payintent.operations.registry import OPERATIONS
-from payintent.operations.restrictions import ListRestrictions
-from payintent.storage.database import current_time
+from payintent.merchants.restrictions import ListRestrictions
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import ChangeOperation
 
 _DIGITS_MAX = 18
 _KEYS_MAX = 100

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Any, Literal, cast, get_args, get_origin
 from uuid import UUID, uuid4
 
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.base import ChangeOperation, OperationType
-from payintent.operations.conversion import convert_operation
-from payintent.operations.fields import OperationField, list_fields
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.operators.fields import OperationField, list_fields
+from payintent.operators.operation import ChangeOperation, OperationType
+from payintent.operators.submit import convert_operation
 
 _PAIRS = 6  # rows of a mapping in a form
 _CLEARED = '""'  # as at a terminal: an empty text or an empty list

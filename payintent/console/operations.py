@@ -1,14 +1,14 @@
 """A page for every operation: its form, a dry run, a confirmation, and the result."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from payintent.api.errors import http_status
+from payintent.approvals.operations import proposal_view
 from payintent.console.access import OperatorVisit
 from payintent.console.operation_forms import (
     build_form,
@@ -18,13 +18,12 @@ from payintent.console.operation_forms import (
     read_operation,
 )
 from payintent.console.results import has_secret, to_plain
-from payintent.domain.errors import BadRequestError, ErrorCode, RefusedError
-from payintent.operations.approvals import proposal_view
-from payintent.operations.base import ChangeOperation, OperationType, ReadOperation
-from payintent.operations.conversion import find_operation
-from payintent.operations.registry import OPERATIONS
-from payintent.operations.submit import describe, foresee, submit
-from payintent.storage.proposals import Proposal
+from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
+from payintent.http.errors import http_status
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import ChangeOperation, OperationType, ReadOperation
+from payintent.operators.proposals_store import Proposal
+from payintent.operators.submit import describe, find_operation, foresee, submit
 
 _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
 
@@ -165,3 +164,14 @@ def _older_page(visit: OperatorVisit, operation: Any, result: Any) -> str | None
     before = last.get("id") or last["event_id"]
     query: dict[str, str] = {**visit.request.query_params, "before": before}
     return f"{visit.request.url.path}?{urlencode(query)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageAction:
+    label: str
+    href: str
+
+
+def offer(links: Iterable[tuple[str, str | None]]) -> list[PageAction]:
+    """Return the actions that the role allows: those with a link."""
+    return [PageAction(label=label, href=href) for label, href in links if href is not None]

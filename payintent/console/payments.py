@@ -1,15 +1,32 @@
 """The page that searches and lists payments."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api.errors import http_status
 from payintent.console.access import OperatorVisit
-from payintent.console.listing import ROWS, other_page, read_query
-from payintent.console.today_figures import ENDS
-from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import RefusedError
-from payintent.domain.payment import PaymentStatus
-from payintent.operations.search_payments import ListPayments, PaymentPage, SearchPayments
+from payintent.console.lists import ROWS, link_operation, other_page, read_query
+from payintent.console.operations import PageAction, offer
+from payintent.console.today import ENDS
+from payintent.core import ids
+from payintent.core.errors import RefusedError
+from payintent.core.money import CURRENCIES
+from payintent.http.errors import http_status
+from payintent.payment_history import store as history_store
+from payintent.payment_history.operations import ShowTimeline, payment_summary
+from payintent.payment_history.timeline import KINDS, TimelineEntry, TimelinePage
+from payintent.payment_sessions.operations import EndPayment
+from payintent.payments.model import PaymentStatus
+from payintent.payments.operations import CancelPayment
+from payintent.payments.search_operations import ListPayments, PaymentPage, SearchPayments
+from payintent.refunds.operations import RefundPayment
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.webhooks.operations import ReplayEvent
 
 _KINDS = ("card", "redirect", "qr", "onchain")
 #: Matches that identify a payment exactly.
@@ -53,4 +70,84 @@ async def get_payments(visit: OperatorVisit) -> Response:
         ends=ENDS,
         older=page.following and other_page(visit, before=page.following),
         newest=other_page(visit, before=None) if query.get("before") else None,
+    )
+
+
+_REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
+#: Details that the page shows elsewhere.
+_SHOWN_ELSEWHERE = frozenset({"body", "answer", "what"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryEntry:
+    entry: TimelineEntry
+    sent: str | None
+    answered: str | None
+    more: Mapping[str, str]
+
+
+async def get_payment_story(visit: OperatorVisit) -> Response:
+    payment_id: str = visit.request.path_params["payment_id"]
+    operation = read_query(visit, ShowTimeline, payment_id=payment_id)
+    payment = await payment_summary(visit.context.database, payment_id)
+    timeline: TimelinePage = await visit.read(operation)
+    return visit.render(
+        "payment.html",
+        payment=payment,
+        metadata=pretty(bytes(payment["metadata"]).decode()),
+        actions=await _actions(visit, payment),
+        entries=[_story_entry(entry) for entry in timeline.entries],
+        timeline=timeline,
+        kinds=list(KINDS),
+        of=operation.of,
+        link=partial(other_page, visit),
+    )
+
+
+def pretty(text: str) -> str:
+    """Indent JSON; return any text that is not JSON unchanged."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[PageAction]:
+    payment_id, status = payment["id"], payment["status"]
+    links: list[tuple[str, str | None]] = []
+    if status in _REFUNDABLE:
+        links.append(("Refund", link_operation(visit, RefundPayment, payment_id=payment_id)))
+    if status == PaymentStatus.PENDING:
+        links.append(("Cancel", link_operation(visit, CancelPayment, payment_id=payment_id)))
+    if status == PaymentStatus.PROCESSING:
+        links.append(("End", link_operation(visit, EndPayment, payment_id=payment_id)))
+    for case in payment["cases"]:
+        if case["status"] == "OPEN":
+            href = link_operation(visit, ResolveCase, case_id=case["id"])
+            links.append((f"Resolve {case['kind']}", href))
+    links.extend(
+        ("Resend event", link_operation(visit, ReplayEvent, event_id=event_id))
+        for event_id in await _event_ids(visit, payment_id)
+    )
+    return offer(links)
+
+
+async def _event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
+    parsed = ids.parse_id(ids.PAYMENT, payment_id)
+    assert parsed is not None  # noqa: S101 - the payment was read by it
+    subjects = await history_store.list_subject_ids(visit.context.database, parsed)
+    return [subject_id for kind, subject_id in subjects if kind == "event"]
+
+
+def _story_entry(entry: TimelineEntry) -> StoryEntry:
+    details = entry.details
+    return StoryEntry(
+        entry=entry,
+        sent=pretty(details["body"]) if "body" in details else None,
+        answered=details.get("answer") or None,
+        more={
+            name.replace("_", " "): value if isinstance(value, str) else json.dumps(value)
+            for name, value in details.items()
+            if name not in _SHOWN_ELSEWHERE
+        },
     )

@@ -1,24 +1,76 @@
 """Rendering of console pages: templates, navigation and headers."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.content_security_policy import ScriptSources, content_security_policy
-from payintent.console.links import find_link
-from payintent.console.navigation import NAVIGATION, is_current
-from payintent.console.results import is_amount, label, show_value, table_columns
+from payintent.console.results import find_link, is_amount, label, show_value, table_columns
 from payintent.console.sessions import OperatorSession
-from payintent.console.static_files import CONSOLE_FILES, console_style, style_sources
-from payintent.domain.price import format_rate
-from payintent.json_format import format_timestamp
-from payintent.operations.base import OperationType
-from payintent.operations.fields import summarize
-from payintent.web.compression import html_response
-from payintent.web.templates import make_environment
+from payintent.core.money import format_rate
+from payintent.http.middleware import ScriptSources, content_security_policy
+from payintent.http.pages.static_files import (
+    InlinePart,
+    StaticFiles,
+    html_response,
+    inline_part,
+    make_environment,
+)
+from payintent.operators.fields import summarize
+from payintent.operators.operation import OperationType
+from payintent.runtime.json_format import format_timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationEntry:
+    label: str
+    path: str
+
+
+NAVIGATION = (
+    NavigationEntry("Today", "/"),
+    NavigationEntry("Payments", "/payments"),
+    NavigationEntry("Cases", "/cases"),
+    NavigationEntry("Refunds", "/refunds"),
+    NavigationEntry("Disputes", "/disputes"),
+    NavigationEntry("Webhooks", "/webhooks"),
+    NavigationEntry("Merchants", "/merchants"),
+    NavigationEntry("Approvals", "/approvals"),
+    NavigationEntry("Gateways", "/gateways"),
+    NavigationEntry("Chains", "/chains"),
+    NavigationEntry("Audit", "/audit"),
+    NavigationEntry("Operations", "/operations"),
+)
+
+
+def is_current(entry: NavigationEntry, path: str) -> bool:
+    return path == entry.path or (entry.path != "/" and path.startswith(entry.path + "/"))
+
+
+_NAMES = (
+    "console.css",
+    "figures.css",
+    "lists.css",
+    "times.js",
+    "today.js",
+    "uPlot.iife.min.js",
+    "uPlot.min.css",
+)
+CONSOLE_FILES = StaticFiles("console/static", "/static", _NAMES)
+
+
+@cache
+def console_style(name: str) -> InlinePart:
+    return inline_part(CONSOLE_FILES.text(name))
+
+
+def style_sources() -> list[str]:
+    return [console_style(name).source for name in _NAMES if name.endswith(".css")]
+
 
 #: Headers of every response. Without a referrer, browsers would send forms with origin `null`.
 COMMON_HEADERS = {

@@ -1,15 +1,54 @@
-"""Results of operations as tables, field lists and single values."""
+"""URLs of lists in the console, with their filters."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from payintent.console.links import find_link
-from payintent.json_format import encode_json
-from payintent.operations.json_values import to_json_value
+from payintent.core import ids
+from payintent.operators.operation import to_json_value
+from payintent.runtime.json_format import encode_json
+
+_LISTS = {
+    "payments": "/payments",
+    "cases": "/cases",
+    "refunds": "/refunds",
+    "disputes": "/disputes",
+    "approvals": "/approvals",
+    "webhooks": "/webhooks/events",
+}
+
+
+def list_url(name: str, **filters: str) -> str:
+    """Return the URL of a list; `filters` are fields of its operation."""
+    return _LISTS[name] + (f"?{urlencode(filters)}" if filters else "")
+
+
+_BY_NAME = {
+    "merchant_id": "/merchants/{}",
+    "account_id": "/operations/account/show?account_id={}",
+    "event_id": "/webhooks/events/{}",
+}
+_BY_PREFIX = {
+    ids.PAYMENT: "/payments/{}",
+    ids.REFUND: "/refunds/{}",
+    ids.CASE: "/cases/{}",
+    ids.APPROVAL: "/approvals/{}",
+}
+
+
+def find_link(value: object, name: str) -> str | None:
+    if isinstance(value, str):
+        prefix, underscore, _ = value.partition("_")
+        if underscore and prefix in _BY_PREFIX and ids.parse_id(prefix, value) is not None:
+            return _BY_PREFIX[prefix].format(quote(value))
+    if name in _BY_NAME and isinstance(value, str | int) and value != "":
+        return _BY_NAME[name].format(quote(str(value)))
+    return None
+
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 _STATUSES = frozenset({"status", "state", "step", "activation", "outcome", "level"})

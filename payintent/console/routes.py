@@ -5,26 +5,26 @@ from collections.abc import Awaitable, Callable
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.api.application import Handler
 from payintent.console import (
     approvals,
     audit,
     cases,
     chains,
-    disputes,
     gateways,
-    identity_sign_in,
     merchants,
     operations,
-    payment_story,
     payments,
-    refunds,
     sign_in,
     today,
     webhooks,
 )
+from payintent.console import cases as disputes
+from payintent.console import cases as refunds
+from payintent.console import payments as payment_story
 from payintent.console.access import OperatorVisit, console_page, operator_page
-from payintent.console.static_files import CONSOLE_FILES
+from payintent.console.oidc import sign_in as identity_sign_in
+from payintent.console.rendering import CONSOLE_FILES
+from payintent.http.application import Handler
 
 
 def _open_page(path: str, handler: Handler, method: str = "GET") -> Route:

@@ -6,22 +6,18 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from payintent.api.authentication_failures import UnauthorizedError
-from payintent.api.operator_access import check_operator_token
-from payintent.config import Settings
+from payintent.console import sessions_store as console_sessions
 from payintent.console.context import ConsoleContext
-from payintent.domain import api_key
-from payintent.encryption import Encryption
-from payintent.log import get_logger
-from payintent.operations.base import Actor
-from payintent.storage import console_sessions
-from payintent.storage.console_sessions import (
-    ConsoleSessionRecord,
-    NewConsoleSession,
-    SessionHolder,
-)
-from payintent.storage.database import Tx
-from payintent.web.cookies import SignInCookie, make_token
+from payintent.console.sessions_store import ConsoleSessionRecord, NewConsoleSession, SessionHolder
+from payintent.core import access as api_key
+from payintent.db.database import Tx
+from payintent.http.address_limits import UnauthorizedError
+from payintent.http.pages.forms import SignInCookie, make_token
+from payintent.operators.operation import Actor
+from payintent.operators.routes import check_operator_token
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
 
 _log = get_logger("operator")
 _COOKIE_CHARS_MAX = 100

@@ -7,14 +7,14 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api.authentication_failures import UnauthorizedError
-from payintent.api.errors import http_status
+from payintent.console import sessions_store as console_sessions
 from payintent.console.access import SIGN_IN, OperatorVisit, check_host, read_own_form
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import render
 from payintent.console.sessions import console_cookie, end_session, find_session, open_session
-from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
-from payintent.storage import console_sessions
+from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
+from payintent.http.address_limits import UnauthorizedError
+from payintent.http.errors import http_status
 
 _NEXT_MAX = 2_000
 _LISTED_MAX = 50

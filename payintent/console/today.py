@@ -1,21 +1,277 @@
 """The first page: payments, results and pending work, updated live if scripts run."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from payintent.api.event_stream import HEADERS as STREAM_HEADERS
-from payintent.api.event_stream import HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
 from payintent.console.access import OperatorVisit
 from payintent.console.context import ConsoleContext
-from payintent.console.rendering import HEADERS, render_part
-from payintent.console.today_figures import figure_fields
-from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
-from payintent.log import get_logger
-from payintent.payments.overview_cache import Figures, Period
-from payintent.web.compression import html_response
+from payintent.console.rendering import HEADERS, format_age, render_part
+from payintent.console.results import list_url
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.core.money import TENDER, format_amount, minor_decimals
+from payintent.http.pages.static_files import html_response
+from payintent.http.responses import HEADERS as STREAM_HEADERS
+from payintent.http.responses import HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
+from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
+from payintent.overview.store import COUNTED_MAX, ChainFigure
+from payintent.runtime.log import get_logger
+
+#: Final statuses of payments, in the order of the chart.
+ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
+_NONE_SELECTED = "none selected"
+_ROWS_MAX = 12  # of methods, and of countries
+_MINUTE = timedelta(minutes=1)
+_OLD = timedelta(minutes=5)
+_PROCESSING_OLD = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    key: str
+    figure: str
+    label: str
+    href: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoneyRow:
+    currency: str
+    taken: str
+    payments: int
+    refunded: str
+    refunds: int
+    disputed: str
+    disputes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionRow:
+    name: str
+    paid: int
+    ended: int
+    filters: Mapping[str, str] | None  # of the linked list; None: no filter selects these payments
+
+    @property
+    def share(self) -> str:
+        return f"{100 * self.paid / self.ended:.1f} %" if self.ended else "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainRow:
+    figure: ChainFigure
+    state: str
+    tone: str
+    behind: int | None
+    age: str
+
+
+def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
+    sums = figures.sums(period)
+    counts = {kind: _count(sums, kind) for kind in (*ENDS, "DELIVERED", "UNDELIVERED")}
+    return {
+        "counted_until": figures.counted_until,
+        "is_behind": figures.read_at - figures.counted_until > _OLD,
+        "since": figures.since[period],
+        "since_text": minute_text(figures.since[period]),
+        "tiles": _tiles(figures),
+        "money": _money(sums),
+        "ends": ENDS,
+        "counts": counts,
+        "points": figures.points(period),
+        "hours_of_points": HOURS_PER_POINT[period],
+        "by_method": _conversion(figures, period, "method"),
+        "by_country": _conversion(figures, period, "country"),
+        "total": _conversion_row("all", [{end: counts[end] for end in ENDS}], {}),
+        "waiting": figures.waiting,
+        "up_to": up_to,
+        "outages": figures.outages,
+        "chains": [chain_row(chain, figures.read_at) for chain in figures.chains],
+        "list_url": list_url,
+        "read_at": figures.read_at,
+        "age": age,
+    }
+
+
+def age(since: datetime, now: datetime) -> str:
+    """Format an age without seconds, which would change with every update."""
+    return "< 1 min" if now - since < _MINUTE else format_age(since, now)
+
+
+def minute_text(moment: datetime) -> str:
+    """Format a time for a list filter: to the minute, in UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
+
+
+def up_to(count: int) -> str:
+    """Format a count that stops at `COUNTED_MAX`."""
+    return f"{COUNTED_MAX:,}+" if count >= COUNTED_MAX else f"{count:,}"
+
+
+def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
+    state, tone = "watched", "good"
+    if chain.halted is not None:
+        state, tone = "halted", "bad"
+    elif not chain.watched:
+        state, tone = "not watched", "bad"
+    return ChainRow(
+        figure=chain,
+        state=state,
+        tone=tone,
+        behind=None if chain.head is None else max(0, chain.head - chain.block),
+        age="never" if chain.polled_at is None else age(chain.polled_at, now),
+    )
+
+
+def _tiles(figures: Figures) -> list[Tile]:
+    waiting, outages = figures.waiting, len(figures.outages)
+    dead, late = waiting.deliveries_dead, waiting.deliveries_late
+    late_note = f"of {up_to(waiting.deliveries_waiting)} pending"
+    late_url = list_url("webhooks", state="pending", tried="true")
+    return [
+        *_work_tiles(figures),
+        _count_tile("dead", dead, "dead webhook", list_url("webhooks", state="dead"), "bad"),
+        _count_tile("late", late, "late webhook", late_url, "warn", late_note),
+        _count_tile("outages", outages, "gateway outage", "/gateways", "bad"),
+        _chain_tile(figures),
+    ]
+
+
+def _count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str = "") -> Tile:
+    return Tile(
+        key=key,
+        figure=up_to(count),
+        label=noun if count == 1 else f"{noun}s",
+        href=href,
+        note=note,
+        tone=tone if count else "",
+    )
+
+
+def _work_tiles(figures: Figures) -> list[Tile]:
+    """Return the tiles of work for operators, and the age of the oldest open payment."""
+    waiting, now = figures.waiting, figures.read_at
+    oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
+    case_note = f"oldest {age(oldest_case, now)}" if oldest_case else ""
+    case_url = list_url("cases", status="OPEN")
+    approvals = waiting.approvals + waiting.refund_approvals
+    approval_note = f"{up_to(waiting.refund_approvals)} for refunds" if approvals else ""
+    approval_url = list_url("approvals", status="WAITING")
+    until = {} if oldest is None else {"until": minute_text(oldest + _MINUTE)}
+    is_old = oldest is not None and now - oldest > _PROCESSING_OLD
+    return [
+        _count_tile("cases", waiting.cases, "open case", case_url, "warn", case_note),
+        _count_tile(
+            "approvals", approvals, "pending approval", approval_url, "warn", approval_note
+        ),
+        Tile(
+            key="processing",
+            figure="none" if oldest is None else age(oldest, now),
+            label="oldest payment PROCESSING",
+            href=list_url("payments", status="PROCESSING", **until),
+            tone="warn" if is_old else "",
+        ),
+    ]
+
+
+def _chain_tile(figures: Figures) -> Tile:
+    unwatched = [chain for chain in figures.chains if chain.halted is not None or not chain.watched]
+    halted = sum(chain.halted is not None for chain in unwatched)
+    return Tile(
+        key="chains",
+        figure=f"{len(figures.chains) - len(unwatched)} of {len(figures.chains)}",
+        label="chains watched",
+        note=f"{halted} halted" if halted else "",
+        href="/chains",
+        tone="bad" if unwatched else "",
+    )
+
+
+def _money(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
+    kinds = {"PAID", "REFUNDED", "DISPUTED"}
+    currencies = sorted({currency for kind, currency in sums if kind in kinds})
+    rows: list[MoneyRow] = []
+    for currency in currencies:
+        taken, refunded, disputed = (
+            sums.get((kind, currency), Amount()) for kind in ("PAID", "REFUNDED", "DISPUTED")
+        )
+        rows.append(
+            MoneyRow(
+                currency=currency,
+                taken=_amount(taken.amount, currency),
+                payments=taken.count,
+                refunded=_amount(refunded.amount, currency),
+                refunds=refunded.count,
+                disputed=_amount(disputed.amount, currency),
+                disputes=disputed.count,
+            )
+        )
+    return rows
+
+
+def _amount(amount: Decimal, currency: str) -> str:
+    """Format an amount with thousands separators; a token has no trailing zeros."""
+    is_token = currency in TENDER and TENDER[currency].crypto
+    text = format_amount(amount, minor_decimals(currency), trim=is_token)
+    whole, dot, fraction = text.partition(".")
+    return f"{int(whole):,}{dot}{fraction}"
+
+
+def _count(sums: dict[tuple[str, str], Amount], kind: str) -> int:
+    return sum(figure.count for (sum_kind, _), figure in sums.items() if sum_kind == kind)
+
+
+def _conversion(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
+    """Return the methods or countries with the most payments; the last row sums up the rest."""
+    counts: dict[str, dict[str, int]] = {}
+    for figure in figures.conversion:
+        if figure.subject == subject:
+            by_kind = counts.setdefault(figure.value or _NONE_SELECTED, {})
+            by_kind[figure.kind] = figures.count_of(figure, period)
+    rows = sorted(
+        (
+            _conversion_row(name, [by_kind], _filters(subject, name))
+            for name, by_kind in counts.items()
+        ),
+        key=lambda row: (-row.ended, row.name),
+    )
+    rows = [row for row in rows if row.ended]
+    if len(rows) <= _ROWS_MAX:
+        return rows
+    rest = [counts[row.name] for row in rows[_ROWS_MAX:]]
+    return [*rows[:_ROWS_MAX], _conversion_row("all others", rest, None)]
+
+
+def _filters(subject: str, name: str) -> Mapping[str, str]:
+    if name == _NONE_SELECTED:
+        return {"unselected": "true"}
+    if subject == "country":
+        return {"country": name}
+    if " on " in name:  # a token on its chain
+        token, _, chain = name.partition(" on ")
+        return {"token": token, "chain": chain}
+    provider, _, kind = name.rpartition(" ")
+    return {"provider": provider, "kind": kind}
+
+
+def _conversion_row(
+    name: str, counts: Sequence[dict[str, int]], filters: Mapping[str, str] | None
+) -> ConversionRow:
+    return ConversionRow(
+        name=name,
+        paid=sum(by_kind.get("PAID", 0) for by_kind in counts),
+        ended=sum(sum(by_kind.values()) for by_kind in counts),
+        filters=filters,
+    )
+
 
 _log = get_logger("events")
 _POLL_S = 1.0

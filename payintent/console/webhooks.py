@@ -5,19 +5,19 @@ from uuid import UUID
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.listing import ROWS, link_operation, other_page, read_query
-from payintent.console.page_action import offer
-from payintent.console.payment_story import pretty
-from payintent.domain.errors import NotFoundError
-from payintent.operations.webhooks import (
+from payintent.console.lists import ROWS, link_operation, other_page, read_query
+from payintent.console.operations import offer
+from payintent.console.payments import pretty
+from payintent.core.errors import NotFoundError
+from payintent.db.database import current_time
+from payintent.webhooks.endpoints_store import COUNTED_MAX, EndpointRecord
+from payintent.webhooks.operations import (
     ListDeliveries,
     ListEndpoints,
     ReplayEvent,
     ReplayMissedEvents,
     ShowEvent,
 )
-from payintent.storage.database import current_time
-from payintent.storage.endpoint_list import COUNTED_MAX, EndpointRecord
 
 _STATES = ("pending", "delivered", "dead", "skipped")
 _HALF = 0.5

@@ -1,6 +1,8 @@
 """Encode and decode the contract calls that we use, in words of 32 bytes."""
 
-from payintent.domain.evm import PayCall
+import re
+
+from payintent.evm.port import PayCall
 
 PAY_SIGNATURE = "pay(bytes16,address,uint256,uint256)"
 # Hard-coded, because Keccak's library takes longer to import than this package.
@@ -131,3 +133,84 @@ def _of_uuid(value: bytes) -> bytes:
     if len(value) != _UUID:
         raise ValueError("a uuid has 16 bytes")
     return value + _UUID_PADDING
+
+
+HASH = 32
+_INDEX_MAX = 2**63 - 1  # a bigint column holds block numbers and the like
+_LOG_INDEX_MAX = 2**31 - 1  # an integer column holds the log index
+# Python's int() accepts more: signs, spaces, underscores, a second 0x, non-ASCII digits.
+_UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
+
+
+def to_hex(data: bytes) -> str:
+    return f"0x{data.hex()}"
+
+
+def read_sized(text: str, size: int) -> bytes:
+    if len(text) != 2 + 2 * size or text[:2] != "0x":
+        raise ValueError(f"{size} bytes are 0x and {2 * size} hex digits")
+    decoded = bytes.fromhex(text[2:])
+    if len(decoded) != size:  # fromhex() skips spaces
+        raise ValueError("a space among hex digits")
+    return decoded
+
+
+def read_hash(text: str) -> bytes:
+    return read_sized(text, HASH)
+
+
+def read_hex(text: str) -> bytes:
+    return read_sized(text, len(text) // 2 - 1)
+
+
+def read_uint(text: str) -> int:
+    """Decode a number of up to 256 bits."""
+    if not _UINT.fullmatch(text):
+        raise ValueError("a number is 0x and up to 64 hex digits")
+    return int(text, 16)
+
+
+def read_index(text: str) -> int:
+    """Decode a count or position: a block number, log index or Unix time."""
+    if (value := read_uint(text)) > _INDEX_MAX:
+        raise ValueError("a number beyond 63 bits")
+    return value
+
+
+def read_log_index(text: str) -> int:
+    if (value := read_index(text)) > _LOG_INDEX_MAX:
+        raise ValueError("a log index beyond 31 bits")
+    return value
+
+
+_BITS = 256
+_KECCAK_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
+_UPPER_FROM = 8  # a letter is upper case if its digit of the hash is 8 or more
+
+
+def keccak(data: bytes) -> bytes:
+    """Hash with Keccak-256, which differs from the standard library's SHA3-256."""
+    from Crypto.Hash import keccak as hashes  # imported late: most commands do not need it
+
+    return hashes.new(digest_bits=_BITS, data=data).digest()
+
+
+def to_checksum_address(address: bytes) -> str:
+    """Format a 20-byte address; its checksum is the case of its letters (EIP-55)."""
+    digits = address.hex()
+    hash_digits = keccak(digits.encode()).hex()
+    return "0x" + "".join(
+        digit.upper() if int(hash_digit, 16) >= _UPPER_FROM else digit
+        for digit, hash_digit in zip(digits, hash_digits, strict=False)
+    )
+
+
+def parse_address(text: str) -> bytes:
+    """Parse an address; a mixed-case address must have a valid checksum (ValueError)."""
+    if not _KECCAK_ADDRESS.fullmatch(text):
+        raise ValueError("an address is 0x and 40 hex digits")
+    address = bytes.fromhex(text[2:])
+    has_checksum = text[2:] not in (text[2:].lower(), text[2:].upper())
+    if has_checksum and text != to_checksum_address(address):
+        raise ValueError("the address has a wrong checksum")
+    return address

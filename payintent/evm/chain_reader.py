@@ -8,8 +8,11 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import (
+from payintent.core.errors import ChainUnavailableError
+from payintent.evm.abi import to_hex
+from payintent.evm.event_logs import read_revert
+from payintent.evm.log_requests import LogSearch, block_call, block_log_calls, read_block_logs
+from payintent.evm.port import (
     Block,
     BlockId,
     BlockRangeTooLargeError,
@@ -23,10 +26,6 @@ from payintent.domain.evm import (
     TransactionReceipt,
     Unanswered,
 )
-from payintent.evm.block_logs import block_log_calls, read_block_logs
-from payintent.evm.hex_values import to_hex
-from payintent.evm.log_search import LogSearch, block_call
-from payintent.evm.reverts import read_revert
 from payintent.evm.rpc import (
     HttpSession,
     RpcAnswer,

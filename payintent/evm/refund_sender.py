@@ -5,20 +5,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import CallRevertedError
-from payintent.domain.gateway import NotContacted, OutcomeUnknown
-from payintent.domain.onchain_refund import (
+from payintent.core.errors import ChainUnavailableError
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.port import (
     AlreadyRefunded,
+    CallRevertedError,
     ContractRefundCall,
     GasExceeded,
     OnchainRefundSender,
     RefundTransactionState,
 )
-from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.evm.rpc import RpcLimits
 from payintent.evm.signer import DONE, ExternalSigner, encode_refund_call, open_signers
-from payintent.log import get_logger
+from payintent.gateways.port import NotContacted, OutcomeUnknown
+from payintent.runtime.log import get_logger
 
 if TYPE_CHECKING:
     import ssl

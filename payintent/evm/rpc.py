@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import msgspec
 from prometheus_client import Counter
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.exact_url import exact_url
-from payintent.log import get_logger
-from payintent.slot import release_slot
+from payintent.core.errors import ChainUnavailableError
+from payintent.runtime.addresses import exact_url
+from payintent.runtime.log import get_logger
+from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:
     import ssl

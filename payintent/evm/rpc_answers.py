@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from payintent.domain.evm import Block, ChainTransaction, TransactionReceipt
+from payintent.evm.abi import read_hash, read_hex, read_index, read_sized, read_uint
 from payintent.evm.event_logs import LogAnswer, read_matching_logs
-from payintent.evm.hex_values import read_hash, read_hex, read_index, read_sized, read_uint
+from payintent.evm.port import Block, ChainTransaction, TransactionReceipt
 
 _ADDRESS = 20
 _YEAR_9999_S = 253_370_764_800  # its first second

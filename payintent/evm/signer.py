@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import CallRevertedError
-from payintent.domain.gateway import NotContacted, OutcomeUnknown
-from payintent.domain.onchain_refund import AlreadyRefunded, ContractRefundCall, GasExceeded
+from payintent.core.errors import ChainUnavailableError
 from payintent.evm import abi
-from payintent.evm.hex_values import to_hex
-from payintent.evm.reverts import read_revert
+from payintent.evm.abi import to_hex
+from payintent.evm.event_logs import read_revert
+from payintent.evm.port import AlreadyRefunded, CallRevertedError, ContractRefundCall, GasExceeded
 from payintent.evm.rpc import (
     HttpSession,
     RpcAnswer,
@@ -37,7 +35,8 @@ from payintent.evm.rpc_answers import (
     read_tx_hash,
     read_uint256,
 )
-from payintent.log import get_logger
+from payintent.gateways.port import NotContacted, OutcomeUnknown
+from payintent.runtime.log import get_logger
 
 if TYPE_CHECKING:
     import ssl

@@ -3,15 +3,15 @@
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from payintent.domain.gateway import (
+from payintent.core.addresses import web_origin
+from payintent.gateways.http_client import HttpAnswer, printable_text
+from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
     GatewayAccount,
     NotContacted,
     OutcomeUnknown,
 )
-from payintent.domain.web_origin import web_origin
-from payintent.gateways.http_client import HttpAnswer, printable_text
 
 CLOCK_TOLERANCE_S = 60  # gateways reject signatures that are some minutes old
 _TEXT_CHARS_MAX = 100

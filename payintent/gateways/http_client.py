@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from payintent.domain.gateway import AccountProblem, NotContacted, OutcomeUnknown
-from payintent.exact_url import exact_url
-from payintent.slot import release_slot
+from payintent.gateways.port import AccountProblem, NotContacted, OutcomeUnknown
+from payintent.runtime.addresses import exact_url
+from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:
     import ssl

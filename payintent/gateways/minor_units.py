@@ -2,8 +2,8 @@
 
 import re
 
-from payintent.domain.currencies import minor_decimals
-from payintent.domain.gateway import Capture
+from payintent.core.money import minor_decimals
+from payintent.gateways.port import Capture
 
 _AMOUNT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,18})?")
 _CURRENCY = re.compile(r"[0-9A-Za-z]{1,12}")

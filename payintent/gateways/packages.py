@@ -8,13 +8,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from payintent.domain.gateway import (
-    PROVIDER_NAME,
-    PROVIDER_NAME_FORM,
-    Gateway,
-    GatewayCapabilities,
-)
 from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import PROVIDER_NAME, PROVIDER_NAME_FORM, Gateway, GatewayCapabilities
 
 GROUP = "payintent.gateways"
 _OPERATIONS = tuple(

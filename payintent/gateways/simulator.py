@@ -14,12 +14,15 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.account_check import check_response, not_understood, refused, works
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
+from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     Capture,
+    FailureReason,
     GatewayAccount,
     GatewayCapabilities,
     GatewayRefundRequest,
@@ -35,9 +38,6 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.account_check import check_response, not_understood, refused, works
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
 
 CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500

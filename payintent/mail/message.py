@@ -1,15 +1,42 @@
-"""The content of a mail, and its composition as a message."""
+"""The kinds of mail that the service sends, its retry schedule, and its addresses."""
 
 from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
+from enum import StrEnum
 
 from msgspec import Struct
 
-from payintent.domain.mail import body_text, header_text
-from payintent.email_address import to_mailbox
+from payintent.runtime.addresses import to_mailbox
+
+#: Unsent mail is deleted after this time, such as if no server is configured any more.
+KEPT_DAYS = 3
+# Seconds between attempts: nine attempts over two days.
+_DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600)
+
+
+class MailKind(StrEnum):
+    INVITATION = "invitation"
+    RECEIPT = "receipt"
+
+
+def next_mail_wait_s(attempts_made: int) -> int | None:
+    """Return the seconds until the next attempt, or None after the last attempt."""
+    return _DELAYS_S[attempts_made] if attempts_made < len(_DELAYS_S) else None
+
+
+def header_text(text: str, length_max: int = 200) -> str:
+    """Return a text for a header: a single line without control characters, truncated."""
+    plain = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(plain.split())[:length_max]
+
+
+def body_text(text: str) -> str:
+    """Return an encodable text: lone surrogates, which JSON allows, are replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
 
 _POLICY = SMTP.clone(cte_type="7bit")  # some servers do not accept 8-bit text
 _UTF8_POLICY = _POLICY.clone(utf8=True)  # for a local part beyond ASCII (RFC 6531)

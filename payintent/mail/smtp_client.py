@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from enum import Enum, auto
 
-from payintent.config import Settings
-from payintent.slot import release_slot
+from payintent.runtime.settings import Settings
+from payintent.runtime.waiting import release_slot
 
 TIMEOUT_S = 20.0  # for each step with the server
 #: Permanent failures of a recipient or a text (RFC 5321, section 4.2.3; RFC 7504).

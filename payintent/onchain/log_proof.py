@@ -11,8 +11,8 @@ not return is then queried in its block.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import (
+from payintent.core.errors import ChainUnavailableError
+from payintent.evm.port import (
     BlockId,
     ChainReader,
     ChainTransaction,
@@ -21,7 +21,7 @@ from payintent.domain.evm import (
     Unanswered,
 )
 from payintent.evm.rpc import WRONG_ANSWERS
-from payintent.log import get_logger
+from payintent.runtime.log import get_logger
 
 _log = get_logger("prove")
 _VOTES_NEEDED = 2  # endpoints that must agree, if there are several

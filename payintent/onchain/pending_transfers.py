@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import (
+from payintent.chains import store as chain_store
+from payintent.chains.store import ChainCursor, DeployedContract
+from payintent.core.errors import ChainUnavailableError
+from payintent.db.database import Database
+from payintent.evm.abi import read_pay
+from payintent.evm.port import (
     CallRevertedError,
     ChainHeads,
     ChainReader,
@@ -16,14 +20,12 @@ from payintent.domain.evm import (
     PaidLog,
     TransactionReceipt,
 )
-from payintent.domain.onchain import PostedTransactionState
-from payintent.evm.abi import read_pay
+from payintent.onchain import pending_store as pending_transfers
+from payintent.onchain import transfers_store as transfers
+from payintent.onchain.model import PostedTransactionState
+from payintent.onchain.pending_store import PostedHash
 from payintent.onchain.unproven_transfers import build_pending_transfer, match_session
 from payintent.onchain.watcher import read_block_ranges
-from payintent.storage.database import Database
-from payintent.storage.onchain import chains, pending_transfers, transfers
-from payintent.storage.onchain.chains import ChainCursor, DeployedContract
-from payintent.storage.onchain.pending_transfers import PostedHash
 
 _WITNESSES = 2  # endpoints that must have returned all newest logs to prove absence
 _WINDOW_RANGES_MAX = 50
@@ -46,7 +48,7 @@ class PendingTransferScanner:
         """
         contracts = {
             contract.address: contract
-            for contract in await chains.list_contracts(self.database, self.chain)
+            for contract in await chain_store.list_contracts(self.database, self.chain)
         }
         newest = max((head.latest for head in heads), key=lambda block: block.number)
         read_until: list[datetime] = []  # by each endpoint that has returned all logs
@@ -60,7 +62,7 @@ class PendingTransferScanner:
             read_until.append(head.latest.at)
         await self._store_pending(list(logs_by_position.values()), contracts)
         window_at = min(read_until) if len(read_until) == _WITNESSES else None
-        await chains.set_head(self.database, self.chain, newest.number, newest.at, window_at)
+        await chain_store.set_head(self.database, self.chain, newest.number, newest.at, window_at)
 
     async def _read_window(
         self, head: ChainHeads, cursor: ChainCursor, contracts: Sequence[bytes]

@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter
 
-from payintent.domain import ids
-from payintent.domain.case import CaseKind
-from payintent.domain.evm import RefundedLog
-from payintent.domain.gateway import GatewayRefundState, RefundReport
-from payintent.domain.onchain_refund import RefundLogDisposition
-from payintent.log import get_logger
-from payintent.payments.cases import open_case, refund_origin
-from payintent.payments.settle_refund import settle_refund
-from payintent.storage import refunds
-from payintent.storage.database import Database, Tx
-from payintent.storage.onchain import refund_logs
-from payintent.storage.onchain.chains import DeployedContract
-from payintent.storage.onchain.refund_logs import ClassifiedRefundLog, NewRefundLog
+from payintent.cases.model import CaseKind
+from payintent.cases.open import open_case
+from payintent.chains.store import DeployedContract
+from payintent.core import ids
+from payintent.db.database import Database, Tx
+from payintent.evm.port import RefundedLog
+from payintent.gateways.port import GatewayRefundState, RefundReport
+from payintent.onchain import refund_logs_store as refund_logs
+from payintent.onchain.model import RefundLogDisposition
+from payintent.onchain.refund_logs_store import ClassifiedRefundLog, NewRefundLog
+from payintent.refunds import store as refund_store
+from payintent.refunds.settle import refund_origin, settle_refund
+from payintent.runtime.log import get_logger
 
 _log = get_logger("chain_refunds")
 _CLASSIFIED_MAX = 500  # per pass
@@ -68,7 +68,7 @@ async def _apply(tx: Tx, classified: ClassifiedRefundLog) -> None:
         )
         await settle_refund(tx, classified.refund_id, report)
     elif classified.disposition in _ALARMING:
-        refund = await refunds.get(tx, classified.refund_id)
+        refund = await refund_store.get(tx, classified.refund_id)
         assert refund is not None  # noqa: S101 - refunds are never deleted
         await open_case(
             tx,

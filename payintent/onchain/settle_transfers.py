@@ -6,25 +6,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.case import UNKNOWN_ORIGIN
-from payintent.domain.evm import PaidLog, log_position
-from payintent.domain.onchain import (
+from payintent.chains.store import DeployedContract
+from payintent.db.database import Tx
+from payintent.evm.port import PaidLog, log_position
+from payintent.onchain import transfers_store as transfers
+from payintent.onchain.model import (
     TransferDetails,
     TransferDisposition,
     classify_transfer,
     decide_transfer,
 )
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
-from payintent.id_generator import IdGenerator
-from payintent.payments.settle import apply_settlements
-from payintent.storage import settlements
-from payintent.storage.captures import SettledCapture
-from payintent.storage.database import Tx
-from payintent.storage.onchain import transfers
-from payintent.storage.onchain.chains import DeployedContract
-from payintent.storage.onchain.transfers import NewTransfer, ReferencedSession
-from payintent.storage.settlements import Settlement
+from payintent.onchain.transfers_store import NewTransfer, ReferencedSession
+from payintent.payment_sessions import store as settlement_store
+from payintent.payment_sessions.settle import apply_settlements
+from payintent.payment_sessions.store import Settlement
+from payintent.payments.captures_store import UNKNOWN_ORIGIN, SettledCapture
+from payintent.payments.model import Payment, Session
+from payintent.runtime.id_generator import IdGenerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ async def settle_transfers(
     referenced = await transfers.find_referenced_sessions(tx, {log.uuid for log in new_logs})
     payment_ids = list({session.payment_id for session in referenced.values()})
     session_ids = [session.session_id for session in referenced.values()]
-    records = await settlements.lock_records(tx, payment_ids, dict.fromkeys(session_ids))
+    records = await settlement_store.lock_records(tx, payment_ids, dict.fromkeys(session_ids))
     batch = _Batch(
         chain, contracts, referenced, records.payments, records.sessions, records.now, set()
     )

@@ -5,19 +5,23 @@ The session of such a log waits for its proof, as for a pending transfer, while 
 
 from collections.abc import Mapping, Sequence
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
-from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
-from payintent.domain.evm import ContractLog, PaidLog
-from payintent.domain.onchain import TransferDetails, is_exact_transfer
-from payintent.log import get_logger
-from payintent.storage import cases
-from payintent.storage.cases import NewCase
-from payintent.storage.database import Executor, Tx
-from payintent.storage.onchain import pending_transfers, transfers
-from payintent.storage.onchain.chains import DeployedContract
-from payintent.storage.onchain.pending_transfers import PendingTransfer
-from payintent.storage.onchain.transfers import ReferencedSession
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.store import NewCase
+from payintent.chains.store import ChainRecord, DeployedContract
+from payintent.core import ids
+from payintent.db.database import Database, Executor, Tx
+from payintent.evm.port import ContractLog, PaidLog
+from payintent.onchain import pending_store as pending_transfers
+from payintent.onchain import transfers_store as transfers
+from payintent.onchain.model import OUTAGE_MAX, TransferDetails, is_exact_transfer
+from payintent.onchain.pending_store import PendingTransfer
+from payintent.onchain.transfers_store import ReferencedSession
+from payintent.payment_sessions.inquire import hand_over_to_operator
+from payintent.payments.captures_store import UNKNOWN_ORIGIN
+from payintent.runtime.log import get_logger
 
 #: Open cases per chain. More cases mean that its endpoints are wrong, so reading stops.
 OPEN_MAX = 100
@@ -35,7 +39,7 @@ async def has_room(database: Executor, chain: str, count: int) -> bool:
     """Return whether `count` more logs of a chain may be set aside."""
     if not count:
         return True
-    if await cases.count_open(database, f"{_SUBJECT} {chain} ") + count <= OPEN_MAX:
+    if await case_store.count_open(database, f"{_SUBJECT} {chain} ") + count <= OPEN_MAX:
         return True
     _log.error("set_aside_full", chain=chain, open_max=OPEN_MAX)
     return False
@@ -62,7 +66,7 @@ async def set_aside(
         )
         for log, session in sessions.items()
     }
-    opened_ids = await cases.open_cases(tx, list(new_cases.values()))
+    opened_ids = await case_store.open_cases(tx, list(new_cases.values()))
     for log, endpoint in logs.items():
         if new_cases[log].id in opened_ids:
             SET_ASIDE.labels(chain).inc()
@@ -78,7 +82,7 @@ async def set_aside(
 
 async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
     if logs:
-        await cases.dismiss_proven(tx, [_subject(chain, log) for log in logs])
+        await case_store.dismiss_proven(tx, [_subject(chain, log) for log in logs])
 
 
 def _subject(chain: str, log: ContractLog) -> str:
@@ -106,3 +110,26 @@ def build_pending_transfer(log: PaidLog, session: ReferencedSession) -> PendingT
         exact=session.expected is not None and is_exact_transfer(details, session.expected),
         block=log.block_number,
     )
+
+
+_overdue_log = get_logger("overdue")
+_OVERDUE_MAX = 100
+
+OVERDUE = Gauge(
+    "payintent_chain_overdue", "Payments that were seen but are not final in time", ["chain"]
+)
+
+
+async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
+    """Report payments that are not final within the chain's grace time; they never fail."""
+    overdue = await pending_transfers.list_overdue(
+        database, chain.slug, chain.grace_s, _OVERDUE_MAX
+    )
+    OVERDUE.labels(chain.slug).set(len(overdue))
+    for transfer in overdue:
+        if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.has_case:
+            session = ids.format_id(ids.SESSION, transfer.session_id)
+            _overdue_log.error(
+                "payment_not_final", chain=chain.slug, session=session, late_s=transfer.late_s
+            )
+            await hand_over_to_operator(database, transfer.payment_id, transfer.session_id)

@@ -1,23 +1,30 @@
 """The watch loop of each configured chain, which runs in one process at a time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from prometheus_client import Counter, Gauge
 
-from payintent.config import Settings
-from payintent.domain.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
-from payintent.domain.evm import ChainHeads, ChainReader
-from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.cases import store as case_store
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.checks import contracts_match, token_decimals_match
+from payintent.chains.readers import open_configured_reader
+from payintent.chains.store import ChainRecord, DeployedContract, TokenRecord
+from payintent.chains.watch_store import ChainWatch
+from payintent.core import ids
+from payintent.core.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
+from payintent.db.database import Database, Executor, current_time
+from payintent.db.locks import AdvisoryLock, LockLostError, hold_advisory_lock
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.port import ChainHeads, ChainReader
 from payintent.evm.rpc import ERRORS
-from payintent.log import get_logger
-from payintent.onchain.contract_checks import contracts_match
-from payintent.onchain.overdue_transfers import OVERDUE, report_overdue_transfers
+from payintent.onchain.model import OUTAGE_MAX
 from payintent.onchain.pending_transfers import PendingTransferScanner
 from payintent.onchain.settle_refund_logs import settle_refund_logs
-from payintent.onchain.token_checks import token_decimals_match
+from payintent.onchain.unproven_transfers import OVERDUE, report_overdue_transfers
 from payintent.onchain.watcher import (
     CURSOR,
     FINAL,
@@ -26,11 +33,10 @@ from payintent.onchain.watcher import (
     agreed_final_block,
     wake_decidable_sessions,
 )
-from payintent.storage.advisory_lock import AdvisoryLock, LockLostError, hold_advisory_lock
-from payintent.storage.database import Database, Executor, current_time
-from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import ChainRecord, DeployedContract, TokenRecord
-from payintent.waiting import wait_until_stopped
+from payintent.payment_sessions.inquire import hand_over_to_operator
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
+from payintent.runtime.waiting import wait_until_stopped
 
 _log = get_logger("watching")
 _CHECK_S = 1.0  # between checks whether a session or a refund needs the chain
@@ -92,9 +98,9 @@ def _remove_gauges(slug: str) -> None:
 
 async def _is_pass_needed(context: WatchContext, holder: "_ReaderHolder") -> bool:
     """Return whether a session or a refund waits for the chain, or the chain is not offered."""
-    if await chains.is_busy(context.database, holder.slug):
+    if await chain_store.is_busy(context.database, holder.slug):
         return True
-    return holder.reader is not None and await chain_watch.is_unwatched(
+    return holder.reader is not None and await chain_watch_store.is_unwatched(
         context.database, holder.slug
     )
 
@@ -110,7 +116,7 @@ class _ReaderHolder:
 
     async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
         """Return the chain and its reader; None if the chain differs from its configuration."""
-        chain = await chains.get_chain(self.context.database, self.slug)
+        chain = await chain_store.get_chain(self.context.database, self.slug)
         if chain is None:
             return None
         offer = await _read_offer(self.context.database, self.slug)
@@ -131,9 +137,9 @@ class _ReaderHolder:
         The cursor lock, which `resume` takes as well, makes sure of that.
         """
         async with self.context.database.transaction() as tx:
-            await chains.lock_cursor(tx, self.slug)
+            await chain_store.lock_cursor(tx, self.slug)
             if await _read_offer(tx, self.slug) == offer:
-                await chains.halt(tx, self.slug, why)
+                await chain_store.halt(tx, self.slug, why)
                 HALTED.labels(self.slug).set(1)
 
     async def close(self) -> None:
@@ -152,7 +158,8 @@ class _Offer:
 
 async def _read_offer(database: Executor, slug: str) -> _Offer:
     return _Offer(
-        await chains.list_tokens(database, slug), await chains.list_contracts(database, slug)
+        await chain_store.list_tokens(database, slug),
+        await chain_store.list_contracts(database, slug),
     )
 
 
@@ -196,7 +203,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
     try:
         cursor = await watcher.read_final(heads)
     except ChainUnavailableError as error:
-        failure, cursor = error, await chains.get_cursor(database, slug)
+        failure, cursor = error, await chain_store.get_cursor(database, slug)
     if cursor is None:
         return False
     if cursor.at is not None:
@@ -216,7 +223,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
         return False  # the endpoints are behind, so the chain does not count as watched any longer
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0
-    await chain_watch.mark_watched(database, slug, cursor.block, watched_s)
+    await chain_watch_store.mark_watched(database, slug, cursor.block, watched_s)
     return False
 
 
@@ -248,22 +255,6 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
     return _age_s(newest, await current_time(context.database)) <= behind_max_s
 
 
-def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:
-    """Build the reader of a chain with endpoints; None if its settings are invalid."""
-    try:
-        config = ReaderConfig(
-            network_id=chain.network_id,
-            finality=Finality(chain.finality),
-            confirmations=chain.confirmations or 0,
-            instant_finality=chain.instant_finality,
-            tls=settings.client_tls,
-        )
-        return open_chain_reader(chain.slug, settings.endpoints[chain.slug], config)
-    except ValueError as error:
-        _log.error("chain_not_watched", chain=chain.slug, why=str(error))
-        return None
-
-
 def _poll_s(context: WatchContext, slug: str) -> float:
     settings = context.settings
     return settings.chain_poll_ethereum_s if slug == "ethereum" else settings.chain_poll_s
@@ -276,3 +267,68 @@ def _idle_s(settings: Settings) -> float:
 
 def _age_s(at: datetime, now: datetime) -> float:
     return (now - at).total_seconds()
+
+
+_CASES_MAX = 100  # opened per chain, or closed, per step
+
+WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so offered", ["chain"])
+WAITING = Gauge("payintent_chain_waiting", "Sessions of a chain that is not watched", ["chain"])
+AUTOMATIC_GAS_LEFT = Gauge(
+    "payintent_chain_auto_refund_gas_left",
+    "Gas of the day left for automatic refunds",
+    ["chain"],
+)
+_chain_alarm_log = get_logger("chain_alarm")
+
+
+def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
+    """Return a step that reports changes, opens cases and closes decided cases.
+
+    The step returns whether more cases remain to be opened or closed.
+    """
+    watched_before: dict[str, bool] = {}
+
+    async def step() -> bool:
+        has_more = False
+        for watch in await chain_watch_store.list_watches(database):
+            _report_watch(watch, watched_before.get(watch.chain))
+            watched_before[watch.chain] = watch.watched
+            if not watch.watched:
+                has_more |= await _open_cases(database, watch.chain)
+        await _report_gas(database)
+        return await _close_cases(database) or has_more
+
+    return step
+
+
+def _report_watch(watch: ChainWatch, watched_before: bool | None) -> None:
+    WATCHED.labels(watch.chain).set(watch.watched)
+    WAITING.labels(watch.chain).set(0 if watch.watched else watch.sessions)
+    if watch.watched and watched_before is False:
+        _chain_alarm_log.info("chain_watched", chain=watch.chain)
+    if not watch.watched and watched_before is not False:
+        _chain_alarm_log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
+
+
+async def _report_gas(database: Database) -> None:
+    for chain, gas_left in (await chain_watch_store.list_left(database)).items():
+        if gas_left is None:
+            AUTOMATIC_GAS_LEFT.remove(chain)
+        else:
+            AUTOMATIC_GAS_LEFT.labels(chain).set(gas_left)
+
+
+async def _open_cases(database: Database, chain: str) -> bool:
+    stranded = await chain_watch_store.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
+    for session in stranded:
+        await hand_over_to_operator(database, session.payment_id, session.session_id)
+        session_id = ids.format_id(ids.SESSION, session.session_id)
+        _chain_alarm_log.error("payment_stranded", chain=chain, session=session_id)
+    return len(stranded) == _CASES_MAX
+
+
+async def _close_cases(database: Database) -> bool:
+    closed_count = await case_store.dismiss_decided(database, _CASES_MAX)
+    if closed_count:
+        _chain_alarm_log.info("stranded_cases_closed", cases=closed_count)
+    return closed_count == _CASES_MAX

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import (
+from payintent.chains import store as chain_store
+from payintent.chains.store import ChainCursor, ChainRecord, DeployedContract
+from payintent.core.errors import ChainUnavailableError
+from payintent.db.database import Database, current_time
+from payintent.evm.port import (
     Block,
     BlockRangeTooLargeError,
     ChainHeads,
@@ -23,10 +26,12 @@ from payintent.domain.evm import (
     RefundedLog,
     log_position,
 )
-from payintent.domain.onchain import TransferDisposition
 from payintent.evm.rpc import WRONG_ANSWERS
-from payintent.log import get_logger
+from payintent.onchain import pending_store as pending_transfers
+from payintent.onchain import refund_logs_store as refund_logs
+from payintent.onchain import transfers_store as transfers
 from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_logs
+from payintent.onchain.model import TransferDisposition
 from payintent.onchain.settle_refund_logs import store_refund_logs
 from payintent.onchain.settle_transfers import settle_transfers
 from payintent.onchain.unproven_transfers import (
@@ -35,10 +40,8 @@ from payintent.onchain.unproven_transfers import (
     has_room,
     set_aside,
 )
-from payintent.storage import sessions
-from payintent.storage.database import Database, current_time
-from payintent.storage.onchain import chains, pending_transfers, refund_logs, transfers
-from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
+from payintent.payments import sessions_store as session_store
+from payintent.runtime.log import get_logger
 
 _log = get_logger("watch")
 LOGS_MAX = 1_000  # per transaction
@@ -91,7 +94,7 @@ class FinalBlockReader:
         disputed: DisputedLogs = {}
         while True:
             contracts = await self._get_contracts()
-            cursor = await chains.get_cursor(self.database, slug)
+            cursor = await chain_store.get_cursor(self.database, slug)
             HALTED.labels(slug).set(cursor is not None and cursor.halted is not None)
             if cursor is None or cursor.halted:
                 return None
@@ -138,7 +141,7 @@ class FinalBlockReader:
                     last_checked = batch.end.number
         except ChainUnavailableError as error:
             _log.warning("second_look_deferred", chain=slug, why=str(error))
-        await chains.set_second_look(
+        await chain_store.set_second_look(
             self.database, slug, last_checked, ended=last_checked >= cursor.block
         )
 
@@ -155,7 +158,7 @@ class FinalBlockReader:
         return max(first, cursor.block - _RECHECKED_S * 1000 // self.chain.block_time_ms)
 
     async def _get_contracts(self) -> Mapping[bytes, DeployedContract]:
-        contracts = await chains.list_contracts(self.database, self.chain.slug)
+        contracts = await chain_store.list_contracts(self.database, self.chain.slug)
         return {contract.address: contract for contract in contracts}
 
     async def _read_range(self, attempt: _Attempt) -> bool:
@@ -204,7 +207,7 @@ class FinalBlockReader:
             why = f"block {cursor.block} was final and has been replaced"
             _log.error("chain_halted", chain=self.chain.slug, why=why)
             HALTED.labels(self.chain.slug).set(1)
-            await chains.halt(self.database, self.chain.slug, why)
+            await chain_store.halt(self.database, self.chain.slug, why)
 
     async def _settle_batch(self, batch: LogBatch, attempt: _Attempt) -> bool:
         """Prove and settle logs in parts of `LOGS_MAX`; the last part moves the cursor.
@@ -291,11 +294,11 @@ class FinalBlockReader:
         """
         slug = self.chain.slug
         async with self.database.transaction() as tx:
-            current = await chains.lock_cursor(tx, slug)
+            current = await chain_store.lock_cursor(tx, slug)
             if current is None or current.halted:
                 return 0
             if cursor is not None:
-                current_contracts = await chains.list_contracts(tx, slug)
+                current_contracts = await chain_store.list_contracts(tx, slug)
                 if current.block != cursor.block or len(current_contracts) != len(contracts):
                     return 0
             paid_logs = [log for log in logs if isinstance(log, PaidLog)]
@@ -309,7 +312,7 @@ class FinalBlockReader:
             await close_proven_cases(tx, slug, logs)
             await set_aside(tx, slug, unproven, contracts)
             if end is not None:
-                await chains.advance_cursor(tx, slug, end.number, end.hash, end.at)
+                await chain_store.advance_cursor(tx, slug, end.number, end.hash, end.at)
         for disposition, count in counts.items():
             RECEIPTS.labels(slug, disposition).inc(count)
         if wrong_receivers := counts[TransferDisposition.WRONG_RECEIVER]:
@@ -379,4 +382,4 @@ async def read_block_ranges(
 
 async def wake_decidable_sessions(database: Database, slug: str) -> None:
     """Make sessions due for an inquiry if their chain's blocks have decided them."""
-    await sessions.request_chain_inquiries(database, slug)
+    await session_store.request_chain_inquiries(database, slug)

@@ -2,12 +2,11 @@
 
 from uuid import UUID
 
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.payment import IdempotentRequest, Payment, PaymentStatus, PaymentTrigger
-from payintent.payments.idempotency import claim_or_match, request_fingerprint
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Tx
+from payintent.payments.idempotency import FirstRequest, claim_or_match, request_fingerprint
+from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus, PaymentTrigger
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage.database import Tx
-from payintent.storage.idempotency import FirstRequest
 
 OPERATION = "cancel"
 

@@ -1,29 +1,33 @@
 """(new) → PENDING: write the key, the checkout and the payment in a single statement."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from uuid import UUID
 
 import msgspec
 
-from payintent.domain.errors import (
+from payintent.core.errors import (
     ErrorCode,
     LockTimeoutError,
     RefusedError,
     StorageFullError,
     StorageUnavailableError,
 )
-from payintent.domain.fraud import FraudDenial, FraudDeniedError
-from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
+from payintent.db.batcher import Batcher
+from payintent.db.database import Database, Tx
+from payintent.fraud.model import FraudDenial, FraudDeniedError
+from payintent.payments import idempotency
+from payintent.payments import new_store as new_payments
+from payintent.payments import store as payment_store
 from payintent.payments.idempotency import require_match
-from payintent.storage import idempotency, new_payments, payments
-from payintent.storage.batcher import Batcher
-from payintent.storage.database import Database, Tx
-from payintent.storage.new_payments import NewPayment
+from payintent.payments.model import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
+from payintent.payments.new_store import NewPayment
 
 OPERATION = "create"
 _RESOLVE_S = 2.0
@@ -121,7 +125,7 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
         denial = msgspec.json.decode(first.denial, type=FraudDenial)
         raise FraudDeniedError(denial, replayed=True)
     assert first.payment_id is not None  # noqa: S101 - guaranteed by idempotency_outcome
-    snapshot = await payments.get(database, first.payment_id)
+    snapshot = await payment_store.get(database, first.payment_id)
     assert snapshot is not None  # noqa: S101 - written in the same statement
     payment = as_originally_created(snapshot.payment, request.expires_in_s)
     return CreatedPayment(payment, first.country, replayed=True)
@@ -175,3 +179,64 @@ async def _resolve(
                         return replace(result, replayed=False)
     except TimeoutError as error:
         raise StorageUnavailableError(f"the outcome of the commit is unknown: {failure}") from error
+
+
+_WAIT_S = 2.0
+
+_Key = tuple[int, UUID, bytes]
+#: None if the request failed without a result to share.
+_Outcome = CreatedPayment | RefusedError | FraudDeniedError | None
+
+
+class ConcurrentCreates:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._running: dict[_Key, asyncio.Future[_Outcome]] = {}
+
+    async def run_once(
+        self,
+        merchant_id: int,
+        key: UUID,
+        request_hash: bytes,
+        work: Callable[[], Awaitable[CreatedPayment]],
+    ) -> CreatedPayment:
+        """Run `work`, or wait for the result of an identical request that is running.
+
+        Raises `CONFLICT` if that request takes longer than two seconds.
+        """
+        name = (merchant_id, key, request_hash)
+        deadline = self._monotonic() + _WAIT_S
+        while (running := self._running.get(name)) is not None:
+            outcome = await _wait(running, deadline - self._monotonic())
+            if isinstance(outcome, CreatedPayment):
+                return replace(outcome, replayed=True)
+            if isinstance(outcome, FraudDeniedError):
+                raise FraudDeniedError(outcome.denial, replayed=True)
+            if outcome is not None:
+                raise outcome.with_traceback(None)  # the traceback would grow with each raise
+        return await self._run(name, work)
+
+    async def _run(
+        self, name: _Key, work: Callable[[], Awaitable[CreatedPayment]]
+    ) -> CreatedPayment:
+        outcome: _Outcome = None
+        future: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        self._running[name] = future
+        try:
+            result = outcome = await work()
+        except (RefusedError, FraudDeniedError) as refusal:
+            outcome = refusal
+            raise
+        finally:
+            del self._running[name]
+            future.set_result(outcome)
+        return result
+
+
+async def _wait(running: asyncio.Future[_Outcome], seconds: float) -> _Outcome:
+    try:
+        return await asyncio.wait_for(asyncio.shield(running), max(0.0, seconds))
+    except TimeoutError:
+        raise RefusedError(
+            ErrorCode.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
+        ) from None

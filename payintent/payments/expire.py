@@ -1,24 +1,21 @@
 """PENDING or PROCESSING → EXPIRED, after a payment's deadline."""
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from uuid import UUID
 
-from payintent.domain import ids
-from payintent.domain.case import CaseKind
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.payment import TERMINAL, Payment, PaymentStatus, PaymentTrigger
-from payintent.domain.session import Session, SessionStatus
-from payintent.json_format import format_timestamp
-from payintent.log import get_logger
-from payintent.payments.cases import open_case, session_origin
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database, Tx
+from payintent.payments import store as payment_store
+from payintent.payments.model import (
+    TERMINAL,
+    Payment,
+    PaymentStatus,
+    PaymentTrigger,
+)
+from payintent.payments.store import PaymentSnapshot
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import gateway_outages, payments, sessions
-from payintent.storage.database import Database, Executor, Tx
-from payintent.storage.onchain import chain_watch
-from payintent.storage.payments import PaymentSnapshot
+from payintent.runtime.log import get_logger
 
 _log = get_logger("expire")
 _LANES = 3  # concurrent transactions during a backlog
@@ -31,12 +28,6 @@ class EndedPayment:
 
     payment: Payment
     case_id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class StrandedSession:
-    session: Session
-    reason: str  # why its chain or gateway counts as gone
 
 
 async def expire_due_pending(database: Database, limit: int) -> bool:
@@ -65,7 +56,7 @@ async def expire_due_pending(database: Database, limit: int) -> bool:
 
 async def expire_pending(tx: Tx, limit: int) -> int:
     """Expire at most `limit` PENDING payments and return their number."""
-    due = await payments.lock_due_pending(tx, limit)
+    due = await payment_store.lock_due_pending(tx, limit)
     if due is None:
         return 0
     requests = [
@@ -73,135 +64,6 @@ async def expire_pending(tx: Tx, limit: int) -> int:
         for payment in due.payments
     ]
     return len(await apply_transitions(tx, requests))
-
-
-async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
-    """Expire PROCESSING payments or start closing their sessions; returns the number of payments.
-
-    The buyer may be paying, so the gateway has to close an open session first: this only marks the
-    session, and the inquiry loop calls the gateway. The payment expires once its session has ended
-    or its gateway has not answered for `patience_s`; in that case the session stays `closing`.
-    """
-    due = await payments.lock_due_processing(tx, limit, patience_s)
-    to_close = [
-        snapshot.session.id
-        for snapshot in due
-        if snapshot.session and snapshot.session.status is SessionStatus.OPEN
-    ]
-    if to_close:
-        await sessions.mark_closing(tx, to_close, due[0].now)
-    requests = [
-        TransitionRequest(
-            payment=snapshot.payment,
-            trigger=PaymentTrigger.EXPIRE,
-            at=snapshot.now,
-            session=snapshot.session,
-        )
-        for snapshot in due
-        if snapshot.session and snapshot.session.status is not SessionStatus.OPEN
-    ]
-    await apply_transitions(tx, requests)
-    return len(due)
-
-
-async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> None:
-    """Expire a payment if its gateway still reports no decision after `patience`.
-
-    This opens a case, which the session's outcome will fill or close. A payment on a chain expires
-    only if the chain is being read and has been read past the payment's deadline.
-    """
-    locked = await lock_payments(tx, [session.payment_id])
-    payment, now = locked.payments[0], locked.now
-    session = await sessions.lock(tx, session.id)
-    closing_at, chain = session.closing_at, session.quote.chain
-    is_current = payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
-    if not is_current or session.status is not SessionStatus.CLOSING or closing_at is None:
-        return
-    if now - max(closing_at, payment.expires_at) < patience:
-        return
-    if chain is not None and not await sessions.can_be_read(tx, chain, payment.expires_at):
-        return
-    await _expire_with_case(tx, payment, session, now)
-    _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))
-
-
-async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) -> EndedPayment:
-    """Expire a payment because its chain or gateway is gone, as decided by two operators.
-
-    This opens a case for money that may still arrive. The session stays `closing` until its chain
-    is read or its gateway answers again. Raises `CONFLICT` like `check_stranded`.
-    """
-    locked = await lock_payments(tx, [payment_id])
-    payment, now = locked.payments[0], locked.now
-    session = await sessions.lock(tx, payment.session_id) if payment.session_id else None
-    stranded = await check_stranded(tx, PaymentSnapshot(payment, session, now), providers)
-    await sessions.mark_closing(tx, [stranded.session.id], now)
-    return await _expire_with_case(
-        tx, payment, stranded.session, now, f"ended manually: {stranded.reason}"
-    )
-
-
-async def check_stranded(
-    database: Executor, snapshot: PaymentSnapshot, providers: Collection[str]
-) -> StrandedSession:
-    """Return the payment's session; raises `CONFLICT` if the payment will end automatically.
-
-    `providers` are the providers with an installed adapter.
-    """
-    payment, session = snapshot.payment, snapshot.session
-    if payment.status is not PaymentStatus.PROCESSING or session is None:
-        raise RefusedError(ErrorCode.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
-    chain = session.quote.chain
-    if chain is not None and not payment.is_past_expiry(snapshot.now):
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"the payment's deadline is {format_timestamp(payment.expires_at)}; wait until then",
-        )
-    if session.status is SessionStatus.ENDED:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "the payment's session has ended, so the payment ends automatically"
-        )
-    if chain is None:
-        return StrandedSession(session, await _absence_reason(database, session, providers))
-    if await chain_watch.is_watched(database, chain):
-        raise RefusedError(
-            ErrorCode.CONFLICT, f"{chain} is watched, so its blocks decide how the payment ends"
-        )
-    return StrandedSession(session, f"{chain} is not watched")
-
-
-async def _absence_reason(database: Executor, session: Session, providers: Collection[str]) -> str:
-    """Return why the session's gateway counts as gone; raises `CONFLICT` if it does not."""
-    provider, account = session.quote.provider, f"account {session.quote.account_id}"
-    absence = await gateway_outages.get_absence(database, session.id)
-    if absence is None or provider not in providers:
-        return f"{account} at {provider} cannot be queried from this installation"
-    if not absence.provider_enabled:
-        return f"{provider} is disabled"
-    if not absence.account_enabled:
-        return f"{account} at {provider} is disabled"
-    since = absence.outage_since or absence.silent_since
-    if since is None:
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"{account} at {provider} answers, so it decides how the payment ends; if the gateway "
-            "is gone permanently, disable the account first",
-        )
-    return f"{account} at {provider} has not answered since {format_timestamp(since)}"
-
-
-async def _expire_with_case(
-    tx: Tx, payment: Payment, session: Session, now: datetime, note: str = ""
-) -> EndedPayment:
-    """Expire a locked payment, and open a case for money that its session may still receive."""
-    transition = TransitionRequest(
-        payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
-    )
-    [payment] = await apply_transitions(tx, [transition])
-    origin = session_origin(payment, session.id)
-    case_id = await open_case(tx, CaseKind.UNDECIDED, origin, note=note)
-    assert case_id is not None  # noqa: S101 - a payment expires once
-    return EndedPayment(payment=payment, case_id=case_id)
 
 
 async def expire_if_due(database: Database, *payment_ids: UUID) -> None:

@@ -5,19 +5,20 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from payintent import tracing
-from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.payment import PaymentStatus
-from payintent.domain.refund import Refund
-from payintent.encryption import EncryptionKeyError
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.batcher import Batcher
+from payintent.db.database import Database
+from payintent.db.replica import ReadDatabase
+from payintent.merchants import store as merchant_store
+from payintent.payments import list_store as payment_lists
+from payintent.payments import store as payment_store
 from payintent.payments.expire import expire_if_due
-from payintent.storage import merchants, payment_list, payments, refunds
-from payintent.storage.batcher import Batcher
-from payintent.storage.database import Database
-from payintent.storage.payment_list import PaymentFilter
-from payintent.storage.payments import PaymentSnapshot
-from payintent.storage.replica import ReadDatabase
+from payintent.payments.list_store import PaymentFilter
+from payintent.payments.model import PaymentStatus
+from payintent.payments.store import PaymentSnapshot
+from payintent.runtime import tracing
+from payintent.runtime.encryption import EncryptionKeyError
 
 _LIST_TRIES_MAX = 5  # the payments that replace expired payments on a page may be due as well
 
@@ -28,12 +29,12 @@ class PaymentLookup:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._by_id = Batcher(
-            alone=partial(payments.get, database),
-            together=partial(payments.get_batch, database),
+            alone=partial(payment_store.get, database),
+            together=partial(payment_store.get_batch, database),
         )
         self._by_checkout = Batcher(
-            alone=partial(payments.find_by_checkout, database),
-            together=partial(payments.find_by_checkouts, database),
+            alone=partial(payment_store.find_by_checkout, database),
+            together=partial(payment_store.find_by_checkouts, database),
         )
 
     async def get_merchant_payment(
@@ -70,7 +71,7 @@ class PaymentLookup:
             return snapshot
         payment_id = snapshot.payment.id
         await expire_if_due(self._database, payment_id)
-        return await payments.get(self._database, payment_id) or snapshot
+        return await payment_store.get(self._database, payment_id) or snapshot
 
 
 async def list_merchant_payments(
@@ -84,7 +85,7 @@ async def list_merchant_payments(
     limit = payment_filter.limit
     source = reading.page_after(payment_filter.before and payment_filter.before[0])
     for _ in range(_LIST_TRIES_MAX):
-        snapshots = await payment_list.list_payments(
+        snapshots = await payment_lists.list_payments(
             source, replace(payment_filter, limit=limit + 1)
         )
         due_ids = [snapshot.payment.id for snapshot in snapshots if _is_due(snapshot)]
@@ -96,46 +97,21 @@ async def list_merchant_payments(
     last = page[-1].payment if len(snapshots) > limit else None
     if PaymentStatus.EXPIRED not in payment_filter.statuses:
         page = [snapshot for snapshot in page if not _is_due(snapshot)]
-    page = [snapshot for snapshot in page if payments.is_readable(snapshot.payment)]
+    page = [snapshot for snapshot in page if payment_store.is_readable(snapshot.payment)]
     return page, last and (last.created_at, last.id)
-
-
-async def get_merchant_refund(
-    database: Database, merchant_id: int, refund_id: UUID | None
-) -> Refund:
-    """Return a merchant's refund of a payment.
-
-    Raises the same errors as `get_merchant_payment`. Refunds of cases belong to the operator and do
-    not reduce a payment's amount.
-    """
-    refund = await refunds.get(database, refund_id) if refund_id else None
-    if refund is None or refund.case_id is not None or refund.merchant_id is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such refund")
-    if refund.merchant_id != merchant_id:
-        raise await foreign_object_error(database, merchant_id, refund.merchant_id, "refund")
-    return refund
-
-
-async def list_payment_refunds(
-    database: Database, payment_id: UUID, before: UUID | None, limit: int
-) -> tuple[list[Refund], UUID | None]:
-    """Return a page of a payment's refunds, newest first, and the cursor of the next page."""
-    newest = await refunds.list_page_for_payment(database, payment_id, before, limit + 1)
-    page = newest[:limit]
-    return page, page[-1].id if len(newest) > limit else None
 
 
 async def foreign_object_error(
     database: Database, merchant_id: int, owner_id: int, noun: str
 ) -> RefusedError:
     """Return `FORBIDDEN`, or `NOT_FOUND` if one merchant is in test mode and the owner is not."""
-    if await merchants.share_mode(database, merchant_id, owner_id):
+    if await merchant_store.share_mode(database, merchant_id, owner_id):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {noun} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {noun}")
 
 
 def _require_readable(snapshot: PaymentSnapshot) -> PaymentSnapshot:
-    if payments.is_readable(snapshot.payment):
+    if payment_store.is_readable(snapshot.payment):
         return snapshot
     raise EncryptionKeyError(f"payment {snapshot.payment.id} cannot be decrypted")
 

@@ -6,16 +6,13 @@ from typing import Any
 
 import msgspec
 
-from payintent.domain import ids
-from payintent.domain.currencies import CURRENCIES
-from payintent.domain.event import EventType, event_payload_fields
-from payintent.domain.fraud import FraudDenial
-from payintent.domain.money import format_amount
-from payintent.domain.payment import OPEN, Payment
-from payintent.domain.refund import Refund
-from payintent.domain.session import Session
-from payintent.json_format import encode_json, format_timestamp
-from payintent.storage.payments import PaymentSnapshot
+from payintent.core import ids
+from payintent.core.money import CURRENCIES, format_amount
+from payintent.fraud.model import FraudDenial
+from payintent.payments.model import OPEN, Payment, Session
+from payintent.payments.store import PaymentSnapshot
+from payintent.runtime.json_format import encode_json, format_timestamp
+from payintent.webhooks.model import EventType, event_payload_fields
 
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
@@ -53,24 +50,6 @@ def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> di
     if checkout_base:
         fields["checkout_url"] = f"{checkout_base}/{snapshot.payment.checkout_id}"
     return fields
-
-
-def refund_fields(refund: Refund) -> dict[str, Any]:
-    """Return a payment's refund as the merchant's API returns it, without empty fields."""
-    assert refund.payment_id is not None  # noqa: S101 - refund_owner: only cases' refunds have none
-    fields: dict[str, Any] = {
-        "id": ids.format_id(ids.REFUND, refund.id),
-        "payment_id": ids.format_id(ids.PAYMENT, refund.payment_id),
-        "amount": refund.amount_text,
-        "currency": refund.currency,
-        "status": refund.status,
-        "reason": refund.reason,
-        "destination": refund.destination,
-        "failure_reason": refund.failure_reason,
-        "created_at": format_timestamp(refund.created_at),
-        "updated_at": format_timestamp(refund.updated_at),
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def event_body(

@@ -8,14 +8,15 @@ from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
-from payintent import tracing
-from payintent.domain.event import EventType
-from payintent.domain.payment import FailureReason, Payment, PaymentTrigger, find_transition
-from payintent.domain.session import Session
-from payintent.id_generator import IdGenerator
+from payintent.db.database import Tx
+from payintent.gateways.port import FailureReason
+from payintent.payments import store as payment_store
+from payintent.payments.model import Payment, PaymentTrigger, Session, find_transition
 from payintent.payments.serialization import event_body
-from payintent.storage import outbox, payments
-from payintent.storage.database import Tx
+from payintent.runtime import tracing
+from payintent.runtime.id_generator import IdGenerator
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.model import EventType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,9 @@ class ConcurrentChangeError(Exception):
     """A payment changed before it was written, because it was not locked. This is a bug."""
 
 
-async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payments.LockedPayments:
+async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payment_store.LockedPayments:
     """Lock payments in the order of their ids."""
-    return await payments.lock(tx, payment_ids)
+    return await payment_store.lock(tx, payment_ids)
 
 
 async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
@@ -50,10 +51,10 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     transitions = {
         move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
     }
-    changed_payments = await payments.write_changes(
+    changed_payments = await payment_store.write_changes(
         tx,
         [
-            payments.PaymentChange(
+            payment_store.PaymentChange(
                 id=move.payment.id,
                 version=move.payment.version,
                 status=transitions[move.payment.id].to,

@@ -4,15 +4,20 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from payintent.api.etag import json_response
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.log import get_logger
-from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
-from payintent.portal.passkey_verifier import PasskeyError, open_verifier
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import current_time
+from payintent.http.responses import json_response
+from payintent.members import store as member_store
+from payintent.portal.passkeys import (
+    ChallengePurpose,
+    PasskeyError,
+    make_challenge,
+    open_verifier,
+    read_challenge,
+)
 from payintent.portal.rendering import HEADERS
 from payintent.portal.visits import Visit, member_page, redirect
-from payintent.storage import members
-from payintent.storage.database import current_time
+from payintent.runtime.log import get_logger
 
 _log = get_logger("portal")
 _ACCESS = "/merchant/access"
@@ -28,7 +33,7 @@ async def get_access(visit: Visit) -> Response:
 async def get_passkey_options(visit: Visit) -> Response:
     context, session = visit.context, visit.session
     now = await current_time(context.database)
-    passkeys = await members.list_passkeys(context.database, session.member_id)
+    passkeys = await member_store.list_passkeys(context.database, session.member_id)
     challenge = make_challenge(context.encryption, ChallengePurpose.REGISTER, str(session.id), now)
     verifier = open_verifier(context.settings)
     return json_response(verifier.registration_options(session, passkeys, challenge), 200, HEADERS)
@@ -50,7 +55,7 @@ async def post_passkey(visit: Visit) -> Response:
         _log.warning("passkey_refused", member=str(session.member_id), why=str(error))
         return await _access_page(visit, _NOT_ADDED)
     async with context.database.transaction() as tx:
-        is_added = await members.add_passkey(
+        is_added = await member_store.add_passkey(
             tx, tx.id_generator.new_id(), session.member_id, passkey.public_key, passkey.use
         )
     if not is_added:
@@ -63,7 +68,7 @@ async def post_passkey(visit: Visit) -> Response:
 async def post_remove_passkey(visit: Visit) -> Response:
     passkey_id = _parse_id(visit.request.path_params["passkey_id"])
     async with visit.context.database.transaction() as tx:
-        if not await members.remove_passkey(tx, visit.session.member_id, passkey_id):
+        if not await member_store.remove_passkey(tx, visit.session.member_id, passkey_id):
             raise _unknown_passkey()
     _log.info("passkey_removed", member=str(visit.session.member_id))
     return redirect(_ACCESS)
@@ -74,7 +79,7 @@ async def _access_page(visit: Visit, problem: str | None = None) -> Response:
         "access.html",
         "Your access",
         status=400 if problem else 200,
-        passkeys=await members.list_passkeys(visit.context.database, visit.session.member_id),
+        passkeys=await member_store.list_passkeys(visit.context.database, visit.session.member_id),
         problem_text=problem,
         scripts=["passkeys.js"],
     )

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from payintent.api.application import require_state
-from payintent.api.authentication_failures import Attempts
-from payintent.config import Settings
-from payintent.encryption import Encryption
-from payintent.operations.base import OperationContext
-from payintent.payments.create_refund import RefundCreator
+from payintent.db.database import Database
+from payintent.db.replica import ReadDatabase
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.http.address_limits import Attempts
+from payintent.http.application import require_state
+from payintent.operators.operation import OperationContext
 from payintent.payments.lookup import PaymentLookup
-from payintent.payments.merchant_cache import MerchantCache
-from payintent.payments.policy_cache import PolicyCache
-from payintent.storage.database import Database
-from payintent.storage.replica import ReadDatabase
+from payintent.quotes.merchant_cache import MerchantCache
+from payintent.refunds.create import RefundCreator
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

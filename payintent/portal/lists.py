@@ -1,34 +1,48 @@
 """Pages of a merchant's refunds, cases, events, API keys, catalog and API calls."""
 
+from urllib.parse import urlencode
 from uuid import UUID
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from payintent.api.cases import case_fields, read_case_filter
-from payintent.api.pagination import read_id_cursor
-from payintent.domain import ids
-from payintent.domain.api_key import merchant_prefix
-from payintent.domain.case import CaseKind
-from payintent.domain.catalog import list_payable
-from payintent.domain.countries import COUNTRIES, COUNTRY_NAMES
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.member import MemberRight
-from payintent.domain.merchant import Market
-from payintent.operations.merchant_actions import member_actor, replay_own_event, revoke_own_key
-from payintent.operations.validation import require_merchant
-from payintent.payments.serialization import refund_fields
-from payintent.portal.story import requester
-from payintent.portal.visits import PAGE_ROWS, Visit, member_page, next_query, redirect
-from payintent.storage import (
-    api_calls,
-    api_keys,
-    merchant_cases,
-    merchant_events,
-    merchant_refunds,
-    outbox,
+from payintent.accounting import statements_store as statements
+from payintent.accounting.routes import balance_fields, read_statement_currency
+from payintent.accounting.statement_model import Movement, fact_label
+from payintent.accounting.statements_operations import (
+    PDF_LINES_MAX,
+    draw_pdf,
+    export_lines,
+    line_view,
+    require_statement,
+    statement_view,
 )
-from payintent.storage.cases import STATUSES
-from payintent.storage.delivery_list import DeliveryFilter, list_deliveries
+from payintent.accounting.statements_store import Statement, StatementFilter
+from payintent.cases import list_store as case_lists
+from payintent.cases.model import CaseKind
+from payintent.cases.routes import case_fields, read_case_filter
+from payintent.cases.store import STATUSES
+from payintent.core import ids
+from payintent.core.access import merchant_prefix
+from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
+from payintent.members.model import MemberRight
+from payintent.members.operations import member_actor
+from payintent.merchants import calls_store as api_calls
+from payintent.merchants import keys_store as api_keys
+from payintent.merchants.keys_operations import revoke_own_key
+from payintent.merchants.model import Market
+from payintent.merchants.payable import list_payable
+from payintent.merchants.store import require_merchant
+from payintent.portal.payments import requester
+from payintent.portal.rendering import HEADERS
+from payintent.portal.visits import PAGE_ROWS, Visit, member_page, next_query, redirect
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds.lookup import refund_fields
+from payintent.webhooks import deliveries_store as merchant_events
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.deliveries_store import DeliveryFilter, list_deliveries
+from payintent.webhooks.operations import replay_own_event
 
 _CALLS = 100
 _KEYS_MAX = 1_000
@@ -37,7 +51,7 @@ _KEYS_MAX = 1_000
 @member_page()
 async def get_portal_refunds(visit: Visit) -> Response:
     before = read_id_cursor(visit.request.query_params.get("cursor"))
-    refunds = await merchant_refunds.page(
+    refunds = await refund_lists.page(
         visit.context.database, visit.merchant_id, before, PAGE_ROWS + 1
     )
     rows = [
@@ -52,7 +66,7 @@ async def get_portal_refunds(visit: Visit) -> Response:
 async def get_portal_cases(visit: Visit) -> Response:
     query = _query(visit)
     case_filter = read_case_filter(query, visit.merchant_id)
-    cases = await merchant_cases.page(visit.context.database, case_filter, PAGE_ROWS + 1)
+    cases = await case_lists.page(visit.context.database, case_filter, PAGE_ROWS + 1)
     return visit.render(
         "cases.html",
         "Cases",
@@ -184,3 +198,81 @@ def _event_id(visit: Visit) -> UUID:
 
 def _unknown_event() -> RefusedError:
     return RefusedError(ErrorCode.NOT_FOUND, "no such event")
+
+
+_LINES = 100
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_portal_statements(visit: Visit) -> Response:
+    database, query = visit.context.database, visit.request.query_params
+    currency = read_statement_currency(query.get("currency") or None)
+    statement_filter = StatementFilter(
+        merchant_id=visit.merchant_id,
+        currency=currency,
+        before=read_id_cursor(query.get("cursor")),
+    )
+    records = await statements.list_statements(database, statement_filter, PAGE_ROWS + 1)
+    balances = await statements.list_balances(database, visit.merchant_id)
+    filters = {"currency": currency} if currency else {}
+    return visit.render(
+        "statements.html",
+        "Statements",
+        rows=[statement_view(statement) for statement in records[:PAGE_ROWS]],
+        more=next_query([statement.id for statement in records], filters),
+        balances=[balance_fields(balance) for balance in balances],
+        movements=[str(movement) for movement in Movement],
+        currency=currency or "",
+        currencies=sorted({balance.currency for balance in balances or records}),
+    )
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_portal_statement(visit: Visit) -> Response:
+    database, statement = visit.context.database, await _own_statement(visit)
+    skipped = read_offset_cursor(visit.request.query_params.get("cursor"))
+    lines = await statements.list_lines(database, statement, skipped, _LINES + 1)
+    more = None
+    if len(lines) > _LINES:
+        more = urlencode({"cursor": write_offset_cursor(skipped + _LINES)})
+    view = statement_view(statement)
+    views = [line_view(statement, line) for line in lines[:_LINES]]
+    return visit.render(
+        "statement.html",
+        f"Statement of {view.day}",
+        statement=view,
+        movements=[(str(movement), getattr(view, movement)) for movement in Movement],
+        lines=[(line, fact_label(line.fact)) for line in views],
+        more=more,
+        has_pdf=not await statements.list_lines(database, statement, PDF_LINES_MAX, 1),
+    )
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_statement_csv(visit: Visit) -> Response:
+    database, statement = visit.context.database, await _own_statement(visit)
+    return StreamingResponse(
+        export_lines(database, statement, "csv"),
+        headers=HEADERS | _as_attachment(statement, "csv"),
+        media_type="text/csv",
+    )
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_statement_pdf(visit: Visit) -> Response:
+    database, statement = visit.context.database, await _own_statement(visit)
+    return Response(
+        await draw_pdf(database, statement),
+        headers=HEADERS | _as_attachment(statement, "pdf"),
+        media_type="application/pdf",
+    )
+
+
+def _as_attachment(statement: Statement, extension: str) -> dict[str, str]:
+    name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{extension}"
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
+
+
+async def _own_statement(visit: Visit) -> Statement:
+    statement_id: str = visit.request.path_params["statement_id"]
+    return await require_statement(visit.context.database, statement_id, visit.merchant_id)

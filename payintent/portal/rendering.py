@@ -6,12 +6,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.content_security_policy import ScriptSources, content_security_policy
-from payintent.domain.price import format_rate
-from payintent.web.compression import html_response
-from payintent.web.inline_part import inline_part
-from payintent.web.static_files import StaticFiles
-from payintent.web.templates import make_environment
+from payintent.core.money import format_rate
+from payintent.http.middleware import ScriptSources, content_security_policy
+from payintent.http.pages.static_files import (
+    StaticFiles,
+    html_response,
+    inline_part,
+    make_environment,
+)
 
 #: Headers of every page; the middleware adds `Cache-Control: no-store`.
 HEADERS = {

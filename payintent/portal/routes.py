@@ -2,7 +2,8 @@
 
 from starlette.routing import Route
 
-from payintent.portal import access, lists, payments, sign_in, statements
+from payintent.portal import access, lists, payments, sign_in
+from payintent.portal import lists as statements
 from payintent.portal.rendering import PORTAL_FILES
 
 #: On the public port. All routes except those for signing in require a session.

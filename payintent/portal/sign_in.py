@@ -6,13 +6,22 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.authentication_failures import MEMBER, UnauthorizedError
-from payintent.api.etag import json_response
-from payintent.log import get_logger
-from payintent.operations.members import link_digest
-from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
+from payintent.db.database import Tx, current_time
+from payintent.http.address_limits import MEMBER, UnauthorizedError
+from payintent.http.pages.forms import make_form_token, make_token
+from payintent.http.responses import json_response
+from payintent.members import sessions_store as member_sessions
+from payintent.members import store as member_store
+from payintent.members.operations import link_digest
+from payintent.members.store import PasskeyUse
 from payintent.portal.context import PortalContext, get_portal_context
-from payintent.portal.passkey_verifier import PasskeyError, open_verifier
+from payintent.portal.passkeys import (
+    ChallengePurpose,
+    PasskeyError,
+    make_challenge,
+    open_verifier,
+    read_challenge,
+)
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import (
     SIGN_IN,
@@ -27,11 +36,7 @@ from payintent.portal.visits import (
     session_digest,
     visitor_cookie,
 )
-from payintent.storage import member_sessions, members
-from payintent.storage.database import Tx, current_time
-from payintent.storage.members import PasskeyUse
-from payintent.web.cookies import make_token
-from payintent.web.forms import make_form_token
+from payintent.runtime.log import get_logger
 
 _log = get_logger("portal")
 _FAILED = "The sign-in failed. Try again, or request a new link."
@@ -121,7 +126,7 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
     try:
         assertion = verifier.read_assertion(credential)
         now = await current_time(context.database)
-        passkey = await members.find_passkey(context.database, assertion.credential_id)
+        passkey = await member_store.find_passkey(context.database, assertion.credential_id)
         if passkey is None:
             raise UnauthorizedError(MEMBER, "unknown")
         use = verifier.check_assertion(
@@ -138,7 +143,7 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
 
 async def _open_by_passkey(context: PortalContext, use: PasskeyUse) -> str:
     async with context.database.transaction() as tx:
-        member_id = await members.use_passkey(tx, use)
+        member_id = await member_store.use_passkey(tx, use)
         if member_id is None:  # the challenge was used before, or the passkey was copied
             raise UnauthorizedError(MEMBER, "used")
         token = await _open_session(context, tx, member_id)
@@ -150,11 +155,11 @@ async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]
     """Use a link; return the cookie of a new session and the next page (`UnauthorizedError`)."""
     async with context.database.transaction() as tx:
         digest = link_digest(context.operation_context, link)
-        member_id = await members.use_link(tx, digest)
+        member_id = await member_store.use_link(tx, digest)
         if member_id is None:
             raise UnauthorizedError(MEMBER, "unknown")
         token = await _open_session(context, tx, member_id)
-        has_passkeys = bool(await members.list_passkeys(tx, member_id))
+        has_passkeys = bool(await member_store.list_passkeys(tx, member_id))
     _log.info("member_signed_in", member=str(member_id), by="link")
     return token, "/merchant/payments" if has_passkeys else "/merchant/access"
 

@@ -10,32 +10,33 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api.application import Handler
-from payintent.api.errors import Failure, answer_failures
-from payintent.api.pagination import write_id_cursor
-from payintent.api.request_body import BodyTooLargeError
-from payintent.config import Settings
-from payintent.domain.errors import (
+from payintent.core.addresses import web_origin
+from payintent.core.errors import (
     ErrorCode,
     InvalidTextError,
     LockTimeoutError,
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.domain.member import SESSION_HOURS, MemberRight, has_right
-from payintent.domain.web_origin import web_origin
-from payintent.encryption import Encryption, EncryptionKeyError
-from payintent.portal.context import PortalContext, get_portal_context
-from payintent.portal.rendering import HEADERS, render_portal_page, render_sorry
-from payintent.storage import member_sessions
-from payintent.storage.member_sessions import MemberSession
-from payintent.web.cookies import SignInCookie, make_token
-from payintent.web.forms import (
+from payintent.http.application import Handler
+from payintent.http.bodies import BodyTooLargeError
+from payintent.http.errors import Failure, answer_failures
+from payintent.http.pages.forms import (
+    SignInCookie,
     check_form_token,
     check_sender,
     make_form_token,
+    make_token,
     read_form_fields,
 )
+from payintent.http.pagination import write_id_cursor
+from payintent.members import sessions_store as member_sessions
+from payintent.members.model import SESSION_HOURS, MemberRight, has_right
+from payintent.members.sessions_store import MemberSession
+from payintent.portal.context import PortalContext, get_portal_context
+from payintent.portal.rendering import HEADERS, render_portal_page, render_sorry
+from payintent.runtime.encryption import Encryption, EncryptionKeyError
+from payintent.runtime.settings import Settings
 
 SIGN_IN = "/merchant/sign-in"
 #: Rows per page of a list.

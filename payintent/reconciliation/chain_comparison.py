@@ -5,37 +5,122 @@ restarted worker continues after the last range, and no request is made within a
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
+from typing import overload
 
-from payintent.config import Settings
-from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import ChainReader
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.store import NewCase
+from payintent.chains import store as chain_store
+from payintent.chains.store import ChainRecord, TokenRecord
+from payintent.core.errors import ChainUnavailableError
+from payintent.core.money import EXACT
+from payintent.db.database import Database, Tx
+from payintent.db.locks import LockLostError, hold_advisory_lock
+from payintent.evm.abi import encode_balance_of, to_hex, to_uint
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.evm.hex_values import to_hex
+from payintent.evm.port import NATIVE, CallRevertedError, ChainReader
 from payintent.evm.rpc import WRONG_ANSWERS
-from payintent.log import get_logger
-from payintent.reconciliation.compare import find_differences, open_cases
+from payintent.payments.captures_store import UNKNOWN_ORIGIN
+from payintent.reconciliation import blocks_store as reconciliation_blocks
+from payintent.reconciliation import compare_store as reconciliation
+from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation.blocks_store import BlockRun, DueContract, LedgerSum, ReceiverBalance
+from payintent.reconciliation.compare import check_count, find_differences, make_cases, open_cases
+from payintent.reconciliation.compare_store import ReconciliationScope
 from payintent.reconciliation.contract_logs import LogRange, make_lines, name_tokens, read_range
-from payintent.reconciliation.difference_cases import check_count, make_cases
-from payintent.reconciliation.receiver_balances import make_balances, read_holdings
 from payintent.reconciliation.runs import SOURCE_FAILURES, failures_recorded, note_end
-from payintent.storage import (
-    cases,
-    reconciliation,
-    reconciliation_blocks,
-    reconciliation_runs,
-)
-from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
-from payintent.storage.cases import NewCase
-from payintent.storage.database import Database, Tx
-from payintent.storage.onchain import chains
-from payintent.storage.onchain.chains import ChainRecord, TokenRecord
-from payintent.storage.reconciliation import ReconciliationScope
-from payintent.storage.reconciliation_blocks import BlockRun, DueContract
-from payintent.storage.reconciliation_runs import ClaimedRun, NewRun, RunEnd
+from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunEnd
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
+
+_WORD = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """Balances of a token in its smallest unit; None if no endpoint returned the balance."""
+
+    token: TokenRecord
+    receiver: int | None
+    refunders: int | None
+
+
+async def read_holdings(
+    reader: ChainReader,
+    tokens: Sequence[TokenRecord],
+    receiver: bytes,
+    refunders: Sequence[bytes],
+    block: int,
+) -> list[Holdings]:
+    """Read the balances of the receiver and of the refund senders, for each token.
+
+    Only an archive node returns balances that are older than a few hours.
+    """
+    senders = [address for address in dict.fromkeys(refunders) if address != receiver]
+    holdings = list[Holdings]()
+    for token in tokens:
+        if token.address is None:
+            continue
+        balances = [await _read_balance(reader, token.address, sender, block) for sender in senders]
+        known_balances = [balance for balance in balances if balance is not None]
+        holdings.append(
+            Holdings(
+                token=token,
+                receiver=await _read_balance(reader, token.address, receiver, block),
+                refunders=sum(known_balances) if len(known_balances) == len(balances) else None,
+            )
+        )
+    return holdings
+
+
+def make_balances(
+    holdings: Sequence[Holdings], ledger: Mapping[str, LedgerSum], block: int
+) -> list[ReceiverBalance]:
+    """Combine balances with the ledger; docs/decisions/books.md explains the expected minimum."""
+    empty_sum = LedgerSum(minor=0, has_manual_entries=False)
+    balances = list[ReceiverBalance]()
+    for holding in holdings:
+        ledger_sum = ledger.get(holding.token.symbol, empty_sum)
+        decimals = holding.token.decimals
+        total = _format_units(ledger_sum.minor, decimals)
+        balance = ReceiverBalance(
+            currency=holding.token.symbol,
+            block=block,
+            receiver=_format_units(holding.receiver, decimals),
+            refunders=_format_units(holding.refunders, decimals),
+            ledger=total,
+            expected=total if ledger_sum.has_manual_entries else None,
+        )
+        balances.append(balance)
+    return balances
+
+
+@overload
+def _format_units(minor: int, decimals: int) -> str: ...
+@overload
+def _format_units(minor: int | None, decimals: int) -> str | None: ...
+def _format_units(minor: int | None, decimals: int) -> str | None:
+    return None if minor is None else format(Decimal(minor).scaleb(-decimals, EXACT), "f")
+
+
+async def _read_balance(reader: ChainReader, token: bytes, owner: bytes, block: int) -> int | None:
+    for name in reader.names:
+        try:
+            if token == NATIVE:
+                return await reader.coins(name, owner, block)
+            answer = await reader.call(name, token, encode_balance_of(owner), block)
+        except CallRevertedError:
+            return None
+        except ChainUnavailableError:
+            continue
+        if len(answer) == _WORD:
+            return to_uint(answer)
+    return None
+
 
 SOURCE = "chain"
 _log = get_logger("reconciliation")
@@ -55,7 +140,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
     url = context.settings.direct_url
     try:
         async with hold_advisory_lock(url, f"compare:{slug}") as lock:
-            chain = await chains.get_chain(context.database, slug)
+            chain = await chain_store.get_chain(context.database, slug)
             if not lock.is_held or chain is None:
                 return
             guarded = replace(context, database=context.database.guarded_by(lock.prove))
@@ -72,7 +157,7 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
         return
     database = context.database
     try:
-        tokens = await chains.list_tokens(database, chain.slug)
+        tokens = await chain_store.list_tokens(database, chain.slug)
         for contract in await reconciliation_blocks.list_due(database, chain.slug):
             comparison = _ContractComparison(database, reader, chain, contract, tokens)
             if (claimed_run := await comparison.claim()) is not None:
@@ -224,7 +309,7 @@ class _ContractComparison:
             )
             for balance in short
         ]
-        opened = await cases.open_cases(tx, new)
+        opened = await case_store.open_cases(tx, new)
         return replace(
             run, differences=run.differences + len(short), opened=run.opened + len(opened)
         )

@@ -4,40 +4,119 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from itertools import islice
+from uuid import UUID
 
-from payintent.domain.currencies import MINOR_DECIMALS
-from payintent.domain.errors import ErrorCode, RefusedError, quote_input
-from payintent.domain.settlement_file import PayoutLine
-from payintent.reconciliation.difference_cases import (
-    DISPUTE_TYPES,
-    OPENED_MAX,
-    check_count,
-    describe_difference,
-    make_cases,
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.store import NewCase
+from payintent.core.errors import ErrorCode, RefusedError, quote_input
+from payintent.core.money import CRYPTO, MINOR_DECIMALS, SETTLING, format_amount, minor_decimals
+from payintent.db.database import Executor, Tx
+from payintent.gateways.settlement_file import PayoutLine
+from payintent.payments.captures_store import MoneyOrigin
+from payintent.reconciliation import compare_store as reconciliation
+from payintent.reconciliation import disputes_store as reconciliation_disputes
+from payintent.reconciliation import orders_store as reconciliation_orders
+from payintent.reconciliation import sums_store as reconciliation_sums
+from payintent.reconciliation.compare_store import ReconciliationDifference, ReconciliationScope
+from payintent.reconciliation.file import (
+    InvalidProviderFileError,
+    ProviderFile,
+    check_payouts,
+    find_layout,
+    separate_payouts,
+    settle_lines,
 )
 from payintent.reconciliation.listed_payouts import (
     PayoutTally,
     describe_payout,
     make_payout_cases,
 )
-from payintent.reconciliation.payout_lines import check_payouts, separate_payouts, settle_lines
-from payintent.reconciliation.provider_file import (
-    InvalidProviderFileError,
-    ProviderFile,
-    find_layout,
-)
-from payintent.storage import (
-    cases,
-    reconciliation,
-    reconciliation_disputes,
-    reconciliation_orders,
-    reconciliation_sums,
-)
-from payintent.storage.cases import NewCase
-from payintent.storage.database import Executor, Tx
-from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
-from payintent.storage.reconciliation_sums import ReconciliationSum
+from payintent.reconciliation.sums_store import ReconciliationSum
+from payintent.runtime.id_generator import IdGenerator
+from payintent.runtime.json_format import format_timestamp
+
+#: A file with more differences probably belongs to a different account.
+OPENED_MAX = 10_000
+_BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
+_REFERENCE_CHARS_MAX = 120
+DISPUTE_TYPES = ("dispute", "dispute_reversal")
+
+
+def make_cases(
+    id_generator: IdGenerator,
+    provider: str,
+    differences: Sequence[ReconciliationDifference],
+    *,
+    is_timed: bool = True,
+) -> list[NewCase]:
+    """Make a case of each difference; with `is_timed`, its text includes the line's exact time."""
+    return [
+        _case(id_generator.new_id(), provider, difference, is_timed=is_timed)
+        for difference in differences
+    ]
+
+
+def check_count(differences: int) -> None:
+    """Refuse more than `OPENED_MAX` differences."""
+    if differences > OPENED_MAX:
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE,
+            f"{differences} differences are too many for cases: does the file belong to a "
+            f"different account? Nothing was written.",
+        )
+
+
+def _case(
+    case_id: UUID, provider: str, difference: ReconciliationDifference, *, is_timed: bool
+) -> NewCase:
+    origin = MoneyOrigin(
+        merchant_id=difference.merchant_id,
+        payment_id=difference.payment_id,
+        session_id=difference.session_id,
+    )
+    return NewCase(
+        id=case_id,
+        kind=CaseKind.RECONCILIATION,
+        origin=origin,
+        capture_id=difference.capture_id,
+        refund_id=difference.refund_id,
+        subject=describe_difference(provider, difference, is_timed=is_timed),
+    )
+
+
+def describe_difference(
+    provider: str, difference: ReconciliationDifference, *, is_timed: bool = True
+) -> str:
+    """Describe the difference; the text must not change, because it identifies the case."""
+    reference = difference.reference or ""
+    if len(reference) > _REFERENCE_CHARS_MAX:
+        reference = reference[:_REFERENCE_CHARS_MAX] + "…"
+    their_money = _money(difference.there, difference.there_currency)
+    our_money = _money(difference.here, difference.here_currency)
+    if books := _BOOKS.get(difference.kind):
+        ours = "disputed" if difference.type in DISPUTE_TYPES else "captured or refunded"
+        details = f"{their_money} {books}, {our_money} {ours}"
+    elif difference.kind == "different":
+        details = f"{their_money} there, {our_money} here"
+    else:
+        details = their_money or our_money
+        details += f" at {format_timestamp(difference.at)}" if is_timed else ""
+        status = difference.our_status if difference.kind == "extra" else None
+        details += f", ours is {status}" if status else ""
+    return f"{provider} {difference.type} {reference}: {difference.kind}, {details}"
+
+
+def _money(amount: Decimal | None, currency: str | None) -> str:
+    if amount is None or currency is None:
+        return ""
+    fraction = format(amount, "f").partition(".")[2].rstrip("0")
+    least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
+    decimals = max(least, len(fraction))
+    return f"{format_amount(amount, decimals)} {currency}"
+
 
 #: We record money a moment after the gateway. Records from the first 300 seconds of a file's
 #: period may therefore be in the previous file.
@@ -115,7 +194,7 @@ async def find_differences(
 
 async def open_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
     """Open new cases and schedule inquiries that may resolve some; return the number of each."""
-    opened = await cases.open_cases(tx, new)
+    opened = await case_store.open_cases(tx, new)
     return len(opened), await reconciliation.request_inquiries(tx)
 
 

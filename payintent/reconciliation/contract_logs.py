@@ -11,16 +11,11 @@ from decimal import Decimal
 from typing import TypeVar
 from uuid import UUID
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import (
-    BlockRangeTooLargeError,
-    ChainReader,
-    PaidLog,
-    RefundedLog,
-)
-from payintent.domain.money import EXACT
-from payintent.domain.settlement_file import ProviderFileLine
-from payintent.storage.onchain.chains import TokenRecord
+from payintent.chains.store import TokenRecord
+from payintent.core.errors import ChainUnavailableError
+from payintent.core.money import EXACT
+from payintent.evm.port import BlockRangeTooLargeError, ChainReader, PaidLog, RefundedLog
+from payintent.gateways.settlement_file import ProviderFileLine
 
 RANGE_LOGS_MAX = 5_000
 RANGE_SEARCHES_MAX = 20

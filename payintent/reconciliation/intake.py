@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from payintent.domain.errors import LockTimeoutError
-from payintent.domain.settlement_file import FileLayout
-from payintent.log import get_logger
+from payintent.core.errors import LockTimeoutError
+from payintent.db.database import Database
+from payintent.gateways.settlement_file import FileLayout
+from payintent.reconciliation import runs_store as reconciliation_runs
 from payintent.reconciliation.compare import ReconciliationInput, compare_file
-from payintent.reconciliation.provider_file import ProviderFile
+from payintent.reconciliation.file import ProviderFile
 from payintent.reconciliation.runs import SOURCE_FAILURES, fail, failures_recorded, note_end
+from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunEnd, SourceFile
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
-from payintent.storage import reconciliation_runs
-from payintent.storage.database import Database
-from payintent.storage.reconciliation_runs import ClaimedRun, NewRun, RunEnd, SourceFile
+from payintent.runtime.log import get_logger
 
 RECORDED_BY = "reconciliation"
 _log = get_logger("reconciliation")

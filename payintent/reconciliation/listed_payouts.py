@@ -5,20 +5,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
-from payintent.domain.currencies import minor_decimals
-from payintent.domain.errors import RefusedError
-from payintent.domain.ledger import GatewayPayout
-from payintent.domain.money import EXACT, format_amount
-from payintent.domain.settlement_file import ListedPayout
-from payintent.id_generator import IdGenerator
-from payintent.payments.gateway_payouts import record_gateway_payout
-from payintent.storage import gateway_payouts
-from payintent.storage.cases import NewCase
-from payintent.storage.database import Executor, Tx
-from payintent.storage.gateway_payouts import GatewayPayoutRecord, PayoutSum
-from payintent.storage.payouts import NewPayout
-from payintent.storage.reconciliation_sums import ReconciliationSum
+from payintent.accounting import gateway_payouts_store as gateway_payouts
+from payintent.accounting.gateway_payouts_store import (
+    GatewayPayoutRecord,
+    PayoutSum,
+    record_gateway_payout,
+)
+from payintent.accounting.model import GatewayPayout
+from payintent.accounting.payouts_store import NewPayout
+from payintent.cases.model import CaseKind
+from payintent.cases.store import NewCase
+from payintent.core.errors import RefusedError
+from payintent.core.money import EXACT, format_amount, minor_decimals
+from payintent.db.database import Executor, Tx
+from payintent.gateways.settlement_file import ListedPayout
+from payintent.payments.captures_store import UNKNOWN_ORIGIN
+from payintent.reconciliation.sums_store import ReconciliationSum
+from payintent.runtime.id_generator import IdGenerator
 
 #: Per list: a gateway pays out at most daily, to a few bank accounts.
 PAYOUTS_MAX = 10_000

@@ -11,21 +11,27 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TextIO
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.balance_movement import BalanceMovement, MovementKind, ReportingGateway
-from payintent.domain.gateway import GatewayAccount, GatewayRefundState, OutcomeUnknown
-from payintent.domain.money import format_smallest_units
-from payintent.domain.outside_reports import OutsideRefund
-from payintent.domain.settlement_file import ListedPayout
-from payintent.json_format import format_timestamp
-from payintent.log import get_logger
-from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.payments.gateway_payouts import reverse_gateway_payout
-from payintent.payments.record_outside_refund import RefundUnderWayError, record_outside_refund
-from payintent.payments.reported_capture import EarlyReportError
+from payintent.accounting import gateway_payouts_store as gateway_payouts
+from payintent.accounting.gateway_payouts_store import reverse_gateway_payout
+from payintent.cases import store as case_store
+from payintent.core import ids
+from payintent.core.money import format_smallest_units
+from payintent.db.database import current_time
+from payintent.db.locks import LockLostError, hold_advisory_lock
+from payintent.disputes.record import EarlyReportError
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateways.port import GatewayAccount, GatewayRefundState, OutcomeUnknown
+from payintent.gateways.reporting import (
+    BalanceMovement,
+    MovementKind,
+    OutsideRefund,
+    ReportingGateway,
+)
+from payintent.gateways.settlement_file import ListedPayout
+from payintent.payments import captures_store as capture_store
+from payintent.reconciliation import runs_store as reconciliation_runs
 from payintent.reconciliation.compare import ReconciliationInput
-from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.file import HEADER, ProviderFile
 from payintent.reconciliation.intake import (
     RECORDED_BY,
     ReconciliationContext,
@@ -38,12 +44,12 @@ from payintent.reconciliation.listed_payouts import (
     make_payout_cases,
     settle_payouts,
 )
-from payintent.reconciliation.provider_file import ProviderFile
 from payintent.reconciliation.runs import SOURCE_FAILURES
-from payintent.storage import captures, cases, gateway_payouts, reconciliation_runs
-from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
-from payintent.storage.database import current_time
-from payintent.storage.reconciliation_runs import NewRun, ReportingAccount
+from payintent.reconciliation.runs_store import NewRun, ReportingAccount
+from payintent.refunds.record_outside import RefundUnderWayError, record_outside_refund
+from payintent.runtime.json_format import format_timestamp
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
 
 SOURCE = "api"
 #: Also list earlier movements, because we may have recorded them on the day of the comparison.
@@ -249,7 +255,7 @@ async def _record_outside_refunds(
     """
     database = comparison.context.database
     for refund in refunds:
-        if not await captures.is_known(database, account.account_id, refund.capture):
+        if not await capture_store.is_known(database, account.account_id, refund.capture):
             continue
         with suppress(EarlyReportError, RefundUnderWayError):
             async with database.transaction() as tx:
@@ -291,4 +297,4 @@ async def _record_payout(
     )
     async with database.transaction() as tx:
         settled = await settle_payouts(tx, payout_account, [payout], RECORDED_BY)
-        await cases.open_cases(tx, make_payout_cases(tx.id_generator, settled.different))
+        await case_store.open_cases(tx, make_payout_cases(tx.id_generator, settled.different))

@@ -5,18 +5,18 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import Counter
 
-from payintent.domain.errors import (
+from payintent.core.errors import (
     ChainUnavailableError,
     LockTimeoutError,
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.log import get_logger
-from payintent.reconciliation.provider_file import InvalidProviderFileError
-from payintent.storage import reconciliation_runs
-from payintent.storage.advisory_lock import LockLostError
-from payintent.storage.database import Database
-from payintent.storage.reconciliation_runs import ClaimedRun, RunEnd
+from payintent.db.database import Database
+from payintent.db.locks import LockLostError
+from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation.file import InvalidProviderFileError
+from payintent.reconciliation.runs_store import ClaimedRun, RunEnd
+from payintent.runtime.log import get_logger
 
 _log = get_logger("reconciliation")
 _PROBLEM_CHARS_MAX = 1_000

@@ -8,25 +8,21 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
-from payintent import tracing
-from payintent.domain.delivery import (
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.core.ids import unix_ms_of_timed
+from payintent.runtime import tracing
+from payintent.runtime.log import get_logger
+from payintent.runtime.tracing import SpanKind
+from payintent.webhooks.model import (
     AttemptResult,
     CircuitReport,
     DeliveryResult,
     Outbox,
     OutgoingDelivery,
+    next_retry_wait_s,
 )
-from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
-from payintent.domain.ids import unix_ms_of_timed
-from payintent.log import get_logger
-from payintent.tracing import SpanKind
-from payintent.webhooks.endpoint_windows import (
-    CircuitChange,
-    EndpointWindows,
-    InFlightAttempt,
-)
-from payintent.webhooks.retry_schedule import next_retry_wait_s
 from payintent.webhooks.sender import WebhookRequest, WebhookSender
+from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 
 _log = get_logger("dispatcher")
 _RECORD_MAX = 500  # attempts per statement

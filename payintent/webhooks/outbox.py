@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from payintent.domain.delivery import CircuitReport, DeliveryResult, OutgoingDelivery
-from payintent.encryption import Encryption, EncryptionKeyError, callback_secret_context
-from payintent.log import get_logger
-from payintent.storage import callback_secrets, endpoint_outages, outbox
-from payintent.storage.database import Database
+from payintent.db.database import Database
+from payintent.merchants import callback_secrets
+from payintent.runtime.encryption import Encryption, EncryptionKeyError, callback_secret_context
+from payintent.runtime.log import get_logger
+from payintent.webhooks import endpoints_store as endpoint_outages
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.model import CircuitReport, DeliveryResult, OutgoingDelivery
 
 _log = get_logger("deliver")
 #: In effect all merchants: the longest waiting may be unresponsive and get no slots.

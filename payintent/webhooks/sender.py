@@ -3,24 +3,22 @@
 import asyncio
 import errno
 import os
+import re
 import ssl
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
+from aiohttp.client_proto import ResponseHandler
 
-from payintent.config import Settings
-from payintent.domain.delivery import AttemptOutcome, AttemptResult
-from payintent.exact_url import exact_url
-from payintent.slot import release_slot
-from payintent.version import API_VERSION
-from payintent.webhooks.answer_start import AnswerStart, RecordingConnector
-from payintent.webhooks.egress import (
+from payintent.http.egress import (
     HOST_CHARS_MAX,
     CheckedResolver,
     EgressRefusedError,
@@ -29,7 +27,66 @@ from payintent.webhooks.egress import (
     checked_socket,
     egress_rules,
 )
-from payintent.webhooks.signature import sign
+from payintent.runtime.addresses import exact_url
+from payintent.runtime.settings import Settings
+from payintent.runtime.version import API_VERSION
+from payintent.runtime.waiting import release_slot
+from payintent.webhooks.model import AttemptOutcome, AttemptResult, sign
+
+_BYTES_MAX = 32 * 1024  # interim answers such as 103 may come first
+_FINAL = 200
+_HEAD_END = b"\r\n\r\n"
+_STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([0-9]{3})(?:[ \t][^\r\n]*)?\r?\n")
+
+
+class AnswerStart:
+    """The start of the answer to this task's request; empty until an answer arrives."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        _awaited.set(self)
+
+    def status(self) -> int | None:
+        """Return the status of the final answer; None without a complete status line."""
+        at = 0
+        while match := _STATUS_LINE.match(self.received, at):
+            status = int(match[1])
+            if status >= _FINAL:
+                return status
+            head_end = self.received.find(_HEAD_END, match.end() - 2)
+            if head_end < 0:
+                return None
+            at = head_end + len(_HEAD_END)
+        return None
+
+
+class RecordingConnector(aiohttp.TCPConnector):
+    """A connector with connections that record the start of each answer."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
+        self._factory = lambda: _Connection(self._loop)
+
+
+_awaited: ContextVar[AnswerStart | None] = ContextVar("awaited_answer", default=None)
+
+
+class _Connection(ResponseHandler):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._start: AnswerStart | None = None
+
+    def set_response_params(self, **params: Any) -> None:
+        """Prepare for an answer; called in the task that sends the request."""
+        self._start = _awaited.get()
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        if self._start is not None:
+            received = self._start.received
+            received += data[: _BYTES_MAX - len(received)]
+        super().data_received(data)
+
 
 USER_AGENT = f"PaymentIntentService-Webhooks/{API_VERSION}"
 KEEP_ALIVE_S = 30.0  # close idle connections, so that DNS changes take effect

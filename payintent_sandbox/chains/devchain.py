@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 import typer
 
-from payintent.evm.keccak import parse_address
+from payintent.evm.abi import parse_address
 from payintent_sandbox.chains.anvil_binary import AnvilError
 from payintent_sandbox.chains.deploy import fund
 from payintent_sandbox.chains.dev_chains import (

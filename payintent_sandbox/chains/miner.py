@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.core.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent_sandbox.chains.dev_chains import instance
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 

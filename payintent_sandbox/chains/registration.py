@@ -4,20 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from payintent.evm.keccak import parse_address, to_checksum_address
-from payintent.operations.base import Actor
-from payintent.operations.chains import (
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.operations import (
     AddContract,
     ChainView,
     ListChains,
     ResumeChain,
     RetireContract,
-    SetChain,
 )
-from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
-from payintent.operations.tokens import SetToken
+from payintent.chains.tokens_operations import SetToken
+from payintent.evm.abi import parse_address, to_checksum_address
+from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
+from payintent.onchain.operations import SetChain
+from payintent.operators.operation import Actor
 from payintent.service import Service
-from payintent.storage.onchain import chain_watch, chains
 from payintent_sandbox.chains.dev_chains import DevChain, DevChains
 from payintent_sandbox.chains.rpc import open_chain
 
@@ -63,12 +64,12 @@ class ChainRegistration:
 
     async def busy(self, slug: str) -> bool:
         """Tell whether the service needs a chain's blocks; not those of a halted chain."""
-        cursor = await chains.get_cursor(self.service.database, slug)
+        cursor = await chain_store.get_cursor(self.service.database, slug)
         if cursor is not None and cursor.halted:
             return False
-        if await chain_watch.is_unwatched(self.service.database, slug):
+        if await chain_watch_store.is_unwatched(self.service.database, slug):
             return True  # it is not offered to buyers until its watcher has read it
-        return await chains.is_busy(self.service.database, slug)
+        return await chain_store.is_busy(self.service.database, slug)
 
     async def _view(self, slug: str) -> ChainView:
         [view] = [chain for chain in await self._perform(ListChains()) if chain.slug == slug]
@@ -122,7 +123,7 @@ class ChainRegistration:
         are not settled twice. Only a sandbox does this: elsewhere a lost final block halts the
         chain.
         """
-        cursor = await chains.get_cursor(self.service.database, slug)
+        cursor = await chain_store.get_cursor(self.service.database, slug)
         if cursor is None or (cursor.block == 0 and not cursor.halted):
             return
         async with open_chain(url) as rpc:
@@ -151,7 +152,7 @@ class ChainRegistration:
             )
 
     async def _name(self, slug: str) -> str:
-        row = await chains.get_chain(self.service.database, slug)
+        row = await chain_store.get_chain(self.service.database, slug)
         return row.name if row else slug
 
     async def _perform(self, operation: Any) -> Any:

@@ -10,7 +10,7 @@ import aiohttp
 from rich.console import Console
 from rich.markup import escape
 
-from payintent.terminal import write_any_text
+from payintent.runtime.log import write_any_text
 from payintent_sandbox.demo.books import lose_a_dispute, pay_out, state_the_day
 from payintent_sandbox.demo.outage import heal_an_outage
 from payintent_sandbox.demo.refunds import decline_three_times, refund_otherwise, refund_with_each

@@ -6,10 +6,10 @@ everything else stays as it is.
 
 import base64
 
-from payintent.config import Settings
-from payintent.payments.close_statements import close_day
-from payintent.storage import statement_closing
-from payintent.storage.database import Database, Tx
+from payintent.accounting import closing_store as statement_closing
+from payintent.accounting.close_statements import close_day
+from payintent.db.database import Database, Tx
+from payintent.runtime.settings import Settings
 
 _UNUSED = base64.b64encode(bytes(32)).decode()  # a key; a closing reads no secret
 

@@ -2,8 +2,7 @@
 
 import time
 
-from payintent.cli.common import fail, with_service
-from payintent.cli.progress import show_progress
+from payintent.cli.common import fail, show_progress, with_service
 from payintent.service import Service
 from payintent_sandbox.seed.history import NotASandboxError, seed
 

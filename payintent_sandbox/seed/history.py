@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from importlib.resources import files
 
+from payintent.db.driver import Connection, connect, transaction
 from payintent.service import Service
-from payintent.storage.driver import Connection, connect, transaction
 from payintent_sandbox.seed.merchants import prepare_merchants
 
 #: Payments that a transaction writes: some seconds of work.

@@ -2,11 +2,11 @@
 
 from itertools import accumulate
 
-from payintent.operations.accounts import AddAccount
-from payintent.operations.base import Actor
-from payintent.operations.merchants import CreateMerchant
+from payintent.db.driver import Connection
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.merchants.operations import CreateMerchant
+from payintent.operators.operation import Actor
 from payintent.service import Service
-from payintent.storage.driver import Connection
 
 ACTOR = Actor("seed", "a history of payments for measurements")
 _PROVIDER = "simulator"

@@ -3,9 +3,9 @@
 import asyncpg
 
 from bench.flat_fill import multiply
-from payintent.config import Settings
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import ledger_check
 from payintent_sandbox.seed.history import seed
 
 _PAYMENTS, _COPIES = 60, 3

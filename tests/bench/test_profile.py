@@ -6,8 +6,8 @@ from bench.profile import Share, heaviest
 PICTURE = """
 <g><title>all (200 samples, 100%)</title><rect x="0.0%"/></g>
 <g><title>main (payintent/cli/__init__.py:20) (199 samples, 99.50%)</title></g>
-<g><title>get_quotes (payintent/api/checkout.py:41) (60 samples, 30.00%)</title></g>
-<g><title>get_quotes (payintent/api/checkout.py:44) (1 sample, 0.50%)</title></g>
+<g><title>get_quotes (payintent/checkout/routes.py:41) (60 samples, 30.00%)</title></g>
+<g><title>get_quotes (payintent/checkout/routes.py:44) (1 sample, 0.50%)</title></g>
 <g><title>Batcher.&lt;a&gt;.run (/x/payintent/storage/batcher.py:7) (80 samples, 40%)</title></g>
 <g><title>app (starlette/routing.py:660) (1,000 samples, 50.00%)</title></g>
 """
@@ -15,8 +15,8 @@ PICTURE = """
 
 def test_the_functions_of_the_service_are_listed_by_what_they_take() -> None:
     assert heaviest(PICTURE) == [
-        Share("Batcher.<a>.run (storage/batcher.py)", 40.0),
-        Share("get_quotes (api/checkout.py)", 30.5),
+        Share("Batcher.<a>.run (db/batcher.py)", 40.0),
+        Share("get_quotes (checkout/routes.py)", 30.5),
     ]
 
 

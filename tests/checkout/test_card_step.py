@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from payintent.api.content_security_policy import content_security_policy
-from payintent.checkout.card_step import CardStep, card_step
+from payintent.checkout.steps import CardStep, card_step
 from payintent.gateways.stripe.adapter import SCRIPT_URL
+from payintent.http.middleware import content_security_policy
 
 
 def step(script_url: str) -> CardStep:

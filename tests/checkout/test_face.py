@@ -11,12 +11,12 @@ from payintent.checkout.languages import load_language
 from payintent.checkout.signs import draw_chain, draw_token, method_sign
 from payintent.checkout.static_files import page_style
 from payintent.checkout.ways import group_ways
-from payintent.config import Settings
-from payintent.operations.merchants import SetMerchantProfile
+from payintent.http.pages.static_files import minify_style
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.web.minify import minify_style
-from tests.api.arrange import bring_to
-from tests.api.refunding import in_status
+from tests.refunds.requests import in_status
+from tests.support.arrange import bring_to
 from tests.support.contracts import TOKENS, bill, contract_service, offer_tokens
 from tests.support.fakes import FakeGateway
 from tests.support.world import Answer, Api

@@ -11,9 +11,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from payintent.checkout.languages import LOCALES, OWN_NAMES, load_language, negotiate_language
-from payintent.domain.countries import COUNTRIES, GLOBAL
-from payintent.domain.currencies import FIAT
-from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.core.countries import COUNTRIES, GLOBAL
+from payintent.core.money import FIAT
+from payintent.merchants.methods_operations import AddPaymentMethod
 from tests.checkout import texts_used as used
 from tools import cldr
 

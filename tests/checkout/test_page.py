@@ -9,11 +9,11 @@ import pytest
 
 from payintent.checkout.languages import load_language
 from payintent.checkout.page_fields import page_result
-from payintent.config import Settings
-from payintent.domain.gateway import GatewaySessionRequest, OutcomeUnknown, SessionCreated
-from payintent.storage import tax_rates
-from tests.api.arrange import bring_to, callback, payment_of
-from tests.api.refunding import in_status
+from payintent.gateways.port import GatewaySessionRequest, OutcomeUnknown, SessionCreated
+from payintent.merchants import taxes as tax_rates
+from payintent.runtime.settings import Settings
+from tests.refunds.requests import in_status
+from tests.support.arrange import bring_to, callback, payment_of
 from tests.support.world import Answer, Api
 
 _TITLES = {
@@ -323,7 +323,7 @@ async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch)
         raise ValueError("planted")
 
     created = await api.create()
-    monkeypatch.setattr("payintent.api.checkout.cancel_checkout", fail)
+    monkeypatch.setattr("payintent.checkout.routes.cancel_checkout", fail)
     page = await api.send("POST", f"{_path(created)}/cancel")
     assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
     assert "That did not work." in page.body.decode()

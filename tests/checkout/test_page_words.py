@@ -9,10 +9,10 @@ import pytest
 import segno
 
 from payintent.checkout.languages import LOCALES, OWN_NAMES
-from payintent.config import Settings
-from payintent.operations.merchants import SetMerchantProfile
-from tests.api.arrange import bring_to, callback, captured, payment_of, select, view
-from tests.api.refunding import in_status
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.runtime.settings import Settings
+from tests.refunds.requests import in_status
+from tests.support.arrange import bring_to, callback, captured, payment_of, select, view
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full

@@ -16,14 +16,21 @@ from aiohttp import web
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from payintent.operations.merchants import SetMerchantProfile
-from payintent.pictures import cache, fetch
-from payintent.pictures.cache import PictureCache, PictureSource
-from payintent.pictures.encode import PIXELS_MAX, SCANS_MAX, SIDE_PX, encode_picture
-from payintent.pictures.errors import NoPictureError
-from payintent.pictures.fair_turns import FairTurns
-from payintent.pictures.fetch import PictureFetcher
-from payintent.webhooks.egress import EgressRules
+from payintent.checkout import picture_cache as cache
+from payintent.checkout import picture_cache as fetch
+from payintent.checkout.picture_cache import (
+    PIXELS_MAX,
+    SCANS_MAX,
+    SIDE_PX,
+    FairTurns,
+    NoPictureError,
+    PictureCache,
+    PictureFetcher,
+    PictureSource,
+    encode_picture,
+)
+from payintent.http.egress import EgressRules
+from payintent.merchants.operations import SetMerchantProfile
 from tests.checkout.drawing import opened, picture
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S, until
@@ -281,7 +288,7 @@ def test_of_a_film_the_first_picture_is_shown() -> None:
 _MEASURED = """
 import re, sys
 from pathlib import Path
-from payintent.pictures.encode import encode_picture
+from payintent.checkout.picture_cache import encode_picture
 def highest():
     return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 content, before = Path(sys.argv[1]).read_bytes(), highest()

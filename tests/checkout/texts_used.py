@@ -17,7 +17,7 @@ FOR_ENGINEERS = {"test_card.html"}
 TEMPLATES = sorted((CHECKOUT / "templates").glob("*.html"))
 SCRIPTS = sorted((CHECKOUT / "static").glob("*.js"))
 MODULES = [path for path in sorted(CHECKOUT.glob("*.py")) if path.name != "languages.py"]
-MODULES += sorted((PACKAGE / "api").glob("*.py"))
+MODULES += sorted((PACKAGE / "http").glob("*.py"))
 
 #: Where it is said, the key, and the names of its values; None where that is not written there.
 Call = tuple[str, str, list[str] | None]

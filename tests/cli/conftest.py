@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from tests.support import processes
 from tests.support.patience import PATIENCE_S
 

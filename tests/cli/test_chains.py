@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
+from payintent.core import ids
+from payintent.payments.model import Payment, Session
+from payintent.runtime.settings import Settings
 from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal

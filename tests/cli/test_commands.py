@@ -10,7 +10,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from payintent.operations.merchants import SetCallbackUrl
+from payintent.merchants.operations import SetCallbackUrl
 from payintent.payments.cancel import cancel_by_merchant
 from tests.cli.conftest import Run
 from tests.support.world import World
@@ -128,7 +128,7 @@ async def test_keys_are_issued_listed_and_revoked(run: Run, world: World) -> Non
 
 
 async def test_a_payment_is_shown_without_its_capability(run: Run, world: World) -> None:
-    from payintent.domain import ids
+    from payintent.core import ids
 
     payment = await world.create(metadata='{"b": 1.0}')
     payment_id = ids.format_id(ids.PAYMENT, payment.id)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from payintent.cli.default_processes import default_processes
-from payintent.config import Settings
+from payintent.cli.processes import default_processes
+from payintent.runtime.settings import Settings
 
 _HERE = (
     "postgresql://payintent@localhost/payintent",

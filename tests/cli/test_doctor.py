@@ -13,9 +13,13 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.cli import doctor
-from payintent.config import Settings
-from payintent.interpreter_checks import interpreter_doubts
-from payintent.settings_problems import set_names, unknown_settings, variable_of
+from payintent.runtime.settings import Settings
+from payintent.runtime.settings_problems import (
+    interpreter_doubts,
+    set_names,
+    unknown_settings,
+    variable_of,
+)
 from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.identity_provider import CLIENT_ID, identity_provider

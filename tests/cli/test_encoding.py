@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from tests.cli.conftest import Ran, Run
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
 from tests.support.patience import PATIENCE_S

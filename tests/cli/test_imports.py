@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 
 pytestmark = pytest.mark.full
 
@@ -21,12 +21,12 @@ _SELDOM = {"fido2", "markdown_it", "yaml", "joserfc", "cryptography.x509", "repo
 _PAGES = {"starlette", "uvicorn", "jinja2", "segno"}  # of what answers requests
 #: Of the service, and of no command: what settles, watches chains, sells and compares.
 _SERVICE = {
-    "payintent.onchain.wallet_handoff",
+    "payintent.onchain.routes",
     "payintent.onchain.watch_loop",
-    "payintent.payments.fraud_screening",
-    "payintent.payments.inquire_sessions",
-    "payintent.payments.select_quote",
-    "payintent.payments.send_refund",
+    "payintent.payments.screen",
+    "payintent.payment_sessions.inquire",
+    "payintent.payment_sessions.select_quote",
+    "payintent.refunds.send",
     "payintent.reconciliation.intake",
 }
 _OURS_MAX = 250  # modules of ours that a command which reads imports; 245 in November 2026
@@ -79,14 +79,14 @@ def test_a_command_that_reads_imports_no_server_and_no_library_that_few_use(
         PAYINTENT_KEYRING=settings.keyring.get_secret_value(),
         PAYINTENT_SANDBOX="true",
     )
-    assert "payintent.operations.merchants" in loaded
-    assert "payintent.operations.chains" not in loaded, "only its own subject's operations"
+    assert "payintent.merchants.operations" in loaded
+    assert "payintent.chains.operations" not in loaded, "only its own subject's operations"
     assert loaded & (_SERVERS | _CHAINS | _RARE | _UNUSED | _SERVICE) == set()
     assert len([name for name in loaded if name.startswith("payintent.")]) <= _OURS_MAX
 
 
 def test_operations_say_what_their_commands_are_without_its_library() -> None:
-    assert _loaded_by("payintent.operations.registry") == set()
+    assert _loaded_by("payintent.operations") == set()
 
 
 def test_the_version_is_said_by_what_reads_the_command_line_alone() -> None:
@@ -111,7 +111,7 @@ def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
     ("process", "used", "unused"),
     [
         ("payintent.app", {"fraud_screening", "select_quote", "wallet_handoff"}, set[str]()),
-        ("payintent.workers", {"inquire_sessions", "send_refund", "watch_loop", "intake"}, _PAGES),
+        ("payintent.worker", {"inquire_sessions", "send_refund", "watch_loop", "intake"}, _PAGES),
     ],
 )
 def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_nothing_that_few_use(

@@ -10,9 +10,9 @@ import typer
 from payintent.cli import operation_commands
 from payintent.cli.commands import build, find_group
 from payintent.cli.results import FOR_PEOPLE, REPLACED
-from payintent.operations.base import ReadOperation
-from payintent.operations.fields import argument, option
-from payintent.operations.registry import OPERATIONS
+from payintent.operations import OPERATIONS
+from payintent.operators.fields import argument, option
+from payintent.operators.operation import ReadOperation
 
 _ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
 #: Their file is on the machine where the command is typed.

@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 from typer import Exit
 
+from payintent.accounting.statements_operations import ExportStatement, StatementText
 from payintent.cli.results import print_result
-from payintent.config import Settings
-from payintent.operations.payment_details import ShowTimeline
-from payintent.operations.payment_timeline import TimelineEntry, TimelinePage
-from payintent.operations.statements import ExportStatement, StatementText
+from payintent.payment_history.operations import ShowTimeline
+from payintent.payment_history.timeline import TimelineEntry, TimelinePage
+from payintent.runtime.settings import Settings
 from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.full

@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.operations.chains import AddContract
-from payintent.payments.create_refund import refund_case
+from payintent.chains.operations import AddContract
+from payintent.core import ids
+from payintent.gateway_accounts import health as gateway_outages
+from payintent.gateway_accounts.health import CircuitPauses
+from payintent.refunds.create import refund_case
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import gateway_outages
-from payintent.storage.gateway_outages import CircuitPauses
 from tests.support.contracts import CONTRACT, RECEIVER, finalized, log_of
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import pytest
 
-from payintent.config import Settings
-from payintent.interpreter_checks import interpreter_doubts
-from payintent.version import API_VERSION
-from tests.api.fault_proxy import FaultProxy
+from payintent.runtime.settings import Settings
+from payintent.runtime.settings_problems import interpreter_doubts
+from payintent.runtime.version import API_VERSION
+from tests.http.fault_proxy import FaultProxy
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import free_port
 

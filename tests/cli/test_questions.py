@@ -8,11 +8,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.config import Settings
-from payintent.operations.base import ChangeOperation
-from payintent.operations.registry import OPERATIONS
-from payintent.operations.webhooks import BATCH
-from payintent.reconciliation.generic_layout import HEADER
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import ChangeOperation
+from payintent.reconciliation.file import HEADER
+from payintent.runtime.settings import Settings
+from payintent.webhooks.operations import BATCH
 from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.full

@@ -12,9 +12,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from payintent.config import Settings
 from payintent.gateways.ecpay.settlement_file import COLUMNS
-from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.file import HEADER
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Said, Terminal

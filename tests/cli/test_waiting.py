@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from payintent.cli import common, doctor
-from payintent.config import Settings
+from payintent.db import availability
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import availability
 from tests.support.terminal import Terminal
 from tests.support.world import free_port
 

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from payintent.cli import work
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 
 
 async def _with_a_defect(*_: object) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from payintent.domain.fraud import FraudRuleKind
-from payintent.operations.fraud import AddFraudRule
-from tests.api.refunding import paid
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
 from tests.clients.uses import DENIED
+from tests.refunds.requests import paid
 from tests.support.world import Api
 
 

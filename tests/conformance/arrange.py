@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
     GatewayRefundRequest,

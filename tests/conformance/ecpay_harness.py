@@ -9,9 +9,12 @@ from urllib.parse import parse_qsl, urlencode
 import aiohttp
 import pytest
 
-from payintent.domain.gateway import (
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
+    FailureReason,
     GatewayAccount,
     GatewayRefundRequest,
     GatewaySessionRequest,
@@ -19,9 +22,6 @@ from payintent.domain.gateway import (
     RefundReport,
     SessionCreated,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from payintent_sandbox.emulators.ecpay.model import Account as Merchant
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient

@@ -14,27 +14,28 @@ from uuid import UUID
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain.gateway import (
+from payintent.chains.operations import AddContract
+from payintent.chains.store import PROVIDER
+from payintent.evm.event_logs import REFUNDED
+from payintent.evm.refund_sender import RefundSenders
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
+    FailureReason,
     GatewayAccount,
     GatewayRefundRequest,
     GatewaySessionRequest,
     InvalidCallbackError,
     SessionCreated,
 )
-from payintent.domain.onchain import PROVIDER
-from payintent.domain.payment import FailureReason
-from payintent.domain.price import FeeMode, Price
-from payintent.domain.quote import ExpectedToken, Quote
-from payintent.domain.session import Session, SessionStatus
-from payintent.evm.event_logs import REFUNDED
-from payintent.evm.refund_sender import RefundSenders
-from payintent.operations.chains import AddContract
-from payintent.payments.settle import complete_selections
+from payintent.merchants.model import ExpectedToken, Quote
+from payintent.merchants.price import FeeMode, Price
+from payintent.payment_sessions.settle import complete_selections
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
+from payintent.payments.model import Session, SessionStatus
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.storage import new_sessions, payments, sessions
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.conformance.harness import Harness, RefundOutcome
@@ -67,8 +68,8 @@ class ContractHarness(Harness):
         payment = await self.ground.world.create(currency="USD")
         session = _session(request, created, payment.id, self.account.id, self.ground)
         async with service.database.transaction() as tx:
-            locked = await payments.lock(tx, [payment.id])
-            await new_sessions.add(tx, [session], 30.0, 20)
+            locked = await payment_store.lock(tx, [payment.id])
+            await session_store.add(tx, [session], 30.0, 20)
             opened = [(locked.payments[0], session)]
             await complete_selections(tx, opened, locked.now)
 
@@ -114,10 +115,10 @@ class ContractHarness(Harness):
 
     async def _known(self, request: GatewaySessionRequest) -> bool:
         database = self.ground.world.database
-        return await sessions.get(database, request.session_id) is not None
+        return await session_store.get(database, request.session_id) is not None
 
     async def _session(self, request: GatewaySessionRequest) -> Session:
-        found = await sessions.get(self.ground.world.database, request.session_id)
+        found = await session_store.get(self.ground.world.database, request.session_id)
         assert found is not None
         return found
 

@@ -20,17 +20,17 @@ from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
-from payintent.domain.gateway import (
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
+    FailureReason,
     Gateway,
     GatewayAccount,
     GatewayRefundRequest,
     GatewaySessionRequest,
     SessionCreated,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient
 from tests.conformance.faults import FaultProxy
 from tests.conformance.receiver import Receiver
 from tests.conformance.traits import Scenario, Traits

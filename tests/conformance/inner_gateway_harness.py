@@ -11,26 +11,31 @@ from uuid import UUID
 import aiohttp
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
     DisputeState,
+    FailureReason,
     GatewayAccount,
     GatewayRefundRequest,
     GatewaySessionRequest,
     SessionCreated,
 )
-from payintent.domain.payment import FailureReason
-from payintent.domain.test_cards import APPROVED_CARD
-from payintent.domain.test_gateway import PROVIDER, list_notices
-from payintent.gateways.test_gateway import write_callback
-from payintent.operations.keys import IssueApiKey
-from payintent.operations.merchants import CreateMerchant
-from payintent.operations.payment_methods import ListPaymentMethods
-from payintent.payments.buyer_simulator import Step, decide_dispute, enter_card, enter_declined_card
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.methods_operations import ListPaymentMethods
+from payintent.merchants.operations import CreateMerchant
+from payintent.merchants.test_side import PROVIDER
 from payintent.service import Service, open_service
-from payintent.storage import test_gateway
+from payintent.test_mode import store as test_mode_store
+from payintent.test_mode.buyer_simulator import (
+    Step,
+    decide_dispute,
+    enter_card,
+    enter_declined_card,
+)
+from payintent.test_mode.gateway import write_callback
+from payintent.test_mode.model import APPROVED_CARD, list_notices
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.own_database import own_database
 from tests.conformance.receiver import receiving
@@ -120,11 +125,11 @@ class InnerGatewayHarness(Harness):
     async def _step(self, session_id: UUID, step: Step) -> None:
         """Change the gateway's own records as the service does, and call the receiver back."""
         async with self.service.database.transaction() as tx:
-            locked = await test_gateway.lock_session(tx, session_id)
+            locked = await test_mode_store.lock_session(tx, session_id)
             assert locked is not None
             after = step(locked.session, locked.now)
             assert after is not None
-            await test_gateway.update_session(tx, after)
+            await test_mode_store.update_session(tx, after)
         for notice in list_notices(after):
             callback = write_callback(self.account, notice)
             url, headers = self.receiver.url, dict(callback.headers)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from tests.support.contracts import WATCHED_S
 from tests.support.databases import TEMPLATE, at_database
 from tests.support.world import patient

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     CallbackRequest,
     Gateway,
     GatewayAccount,

@@ -13,17 +13,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from payintent.domain.gateway import (
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
+    FailureReason,
     Gateway,
     GatewayAccount,
     GatewayRefundRequest,
     GatewaySessionRequest,
     SessionCreated,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient

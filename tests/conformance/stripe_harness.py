@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import stripe
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
     GatewayAccount,

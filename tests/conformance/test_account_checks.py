@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent.domain.gateway import (
-    AccountCheck,
-    AccountProblem,
-    GatewayAccount,
-    GatewayRefundState,
-)
+from payintent.gateways.port import AccountCheck, AccountProblem, GatewayAccount, GatewayRefundState
 from tests.conformance.arrange import opened, paid, refund_of
 from tests.conformance.faults import Fault
 from tests.conformance.harness import Harness

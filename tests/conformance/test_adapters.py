@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.config import Settings
-from payintent.domain.currencies import TENDER
-from payintent.domain.gateway import Gateway, RefundSupport
-from payintent.domain.payment import FailureReason
+from payintent.core.money import TENDER
+from payintent.gateways.port import FailureReason, Gateway, RefundSupport
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.conformance.adapters import HARNESSES
 from tests.conformance.harness import Harness

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
+    FailureReason,
     GatewayAccount,
     GatewaySessionState,
     InvalidCallbackError,
@@ -18,7 +19,6 @@ from payintent.domain.gateway import (
     RefundReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import FailureReason
 from tests.conformance.arrange import inquired, opened, paid, refund_of, told_of_session
 from tests.conformance.harness import Harness
 from tests.conformance.traits import where

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from tests.conformance.arrange import paid
 from tests.conformance.harness import Harness
 from tests.conformance.traits import where

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from payintent.domain.card_data import mask_card_data
-from payintent.domain.gateway import (
+from payintent.core.card_data import mask_card_data
+from payintent.gateways.port import (
     CallbackRequest,
     GatewayAccount,
     GatewaySessionState,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     GatewayRefundRequest,
     GatewayRefundState,
     GatewaySessionState,

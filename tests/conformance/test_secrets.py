@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.domain.gateway import CallbackRequest, InvalidCallbackError, RefundSupport
+from payintent.gateways.port import CallbackRequest, InvalidCallbackError, RefundSupport
 from tests.conformance.arrange import opened, paid, refund_of
 from tests.conformance.faults import Fault
 from tests.conformance.harness import Harness

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
+    FailureReason,
     GatewaySessionRef,
     GatewaySessionState,
     OutcomeUnknown,
     SessionReport,
 )
-from payintent.domain.payment import FailureReason
 from tests.conformance.arrange import create, inquired, opened, paid, ref_to
 from tests.conformance.faults import Fault
 from tests.conformance.harness import Harness

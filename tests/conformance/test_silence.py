@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     Gateway,
     GatewayRefundState,
     GatewaySessionState,

@@ -11,8 +11,8 @@ from decimal import Decimal
 import aiohttp
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
     GatewayAccount,
@@ -22,7 +22,7 @@ from payintent.domain.gateway import (
 )
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.gateways.twoc2p.jwt import verify_jwt
-from payintent.gateways.twoc2p.orders import invoice_no
+from payintent.gateways.twoc2p.messages import invoice_no
 from payintent.gateways.twoc2p.response_codes import FAILURES
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient

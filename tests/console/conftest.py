@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from payintent.service import Service
-from tests.operations.stage import Stage, out_of_the_sandbox
-from tests.operations.staging import StageTemplate, stage_of
+from tests.support.operation_staging import StageTemplate, stage_of
+from tests.support.stage import Stage, out_of_the_sandbox
 from tests.support.world import World
 
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from payintent.console.listing import ROWS
-from payintent.domain.operator import Role
+from payintent.console.lists import ROWS
+from payintent.core.access import Role
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
-from tests.operations.stage import Stage
+from tests.support.stage import Stage
 from tests.support.world import Answer, Api
 
 #: Copies of what was proposed, each a minute older than the one before.

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.operator import Role
-from payintent.operations.restrictions import AddRestriction
-from payintent.operations.tax_rates import SetTaxRate
+from payintent.core.access import Role
+from payintent.merchants.restrictions import AddRestriction
+from payintent.merchants.taxes import SetTaxRate
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.world import ACTOR, Api, World
 

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 import pytest
 from pydantic import SecretStr
 
-from payintent.config import Settings
 from payintent.console.chains import runbook_section
-from payintent.domain.operator import Role
+from payintent.core.access import Role
+from payintent.runtime.settings import Settings
 from tests.console.visitor import signed_in, words
 from tests.onchain.test_compare_endpoints import OTHER, Node, serving
 from tests.support.world import Api, World

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.world import Api, World
 

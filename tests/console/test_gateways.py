@@ -2,12 +2,12 @@
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.gateway import OutcomeUnknown
-from payintent.domain.operator import Role
-from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
-from payintent.storage import gateway_outages
-from payintent.storage.gateway_outages import CircuitPauses
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.gateway_accounts import health as gateway_outages
+from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
+from payintent.gateway_accounts.health import CircuitPauses
+from payintent.gateways.port import OutcomeUnknown
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.world import Api, World
 

@@ -6,7 +6,7 @@ from starlette.routing import Route
 from payintent.console.routes import CONSOLE_ROUTES
 from payintent.service import Service
 from tests.console.visitor import Visitor
-from tests.operations.stage import Stage
+from tests.support.stage import Stage
 from tests.support.world import Answer, Api
 
 _ROUTES = [route for route in CONSOLE_ROUTES if isinstance(route, Route)]

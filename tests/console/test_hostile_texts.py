@@ -10,18 +10,18 @@ from urllib.parse import quote, urlencode
 import pytest
 from starlette.routing import Route
 
-from payintent.config import Settings
 from payintent.console.routes import CONSOLE_ROUTES
-from payintent.domain.member import MemberRole
-from payintent.operations.fields import list_fields
-from payintent.operations.registry import OPERATIONS
+from payintent.members.model import MemberRole
+from payintent.operations import OPERATIONS
+from payintent.operators.fields import list_fields
 from payintent.portal.routes import PORTAL_ROUTES
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.console.test_operations import is_read, page_of, typed
 from tests.console.visitor import Visitor
-from tests.operations.stage import Stage
 from tests.portal.person import Person, member
 from tests.support.hostile import ADDRESS, MARKUP, columns_on, harm_of, make_hostile
+from tests.support.stage import Stage
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full

@@ -9,13 +9,18 @@ import pytest
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
-from payintent.config import Settings
-from payintent.domain.errors import RefusedError
-from payintent.domain.operator import Role
-from payintent.operations.approvals import Approve
-from payintent.operations.base import Actor
-from payintent.operations.identities import BlockIdentity, ListIdentities, UnblockIdentity
-from payintent.operations.operators import IssueOperatorToken, ReplaceToken
+from payintent.approvals.operations import Approve
+from payintent.core.access import Role
+from payintent.core.errors import RefusedError
+from payintent.operators.operation import Actor
+from payintent.operators.operations import (
+    BlockIdentity,
+    IssueOperatorToken,
+    ListIdentities,
+    ReplaceToken,
+    UnblockIdentity,
+)
+from payintent.runtime.settings import Settings
 from tests.console.visitor import Visitor, words
 from tests.support.identity_provider import (
     CLIENT_ID,

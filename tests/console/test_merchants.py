@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from payintent.domain.operator import Role
-from payintent.operations.keys import IssueApiKey
+from payintent.core.access import Role
+from payintent.merchants.keys_operations import IssueApiKey
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
-from tests.operations.stage import Stage
 from tests.support.fakes import captured
+from tests.support.stage import Stage
 from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full

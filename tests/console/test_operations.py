@@ -9,12 +9,12 @@ from urllib.parse import quote
 import pytest
 
 from payintent.console.operation_forms import build_form
-from payintent.domain.operator import Role
-from payintent.operations.base import ChangeOperation, ReadOperation
-from payintent.operations.registry import OPERATIONS
+from payintent.core.access import Role
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
-from tests.operations.stage import EXAMPLES, SECRET, TWO_OVER_HTTP, Stage
+from tests.support.stage import EXAMPLES, SECRET, TWO_OVER_HTTP, Stage
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.operator import Role
-from payintent.domain.payment import Payment
-from payintent.operations.payments import RefundPayment
+from payintent.core import ids
+from payintent.core.access import Role
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.storage import outbox
-from payintent.storage.outbox import AttemptRecord
+from payintent.payments.model import Payment
+from payintent.refunds.operations import RefundPayment
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.outbox_store import AttemptRecord
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.fakes import captured
 from tests.support.rows import write_payments

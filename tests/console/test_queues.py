@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
+from payintent.cases.model import CaseKind
 from payintent.console.cases import MEANINGS
-from payintent.console.listing import ROWS
-from payintent.domain import ids
-from payintent.domain.case import CaseKind
-from payintent.domain.operator import Role
+from payintent.console.lists import ROWS
+from payintent.core import ids
+from payintent.core.access import Role
 from tests.console.test_payments import name
 from tests.console.visitor import signed_in, words
-from tests.operations.stage import waiting_refunds
 from tests.support.fakes import captured
+from tests.support.stage import waiting_refunds
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full

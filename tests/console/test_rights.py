@@ -11,16 +11,16 @@ import pytest
 from pytest_asyncio import fixture
 from starlette.routing import Route
 
-from payintent.console.navigation import NAVIGATION
+from payintent.console.rendering import NAVIGATION
 from payintent.console.routes import CONSOLE_ROUTES
-from payintent.domain.operator import Role
-from payintent.operations.base import ChangeOperation
-from payintent.operations.registry import OPERATIONS
+from payintent.core.access import Role
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import ChangeOperation
 from payintent.service import Service
 from tests.console.test_operations import page_of, typed
 from tests.console.visitor import Visitor
-from tests.operations.stage import Stage
 from tests.support.contents import contents
+from tests.support.stage import Stage
 from tests.support.world import Api, World
 
 #: Routes for anybody, with why that is right.

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import api_key
-from payintent.domain.operator import Role
-from payintent.operations.operators import ReplaceToken, RevokeOperatorToken, SetRole
+from payintent.core import access as api_key
+from payintent.core.access import Role
+from payintent.operators.operations import ReplaceToken, RevokeOperatorToken, SetRole
+from payintent.runtime.settings import Settings
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.world import ACTOR, Api, World
 

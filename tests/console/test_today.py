@@ -13,19 +13,19 @@ from typing import LiteralString, cast
 import aiohttp
 import pytest
 
-from payintent.domain.gateway import DisputeReport, DisputeState, VerifiedCallback
-from payintent.domain.ids import PAYMENT, format_id
-from payintent.domain.operator import Role
-from payintent.operations.payments import CancelPayment
+from payintent.core.access import Role
+from payintent.core.ids import PAYMENT, format_id
+from payintent.db.database import Executor, Row
+from payintent.db.replica import ReadDatabase
+from payintent.gateways.port import DisputeReport, DisputeState, VerifiedCallback
+from payintent.overview import hourly_figures
+from payintent.overview.cache import Period
 from payintent.payments.expire import expire_due_pending
-from payintent.payments.overview_cache import Period
+from payintent.payments.operations import CancelPayment
 from payintent.service import Service
-from payintent.storage import hourly_figures
-from payintent.storage.database import Executor, Row
-from payintent.storage.replica import ReadDatabase
 from tests.console.visitor import Visitor, signed_in, words
 from tests.docs.reading import page
-from tests.payments.refunding import DONE, asked, hear, paid
+from tests.refunds.refunding import DONE, asked, hear, paid
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World
 

@@ -1,10 +1,10 @@
 """Webhooks in the console: how each endpoint does, and sending again with a count before."""
 
-from payintent.domain.delivery import CircuitReport
-from payintent.domain.operator import Role
-from payintent.operations.merchants import SetCallbackUrl
-from payintent.operations.webhooks import ListEndpoints
-from payintent.storage import endpoint_outages
+from payintent.core.access import Role
+from payintent.merchants.operations import SetCallbackUrl
+from payintent.webhooks import endpoints_store as endpoint_outages
+from payintent.webhooks.model import CircuitReport
+from payintent.webhooks.operations import ListEndpoints
 from tests.console.test_payments import attempts, cancelled, event_of, name
 from tests.console.visitor import signed_in, words
 from tests.support.world import Api, World

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from payintent.domain.operator import Role
+from payintent.core.access import Role
 from tests.support.world import Answer, Api
 
 _CSRF = re.compile(r'name="csrf" value="([^"]+)"')

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from payintent.api.docs.files import openapi_document
-from payintent.domain.gateway import GatewayCapabilities, GatewayRefundState, GatewaySessionState
+from payintent.gateways.port import GatewayCapabilities, GatewayRefundState, GatewaySessionState
+from payintent.http.docs.pages import openapi_document
 from tests.docs.reading import PAGES, name, page, prose, rows, section
 
 _ANSWER = re.compile(r"\b([1-5]\d\d) `([A-Z]+(?:_[A-Z]+)*)`")

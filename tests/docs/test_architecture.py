@@ -38,7 +38,7 @@ async def _names(url: str) -> set[str]:
 def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
     contracts = tomllib.loads(page("pyproject.toml"))["tool"]["importlinter"]["contracts"]
     [layers] = [one["layers"] for one in contracts if one["type"] == "layers"]
-    [line] = [one for one in blocks(_ARCHITECTURE, "text") if one.startswith("domain <-")]
+    [line] = [one for one in blocks(_ARCHITECTURE, "text") if one.startswith("core <-")]
     shown = [_members(layer) for layer in line.split("<-")]
     assert shown == [_members(layer) for layer in reversed(layers)]
 

@@ -10,11 +10,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.config import Settings
-from payintent.domain.case import CaseKind
-from payintent.domain.onchain import CASES, MISMATCHES
-from payintent.storage.database import Database
-from payintent.storage.onchain import chains
+from payintent.cases.model import CaseKind
+from payintent.chains import store as chain_store
+from payintent.db.database import Database
+from payintent.onchain.model import CASES, MISMATCHES
+from payintent.runtime.settings import Settings
 from tests.docs.command_line import take_or_name, written
 from tests.docs.reading import ROOT, examples, page, rows, section, spans
 from tests.support.contract_node import contract_node, with_node
@@ -25,7 +25,7 @@ _METRIC = re.compile(r'"(payintent_chain_\w+)"')
 _EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
 _SOURCES = [
     one.read_text()
-    for where in ("evm/*.py", "onchain/*.py")
+    for where in ("evm/*.py", "chains/*.py", "onchain/*.py")
     for one in ROOT.glob(f"payintent/{where}")
 ]
 _GETADDRINFO = socket.getaddrinfo
@@ -78,10 +78,10 @@ async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
     database = Database(settings)
     await database.open()
     told: dict[str, list[Any]] = {"finality": [], "tokens": []}
-    for chain in await chains.list_chains(database):
+    for chain in await chain_store.list_chains(database):
         minutes = chain.grace_s // 60
         told["finality"].append((f"`{chain.slug}`", f"{minutes} min"))
-        for token in await chains.list_tokens(database, chain.slug):
+        for token in await chain_store.list_tokens(database, chain.slug):
             if token.enabled:
                 told["tokens"].append((chain.slug, token.symbol, str(token.decimals)))
     await database.close()

@@ -15,15 +15,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.refund import AUTO_REFUND
-from payintent.operations.approvals import ListApprovals
-from payintent.operations.base import Actor
-from payintent.operations.registry import OPERATIONS
+from payintent.approvals.operations import ListApprovals
+from payintent.core import ids
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import Actor
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.create_refund import refund_case
-from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.file import HEADER
+from payintent.refunds.create import refund_case
+from payintent.refunds.model import AUTO_REFUND
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node

@@ -1,7 +1,7 @@
 """The page of configuration as code: its commands are taken, its example is a whole file."""
 
-from payintent.operations.config_file import parse_config
-from payintent.operations.config_kinds import KINDS
+from payintent.configuration.kinds import KINDS
+from payintent.configuration.plan import parse_config
 from tests.docs.command_line import run_on, take, take_or_name, written
 from tests.docs.reading import blocks, page, rows
 

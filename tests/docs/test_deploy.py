@@ -13,10 +13,10 @@ import asyncpg
 import pytest
 import yaml
 
-from payintent.api.server import _STOP_WAIT_S
 from payintent.cli.common import TOKEN_ENV
-from payintent.config import Settings
-from payintent.processes.child import END_MAX_S
+from payintent.http.server import _STOP_WAIT_S
+from payintent.runtime.processes.child import END_MAX_S
+from payintent.runtime.settings import Settings
 from tests.docs.command_line import take, written
 from tests.docs.reading import ROOT, blocks, page, spans
 from tests.support.routes import ROUTES

@@ -13,12 +13,14 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.gateway import Gateway
-from payintent.operations.keys import IssueApiKey
-from payintent.webhooks.signature import encode_secret, new_key, sign
+from payintent.gateways.port import Gateway
+from payintent.merchants.callback_secrets import new_key
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.model import encode_secret
+from payintent.webhooks.model import sign
 from payintent_sandbox.installation import Ports, SandboxInstallation
-from tests.api.refunding import ask, paid, send
 from tests.docs.reading import blocks, examples, page
+from tests.refunds.requests import ask, paid, send
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full

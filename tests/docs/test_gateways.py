@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from payintent.built_in_gateways import BUILT_IN
-from payintent.domain.gateway import Gateway, GatewayCapabilities
-from payintent.domain.settlement_file import ProviderFileLine
 from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.onchain import OnchainGateway
+from payintent.gateways.port import Gateway, GatewayCapabilities
+from payintent.gateways.settlement_file import ProviderFileLine
 from payintent.gateways.stripe import events as stripe_events
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.reconciliation.provider_file import open_provider_file
+from payintent.onchain.gateway import OnchainGateway
+from payintent.reconciliation.file import open_provider_file
+from payintent.service import BUILT_IN
 from tests.docs.reading import ROOT, examples, links, page, rows, section, spans
 
 ADAPTERS: dict[str, type[Gateway]] = {

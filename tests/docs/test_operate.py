@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from payintent.cli.commands import build
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from tests.docs.command_line import leaf as find_leaf
 from tests.docs.command_line import take_or_name, written
 from tests.docs.reading import page, rows, section, spans

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from payintent.console.routes import CONSOLE_ROUTES
-from payintent.operations.base import ReadOperation
-from payintent.operations.registry import OPERATIONS
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import ReadOperation
 from tests.docs.reading import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
 

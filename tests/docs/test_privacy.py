@@ -2,8 +2,8 @@
 
 import re
 
-from payintent.config import Settings
-from payintent.domain.mail import KEPT_DAYS
+from payintent.mail.message import KEPT_DAYS
+from payintent.runtime.settings import Settings
 from tests.docs.reading import page, rows, section, spans
 
 _PAGE = page("docs/privacy.md")
@@ -14,7 +14,7 @@ _COLUMN = re.compile(r'^    (?!CONSTRAINT|CASE|WHEN|ELSE|END)"?(\w+)"? ', re.MUL
 
 
 def _schema() -> dict[str, list[str]]:
-    text = page("payintent/storage/schema.sql")
+    text = page("payintent/db/schema.sql")
     return {name: _COLUMN.findall(body) for name, body in _TABLE.findall(text)}
 
 

@@ -5,9 +5,9 @@ import re
 import pytest
 from starlette.routing import Route
 
-from payintent.api.server import _KEEP_ALIVE_S
-from payintent.config import Settings
+from payintent.http.server import _KEEP_ALIVE_S
 from payintent.portal.routes import PORTAL_ROUTES
+from payintent.runtime.settings import Settings
 from tests.docs.nginx import read, seconds, size
 from tests.docs.reading import page, spans
 from tests.support.routes import OPERATOR_ROUTES, ROUTES

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 import yaml
 
-from payintent.domain.case import CaseKind
+from payintent.cases.model import CaseKind
 from tests.docs.command_line import run_on, take, take_or_name, written
 from tests.docs.reading import ROOT, anchors, blocks, page, prose, section, spans
 from tests.docs.test_named import _calls, _constants, _events, _trees

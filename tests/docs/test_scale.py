@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from bench.scale import Cost, Host, kept_table, rate_table
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent_sandbox.postgres import Postgres, find_binaries
 from tests.docs.playing import read_blocks
 from tests.docs.reading import blocks, page

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from drills.client import Client, Target
-from payintent.config import Settings
-from payintent.domain.api_key import make_api_key
+from payintent.core.access import make_api_key
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.docs.reading import page
 from tests.support.databases import Databases

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import ids
+from payintent.core import ids
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.docs.reading import examples, page
 from tests.support.contracts import bill, contract_service, offer_tokens

@@ -9,7 +9,7 @@ from drills.books.journal import Journal
 from drills.books.judge import FeedVerdict, judge_feed, judge_payments
 from drills.books.kinds import KINDS
 from drills.books.pages import Page, PagesVerdict, add_up, judge_pages
-from payintent.domain.payment import PaymentStatus
+from payintent.payments.model import PaymentStatus
 
 
 @pytest.mark.parametrize(

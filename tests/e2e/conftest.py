@@ -8,8 +8,8 @@ import aiohttp
 import asyncpg
 import pytest
 
-from payintent.config import Settings
-from payintent.operations.merchants import CreateMerchant
+from payintent.merchants.operations import CreateMerchant
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.e2e.merchant import Merchant, Receiver, move_clock
 from tests.e2e.sandbox import Sandbox, running_sandbox

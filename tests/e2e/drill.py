@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import asyncpg
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent_sandbox.postgres import find_binaries
 from tests.docs.reading import examples, page
 from tests.support import processes

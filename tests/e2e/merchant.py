@@ -14,7 +14,7 @@ import asyncpg
 from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from payintent.domain import ids
+from payintent.core import ids
 from payintent.service import Service
 from tests.e2e.sandbox import Sandbox
 from tests.support.http_server import clean_up

@@ -13,13 +13,13 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.gateway import VerifiedCallback
-from payintent.domain.payment import Payment, PaymentStatus
-from payintent.payments.receive_callback import CallbackResult
+from payintent.callbacks.receive import CallbackResult
+from payintent.core import ids
+from payintent.gateways.port import VerifiedCallback
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Payment, PaymentStatus
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import sessions
 from tests.e2e import drill
 from tests.e2e.merchant import Receiver
 from tests.payments.test_expire import ask_all
@@ -242,7 +242,7 @@ async def test_after_a_restore_gateways_tell_what_they_know_and_the_rest_is_kept
 async def _asked_about_a_session_it_knows(back: World, known: Payment, session_id: UUID) -> None:
     assert await back.status(known) == "PROCESSING"
     back.gateway.answer_inquire = captured(TOTAL, reference="cap-known")
-    await sessions.request_inquiry(back.service.database, session_id)
+    await session_store.request_inquiry(back.service.database, session_id)
     assert await ask_all(back) == 1
     assert await back.status(known) == "PAID"
     assert await back.events(known) == ["payment.completed"]

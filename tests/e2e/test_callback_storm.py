@@ -20,14 +20,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.gateway import GatewayRefundState, RefundReport
-from payintent.domain.payment import Payment
-from payintent.domain.price import FeeMode
-from payintent.operations.accounts import AddAccount
+from payintent.core import ids
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateways.port import GatewayRefundState, RefundReport
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants.price import FeeMode
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import payment_methods
 from payintent_sandbox.emulators.simulator import callbacks as wire
 from payintent_sandbox.emulators.simulator.model import (
     Account,
@@ -39,8 +39,8 @@ from payintent_sandbox.emulators.simulator.model import (
     Session,
     Status,
 )
-from tests.payments.refunding import asked, auto_refund, work
 from tests.payments.test_expire import ask_all, sweep
+from tests.refunds.refunding import asked, auto_refund, work
 from tests.support.fakes import FakeGateway, captured
 from tests.support.storm import api_process, many_files, storm
 from tests.support.world import World, make_world

@@ -10,7 +10,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from payintent.domain import ids
+from payintent.core import ids
 from tests.e2e.merchant import Merchant
 from tests.e2e.sandbox import Sandbox, is_alive
 from tests.support.patience import until

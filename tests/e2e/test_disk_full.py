@@ -18,10 +18,10 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from payintent.config import Settings
+from payintent.db import migrations_runner
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import migrations_runner
-from payintent.workers import run_loops
+from payintent.worker import run_loops
 from payintent_sandbox.postgres import Postgres
 from tests.support.fakes import FakeGateway, captured
 from tests.support.patience import until

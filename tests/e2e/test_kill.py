@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import aiohttp
 import pytest
 
-from payintent.domain import ids
+from payintent.core import ids
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Delivery, Merchant, key_of, move_clock
 from tests.e2e.sandbox import Sandbox

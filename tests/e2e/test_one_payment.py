@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from standardwebhooks import Webhook
 
-from payintent.domain.ids import PAYMENT, parse_id
+from payintent.core.ids import PAYMENT, parse_id
 from tests.docs.test_dashboards import queries
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Browser, Merchant

@@ -21,15 +21,15 @@ from uuid import UUID, uuid4
 import aiohttp
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.price import FeeMode
-from payintent.operations.accounts import AddAccount
+from payintent.core import ids
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants.price import FeeMode
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import payment_methods
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.e2e.drill import variables_of
-from tests.payments.refunding import auto_refund
+from tests.refunds.refunding import auto_refund
 from tests.support import processes
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S, until

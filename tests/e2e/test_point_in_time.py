@@ -10,9 +10,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from payintent.config import Settings
+from payintent.db import migrations_runner
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import migrations_runner
 from payintent_sandbox.postgres import Postgres
 from tests.docs.reading import blocks, page
 from tests.e2e import drill

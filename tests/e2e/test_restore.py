@@ -18,9 +18,8 @@ import msgspec
 import pytest
 from pydantic import SecretStr
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.port import (
     GatewayAccount,
     GatewayRefundRequest,
     GatewayRefundState,
@@ -29,16 +28,17 @@ from payintent.domain.gateway import (
     RefundReport,
     SessionReport,
 )
-from payintent.domain.payment import Payment
-from payintent.domain.refund import Refund
-from payintent.operations.cases import ResolveCase
-from payintent.operations.keys import ListApiKeys, RevokeApiKey
-from payintent.operations.refunds import AskRefundsFirst
+from payintent.merchants.keys_operations import ListApiKeys, RevokeApiKey
+from payintent.payments.model import Payment
+from payintent.refunds.model import Refund
+from payintent.refunds.operations import AskRefundsFirst
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.workers import run_loops
+from payintent.worker import run_loops
 from payintent_sandbox.postgres import Postgres
 from tests.e2e import drill
-from tests.payments.refunding import asked, kept, paid, work
+from tests.refunds.refunding import asked, kept, paid, work
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.memory_folder import memory_folder

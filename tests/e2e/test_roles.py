@@ -11,9 +11,9 @@ import aiohttp
 import asyncpg
 import pytest
 
-from payintent.config import Settings
-from payintent.operations.accounts import AddAccount
-from payintent.operations.merchants import CreatedMerchant, CreateMerchant
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.merchants.operations import CreatedMerchant, CreateMerchant
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.e2e.drill import command, variables_of
 from tests.e2e.merchant import APPROVED, Receiver

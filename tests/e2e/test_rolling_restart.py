@@ -8,8 +8,8 @@ from drills.client import Target
 from drills.load import CREATE, Load, failures
 from drills.processes import api_program
 from drills.restart import drill
-from payintent.config import Settings
-from payintent.domain import ids
+from payintent.core import ids
+from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
 from tests.support.installed import add_simulator_method
 from tests.support.patience import PATIENCE_S

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from payintent.operations.merchants import SetCallbackUrl
+from payintent.merchants.operations import SetCallbackUrl
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import Answering, Delivery, Merchant, accept, move_clock, stop_clock
 from tests.e2e.sandbox import Sandbox

@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from payintent.domain.evm import LogBatch
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.port import LogBatch
 from tests.onchain.contract.ground import Ground
 from tests.support.http_server import clean_up
 

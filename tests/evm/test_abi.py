@@ -8,10 +8,10 @@ from eth_abi import encode
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.domain.evm import PayCall
+from payintent.chains.checks import RECEIVER
 from payintent.evm import abi, event_logs
-from payintent.evm.keccak import keccak
-from payintent.onchain.chain_checks import RECEIVER
+from payintent.evm.abi import keccak
+from payintent.evm.port import PayCall
 from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
 
 UINTS = some.integers(0, 2**256 - 1) | some.integers(0, 1_000)

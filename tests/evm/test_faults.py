@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.domain.evm import EndpointBehindError, LogBatch
 from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.port import EndpointBehindError, LogBatch
 from tests.evm.net import CHAIN, CONFIG, NODE, height, pay_some, search
 from tests.onchain.contract.ground import Ground
 from tests.support.fault_rpc import Faults, FaultyNode

@@ -6,7 +6,7 @@ from eth_utils import to_checksum_address as other_checksum
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.evm.keccak import keccak, parse_address, to_checksum_address
+from payintent.evm.abi import keccak, parse_address, to_checksum_address
 
 # The examples of EIP-55.
 WRITTEN = [

@@ -9,8 +9,8 @@ from eth_abi import encode
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.domain.evm import PaidLog, RefundedLog
 from payintent.evm.event_logs import PAID, REFUNDED, LogAnswer, read_logs, read_matching_logs
+from payintent.evm.port import PaidLog, RefundedLog
 
 CONTRACT = 20 * b"\xcc"
 BLOCK_HASH, TX_HASH = 32 * b"\xbb", 32 * b"\xaa"

@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 from eth_abi import encode
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import (
-    BlockRangeTooLargeError,
-    CallRevertedError,
-    EndpointBehindError,
-    PaidLog,
-    RefundedLog,
-)
+from payintent.core.errors import ChainUnavailableError
 from payintent.evm import abi
 from payintent.evm.chain_reader import (
     SPAN_FIRST,
@@ -25,6 +18,13 @@ from payintent.evm.chain_reader import (
     ReaderConfig,
     RpcChainReader,
     open_chain_reader,
+)
+from payintent.evm.port import (
+    BlockRangeTooLargeError,
+    CallRevertedError,
+    EndpointBehindError,
+    PaidLog,
+    RefundedLog,
 )
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary

@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import REGISTRY, generate_latest
 from structlog.testing import capture_logs
 
-from payintent.domain.errors import ChainUnavailableError
+from payintent.core.errors import ChainUnavailableError
 from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
 from payintent.evm.rpc import RpcLimits
 from tests.evm.net import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.evm.hex_values import read_hex, read_index, read_sized, read_uint
+from payintent.evm.abi import read_hex, read_index, read_sized, read_uint
 
 
 @given(some.binary(max_size=100))

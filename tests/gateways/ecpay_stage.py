@@ -13,7 +13,9 @@ from uuid import UUID, uuid4
 import aiohttp
 from aiohttp import web
 
-from payintent.domain.gateway import (
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
     GatewayAccount,
@@ -23,8 +25,6 @@ from payintent.domain.gateway import (
     SessionCreated,
     SessionReport,
 )
-from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import GatewayHttpClient
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, Buyer, Ear, listening, signed
 from tests.support.http_server import clean_up
 

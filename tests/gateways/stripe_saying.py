@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 
 from aiohttp import web
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.port import (
     Capture,
     GatewayAccount,
     GatewayRefundRequest,

@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     Capture,
+    FailureReason,
     GatewayAccount,
     GatewaySessionState,
     InvalidCallbackError,
@@ -17,7 +18,6 @@ from payintent.domain.gateway import (
     SessionRejected,
     SessionReport,
 )
-from payintent.domain.payment import FailureReason
 from tests.gateways.ecpay_stage import (
     BACK,
     WHOLE,

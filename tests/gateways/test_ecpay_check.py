@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.gateways.ecpay.check_mac import FIELDS_MAX, check_mac_value, verify_form
+from payintent.gateways.ecpay.api import FIELDS_MAX, check_mac_value, verify_form
 from payintent_sandbox.emulators.ecpay import checkmac
 from tests.gateways.ecpay_stage import account_at
 from tests.sandbox.ecpay.running import ACCOUNT, mac, signed

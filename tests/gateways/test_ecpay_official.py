@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 
-from payintent.gateways.ecpay.check_mac import check_mac_value
+from payintent.gateways.ecpay.api import check_mac_value
 from tests.gateways.ecpay_stage import Stage, staged
 from tests.sandbox.ecpay.running import ACCOUNT, running_ecpay
 from tests.support.node import node

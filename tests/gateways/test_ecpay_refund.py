@@ -9,7 +9,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from payintent.domain.gateway import (
+from payintent.gateways.ecpay import refunds
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     Capture,
     GatewayRefundState,
     GatewaySessionRef,
@@ -17,9 +20,6 @@ from payintent.domain.gateway import (
     OutcomeUnknown,
     RefundReport,
 )
-from payintent.gateways.ecpay import refunds
-from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import GatewayHttpClient
 from tests.gateways.ecpay_stage import (
     WHOLE,
     Script,

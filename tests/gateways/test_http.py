@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from payintent.domain.gateway import NotContacted, OutcomeUnknown
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.port import NotContacted, OutcomeUnknown
 from tests.gateways.speaking import reply, speaking
 
 LIMIT = 1_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from payintent.built_in_gateways import BUILT_IN
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import GatewayPackageError, load_gateway_packages
+from payintent.service import BUILT_IN
 from tests.support.example_package import entry_points_in
 
 HTTP = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)

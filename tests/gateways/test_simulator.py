@@ -10,10 +10,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
+    FailureReason,
     Gateway,
     GatewayAccount,
     GatewayRefundRequest,
@@ -28,8 +30,6 @@ from payintent.domain.gateway import (
     SessionRejected,
     SessionReport,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
 from tests.gateways.speaking import reply, speaking
 from tests.sandbox.simulator.running import (

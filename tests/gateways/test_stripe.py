@@ -7,9 +7,11 @@ from typing import Any, get_args
 import pytest
 import stripe as official
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     Capture,
+    FailureReason,
     GatewayRefundState,
     GatewaySessionState,
     NotContacted,
@@ -19,8 +21,6 @@ from payintent.domain.gateway import (
     SessionRejected,
     SessionReport,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe import adapter
 from payintent.gateways.stripe.adapter import (
     API_VERSION,
@@ -29,7 +29,7 @@ from payintent.gateways.stripe.adapter import (
     StripeGateway,
 )
 from payintent.gateways.stripe.api import DECIMALS, FAILURES
-from payintent.gateways.stripe.orders import DELAYED_METHODS
+from payintent.gateways.stripe.events import DELAYED_METHODS
 from tests.gateways.stripe_saying import (
     NOW,
     Asked,

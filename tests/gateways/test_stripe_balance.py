@@ -8,12 +8,12 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.balance_movement import BalanceMovement, MovementKind, ReportingGateway
-from payintent.domain.gateway import OutcomeUnknown
+from payintent.core import ids
 from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import OutcomeUnknown
+from payintent.gateways.reporting import BalanceMovement, MovementKind, ReportingGateway
 from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.gateways.stripe.balance import PAGE, StripeBalanceTransaction, read_movement
+from payintent.gateways.stripe.reporting import PAGE, StripeBalanceTransaction, read_movement
 from tests.gateways.stripe_saying import NOW, Saying, saying
 
 AT = 1_795_300_000

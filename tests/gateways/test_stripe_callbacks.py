@@ -10,12 +10,14 @@ import stripe as official
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.domain.gateway import (
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
     DisputedFunds,
     DisputeReport,
     DisputeState,
+    FailureReason,
     GatewayAccount,
     GatewayRefundState,
     GatewaySessionState,
@@ -25,9 +27,7 @@ from payintent.domain.gateway import (
     UnusableCallbackError,
     VerifiedCallback,
 )
-from payintent.domain.outside_reports import FraudWarning, OutsideRefund
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.reporting import FraudWarning, OutsideRefund
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.events import CALLBACK_TOLERANCE_S, verify_signature
 from payintent_sandbox.emulators.stripe.events import signature

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.stripe.adapter import StripeGateway
 from tests.gateways.stripe_saying import NOW, order, ref, wanted
 from tests.support import stripe_mock

@@ -9,13 +9,15 @@ from uuid import UUID, uuid4
 import aiohttp
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     CallbackRequest,
     Capture,
     DisputedFunds,
     DisputeReport,
     DisputeState,
+    FailureReason,
     GatewayAccount,
     GatewaySessionRef,
     GatewaySessionRequest,
@@ -27,10 +29,8 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.gateways.twoc2p.orders import invoice_no
+from payintent.gateways.twoc2p.messages import invoice_no
 from payintent.gateways.twoc2p.response_codes import (
     DEVIATIONS,
     FAILURES,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.gateways.twoc2p.amounts import (
+from payintent.gateways.twoc2p.messages import (
     DECIMALS,
     format_action_amount,
     format_order_amount,

@@ -7,8 +7,9 @@ from xml.etree import ElementTree as ET
 import aiohttp
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
     AccountProblem,
     Capture,
     GatewayAccount,
@@ -18,7 +19,6 @@ from payintent.domain.gateway import (
     OutcomeUnknown,
     RefundReport,
 )
-from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.gateways.twoc2p.refunds import _url
 from payintent.gateways.twoc2p.response_codes import REFUND_STATES, REFUSED

@@ -13,21 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
-from payintent.config import Settings
-from payintent.domain.errors import RefusedError
-from payintent.domain.mail import header_text, is_mail_address, next_mail_wait_s
-from payintent.domain.member import MemberRole
-from payintent.encryption import EncryptionKeyError
-from payintent.mail.message import Mail, UnsendableMailError, compose
-from payintent.mail.send_due import MailSender
+from payintent.core.addresses import is_mail_address
+from payintent.core.errors import RefusedError
+from payintent.mail.message import Mail, UnsendableMailError, compose, header_text, next_mail_wait_s
+from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SendOutcome, SmtpClient
-from payintent.operations.keyring import RotateKeyring
-from payintent.operations.members import InviteMember
-from payintent.operations.merchants import SetMerchantProfile
+from payintent.members.model import MemberRole
+from payintent.members.operations import InviteMember
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.privacy.keyring_operations import RotateKeyring
+from payintent.runtime.encryption import EncryptionKeyError
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
+from payintent.worker import open_mail_sender, run_loops
 from payintent.worker_metrics import MAIL_OVERDUE, measure
-from payintent.worker_steps import open_mail_sender
-from payintent.workers import run_loops
 from tests.support.authority import Authority
 from tests.support.fakes import FakeGateway, captured
 from tests.support.smtp_server import PASSWORD, USER, SmtpServer, smtp_server

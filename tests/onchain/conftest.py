@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from payintent.config import Settings
 from payintent.evm.refund_sender import RpcRefundSender
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary

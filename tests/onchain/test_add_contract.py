@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 import pytest
 from pydantic import SecretStr
 
-from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.operator import Role
-from payintent.evm.contract_abi import runtime_codes
-from payintent.operations.approvals import Approve
-from payintent.operations.base import Actor
-from payintent.operations.chains import AddContract
+from payintent.approvals.operations import Approve
+from payintent.chains import store as chain_store
+from payintent.chains.operations import AddContract
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.evm.event_logs import runtime_codes
+from payintent.operators.operation import Actor
+from payintent.operators.proposals_store import Proposal
 from payintent.service import Service
-from payintent.storage.onchain import chains
-from payintent.storage.proposals import Proposal
 from payintent_sandbox.chains.contracts import PLAIN_TOKEN
 from tests.onchain.contract.ground import gateway_for
 from tests.support.chain import Deployed, Evm
@@ -67,7 +67,7 @@ class Site:
         with pytest.raises(RefusedError) as refused:
             await self.add(*more_urls, **changes)
         assert refused.value.code is ErrorCode.UNPROCESSABLE
-        assert await chains.list_contracts(self.world.database, _SLUG) == []
+        assert await chain_store.list_contracts(self.world.database, _SLUG) == []
         assert _SECRET not in refused.value.message
         assert "127.0.0.1" not in refused.value.message
         return refused.value.message
@@ -82,7 +82,7 @@ def site(world: World, evm: Evm) -> Iterator[Site]:
 
 async def test_the_compiled_contract_with_its_receiver_is_added(site: Site) -> None:
     await site.add(site.evm.url)
-    [added] = await chains.list_contracts(site.world.database, _SLUG)
+    [added] = await chain_store.list_contracts(site.world.database, _SLUG)
     assert f"0x{added.address.hex()}" == site.gateway.address
 
 
@@ -179,4 +179,4 @@ async def test_the_code_is_compared_again_when_it_is_approved(site: Site) -> Non
         await service.run_operation(
             Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), _ALAN
         )
-    assert await chains.list_contracts(service.database, _SLUG) == []
+    assert await chain_store.list_contracts(service.database, _SLUG) == []

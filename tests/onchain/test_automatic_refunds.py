@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from payintent.domain.onchain_refund import GAS_MAX
-from payintent.domain.session import Session
+from payintent.accounting.ledger_check_store import find_differences
+from payintent.cases.operations import ListCases
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.tokens_operations import SetToken
+from payintent.evm.port import GAS_MAX
 from payintent.evm.refund_sender import RpcRefundSender, open_refund_senders
-from payintent.onchain.chain_alarm import AUTOMATIC_GAS_LEFT, chain_alarm
-from payintent.operations.cases import ListCases, ResolveCase
-from payintent.operations.chains import SetChain
-from payintent.operations.merchants import SetMerchantProfile
-from payintent.operations.refunds import ShowRefund
-from payintent.operations.tokens import SetToken
-from payintent.payments.gateway_health import FAILURES_MAX
-from payintent.storage import refunds
-from payintent.storage.ledger_check import find_differences
-from payintent.storage.onchain import chain_gas
+from payintent.gateway_accounts.health import FAILURES_MAX
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.onchain.operations import SetChain
+from payintent.onchain.watch_loop import AUTOMATIC_GAS_LEFT, chain_alarm
+from payintent.payments.model import Session
+from payintent.refunds import store as refunds
+from payintent.refunds.operations import ShowRefund
+from payintent.refunds.resolve_case import ResolveCase
 from tests.support.contracts import USDT, bill, finalized, log_of, offer_tokens
 from tests.support.http_server import clean_up
 from tests.support.world import World
@@ -234,7 +235,9 @@ async def test_a_days_gas_is_spent_once_and_the_rest_waits_for_a_person(on_chain
 async def test_workers_at_once_do_not_spend_more_than_a_days_gas(on_chain: Ground) -> None:
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=250_000))
     database = on_chain.world.database
-    spent = await asyncio.gather(*[chain_gas.spend(database, "native", 100_000) for _ in range(6)])
+    spent = await asyncio.gather(
+        *[chain_watch_store.spend(database, "native", 100_000) for _ in range(6)]
+    )
     assert sorted(spent) == [False] * 4 + [True] * 2
 
 

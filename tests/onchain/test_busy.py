@@ -1,6 +1,6 @@
 """Who waits for a development chain's blocks: whoever has a session there that has not ended."""
 
-from payintent.storage.onchain import chains
+from payintent.chains import store as chain_store
 from payintent_sandbox.chains.registration import ChainRegistration
 from tests.support.onchain import ChainWorld
 from tests.support.world import ACTOR
@@ -21,5 +21,5 @@ async def test_blocks_are_waited_for_while_a_session_has_not_ended(ground: Chain
 async def test_nobody_waits_for_a_chain_that_has_halted(ground: ChainWorld) -> None:
     offer = ChainRegistration(ground.world.service, ACTOR)
     await ground.bill("USDT")
-    await chains.halt(ground.world.database, "native", "a person must look")
+    await chain_store.halt(ground.world.database, "native", "a person must look")
     assert not await offer.busy("native")

@@ -7,14 +7,13 @@ from uuid import UUID, uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from payintent.config import Settings
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
-from payintent.onchain.chain_alarm import WAITING, WATCHED, chain_alarm
-from payintent.payments.expire import expire_processing
+from payintent.chains import watch_store as chain_watch_store
+from payintent.onchain.watch_loop import WAITING, WATCHED, chain_alarm
+from payintent.payment_sessions.expire import expire_processing
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Payment, Session
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.storage import sessions
-from payintent.storage.onchain import chain_watch
 from tests.support.contracts import (
     bill,
     contract_service,
@@ -49,7 +48,7 @@ async def decide(world: World) -> None:
         async with world.database.transaction() as tx:
             await expire_processing(tx, 500, 0.0)
         await world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
-        for ask in await sessions.claim_due(world.database, 500, 60.0, []):
+        for ask in await session_store.claim_due(world.database, 500, 60.0, []):
             await world.service.session_inquirer.inquire(ask)
 
 
@@ -66,7 +65,7 @@ async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: Wo
             0,
             1,
         )
-        await chain_watch.mark_watched(world.database, "native", 0, 60)
+        await chain_watch_store.mark_watched(world.database, "native", 0, 60)
         await step()
     assert [(one["event"], one["chain"]) for one in told] == [
         ("chain_unwatched", "native"),
@@ -138,7 +137,7 @@ async def case_of(world: World, payment: Payment) -> tuple[str, str | None, str]
 
 async def read_to_the_end(world: World) -> None:
     """Let the chain be watched again, and read past the deadline of every payment."""
-    await chain_watch.mark_watched(world.database, "native", 0, 60)
+    await chain_watch_store.mark_watched(world.database, "native", 0, 60)
     await world.rows("UPDATE chain_cursor SET at = clock()")
     await decide(world)
 
@@ -161,7 +160,7 @@ async def test_the_case_of_a_payment_closes_once_its_chain_has_shown_no_money(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, _ = stranded
-    await chain_watch.mark_watched(world.database, "native", 0, 60)
+    await chain_watch_store.mark_watched(world.database, "native", 0, 60)
     await look(world)
     assert await case_of(world, payment) == ("OPEN", None, ""), "nothing was read past its time"
     await read_to_the_end(world)

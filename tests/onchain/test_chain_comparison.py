@@ -6,23 +6,24 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from payintent.config import Settings
-from payintent.domain.errors import ChainUnavailableError
+from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
+from payintent.cases.operations import ListCases
+from payintent.chains.store import ChainRecord
+from payintent.core.errors import ChainUnavailableError
+from payintent.db.locks import hold_advisory_lock
 from payintent.evm import abi
 from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
-from payintent.operations.cases import ListCases
-from payintent.operations.gateway_payouts import RecordGatewayPayout
-from payintent.operations.reconciliation_runs import (
+from payintent.reconciliation import chain_comparison, contract_logs
+from payintent.reconciliation import compare as difference_cases
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
+from payintent.reconciliation.operations import (
     ListReconciliationRuns,
     RetryReconciliationRun,
     RunDetails,
     ShowReconciliationRun,
 )
-from payintent.reconciliation import chain_comparison, contract_logs, difference_cases
-from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
-from payintent.storage.advisory_lock import hold_advisory_lock
-from payintent.storage.onchain.chains import ChainRecord
-from payintent.worker_steps import reconcile_chains
+from payintent.runtime.settings import Settings
+from payintent.worker import reconcile_chains
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.refunding import RefundWorld
 

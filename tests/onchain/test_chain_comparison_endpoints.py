@@ -2,18 +2,18 @@
 
 import pytest
 
-from payintent.config import Settings
+from payintent.cases.operations import ListCases
+from payintent.chains.store import ChainRecord
 from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
 from payintent.evm.rpc import WRONG_ANSWERS
-from payintent.operations.cases import ListCases
-from payintent.operations.reconciliation_runs import (
+from payintent.reconciliation import contract_logs
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
+from payintent.reconciliation.operations import (
     ListReconciliationRuns,
     RunDetails,
     ShowReconciliationRun,
 )
-from payintent.reconciliation import contract_logs
-from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
-from payintent.storage.onchain.chains import ChainRecord
+from payintent.runtime.settings import Settings
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.refunding import RefundWorld

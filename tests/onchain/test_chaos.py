@@ -15,10 +15,9 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.errors import ChainUnavailableError, RefusedError
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
+from payintent.core.errors import ChainUnavailableError, RefusedError
 from payintent.evm.event_logs import PAID
+from payintent.payments.model import Payment, Session
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.rpc import DevChainError

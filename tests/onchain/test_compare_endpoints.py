@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from payintent.chains import compare_endpoints as module
+from payintent.chains.compare_endpoints import EndpointState, compare_endpoints
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
-from payintent.onchain import compare_endpoints as module
-from payintent.onchain.compare_endpoints import EndpointState, compare_endpoints
 from tests.support.http_server import clean_up
 
 NETWORK = 56

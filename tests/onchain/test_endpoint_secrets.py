@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from payintent.config import Settings
-from payintent.domain.errors import RefusedError
-from payintent.operations.chains import ListChains, SetChain
-from payintent.operations.json_values import to_json_value
+from payintent.chains.operations import ListChains
+from payintent.core.errors import RefusedError
+from payintent.onchain.operations import SetChain
+from payintent.operators.operation import to_json_value
+from payintent.runtime.settings import Settings
 from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.errors import RefusedError
-from payintent.domain.payment import Payment
-from payintent.onchain.overdue_transfers import OVERDUE
+from payintent.core import ids
+from payintent.core.errors import RefusedError
+from payintent.onchain.unproven_transfers import OVERDUE
+from payintent.payments.model import Payment
 from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import Api, World

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.errors import ChainUnavailableError
+from payintent.core.errors import ChainUnavailableError
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain.watcher import LATE, RANGES_MAX
 from payintent_sandbox.chains.anvil import Anvil

@@ -2,9 +2,9 @@
 
 import pytest
 
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.chains import ResumeChain
-from payintent.operations.merchants import SetMerchantProfile
+from payintent.chains.operations import ResumeChain
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.merchants.operations import SetMerchantProfile
 from tests.support.onchain import ChainWorld
 from tests.support.refunding import RefundWorld
 from tests.support.world import Api

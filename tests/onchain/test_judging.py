@@ -5,8 +5,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.operations.chains import AddContract
-from payintent.operations.tokens import SetToken
+from payintent.chains.operations import AddContract
+from payintent.chains.tokens_operations import SetToken
 from payintent.payments.cancel import cancel_by_merchant
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.onchain import ChainWorld, session_path

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.evm import ContractLog, PaidLog, RefundedLog
 from payintent.evm import abi
+from payintent.evm.port import ContractLog, PaidLog, RefundedLog
 from payintent.onchain.log_proof import LogClaim, LogProof, prove_logs
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world

@@ -2,8 +2,8 @@
 
 import pytest
 
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.storage.onchain import pending_transfers
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.onchain import pending_store as pending_transfers
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.world import Api
 

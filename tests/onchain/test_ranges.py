@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.errors import StorageUnavailableError
-from payintent.domain.evm import LogBatch, PaidLog
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
+from payintent.chains import store as chain_store
+from payintent.core.errors import StorageUnavailableError
+from payintent.db.database import Database
+from payintent.db.driver import connect_as
+from payintent.db.pool import ConnectionPool
 from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.port import LogBatch, PaidLog
 from payintent.onchain import watcher
 from payintent.onchain.log_proof import LogClaim, LogProof, prove_logs
 from payintent.onchain.watch_loop import watch_once
-from payintent.storage.connection_pool import ConnectionPool
-from payintent.storage.database import Database
-from payintent.storage.driver import connect_as
-from payintent.storage.onchain import chains
+from payintent.payments.model import Payment, Session
 from tests.support.database_proxy import freezable
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
@@ -180,7 +179,7 @@ async def test_of_two_logs_for_one_session_in_a_range_the_exact_one_pays(pair: P
 async def look_until_a_commit_is_not_answered(ground: ChainWorld, database_url: str) -> None:
     """Look through a connection that dies between the first commit and its answer."""
     service = ground.world.service
-    row = await chains.get_chain(service.database, "native")
+    row = await chain_store.get_chain(service.database, "native")
     assert row is not None
     async with freezable(database_url) as proxy:
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 4, PATIENCE_S)
@@ -240,7 +239,7 @@ async def test_a_reorganisation_in_the_middle_of_a_range_pays_what_is_still_ther
     billed = await bills(ground)
     await pay(ground, billed)
     await ground.mine(3)
-    row = await chains.get_chain(ground.world.database, "native")
+    row = await chain_store.get_chain(ground.world.database, "native")
     assert row is not None
 
     async def take_back_the_last_three() -> None:

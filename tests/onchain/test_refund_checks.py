@@ -5,15 +5,15 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.gateway import NotContacted, OutcomeUnknown
-from payintent.domain.onchain_refund import GAS_MAX, ContractRefundCall
+from payintent.chains import store as chain_store
+from payintent.chains.checks import check_refund_setup
 from payintent.evm import abi
-from payintent.evm.keccak import to_checksum_address
+from payintent.evm.abi import to_checksum_address
+from payintent.evm.port import GAS_MAX, ContractRefundCall
 from payintent.evm.refund_sender import open_refund_senders
 from payintent.evm.signer import ExternalSigner, open_signers
-from payintent.onchain.refund_checks import check_refund_setup
-from payintent.operations.chains import SetChain
-from payintent.storage.onchain import chains
+from payintent.gateways.port import NotContacted, OutcomeUnknown
+from payintent.onchain.operations import SetChain
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld
@@ -28,11 +28,11 @@ async def found(world: RefundWorld, signer: ExternalSigner | None = None) -> lis
     """Give what doctor finds."""
     ground = world.ground
     database = ground.world.database
-    row = await chains.get_chain(database, ground.slug)
+    row = await chain_store.get_chain(database, ground.slug)
     assert row is not None
     asked = signer or world.refunders[ground.slug].signer
-    tokens = await chains.list_tokens(database, ground.slug)
-    contracts = await chains.list_contracts(database, ground.slug)
+    tokens = await chain_store.list_tokens(database, ground.slug)
+    contracts = await chain_store.list_contracts(database, ground.slug)
     findings = check_refund_setup(asked, ground.reader, row, tokens, contracts)
     return [(one.right, one.text) async for one in findings]
 
@@ -83,7 +83,7 @@ async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld)
 
 
 async def test_no_signer_and_no_refunder_are_told(ground: ChainWorld) -> None:
-    row = await chains.get_chain(ground.world.database, "native")
+    row = await chain_store.get_chain(ground.world.database, "native")
     assert row is not None
     for signer, missing in (
         (None, "signer"),

@@ -4,17 +4,17 @@ from decimal import Decimal
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.refund import Refund
-from payintent.domain.session import Session
-from payintent.operations.approvals import Approve
-from payintent.operations.chains import SetChain
-from payintent.operations.refunds import ResendRefund
-from payintent.payments.send_refund import GIVE_UP_AFTER_S
-from payintent.storage.proposals import Proposal
-from tests.operations.stage import ADA, ALAN
+from payintent.approvals.operations import Approve
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.onchain.operations import SetChain
+from payintent.operators.proposals_store import Proposal
+from payintent.payments.model import Session
+from payintent.refunds.model import Refund
+from payintent.refunds.operations import ResendRefund
+from payintent.refunds.send import GIVE_UP_AFTER_S
 from tests.support.refunding import RefundWorld
+from tests.support.stage import ADA, ALAN
 
 pytestmark = pytest.mark.full
 

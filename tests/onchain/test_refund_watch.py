@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from payintent.chains.operations import AddContract
 from payintent.evm.event_logs import REFUNDED
 from payintent.evm.refund_sender import RpcRefundSender
 from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.onchain import refund_logs_store as refund_logs
+from payintent.onchain.operations import SetChain
 from payintent.onchain.settle_refund_logs import REFUNDS
 from payintent.onchain.watcher import LATE
-from payintent.operations.chains import AddContract, SetChain
-from payintent.storage.onchain import refund_logs
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world

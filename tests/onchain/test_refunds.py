@@ -8,23 +8,23 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.errors import RefusedError
-from payintent.domain.retention import RetentionRule
+from payintent.accounting.ledger_check_store import find_differences
+from payintent.chains import store as chain_store
+from payintent.core import ids
+from payintent.core.errors import RefusedError
 from payintent.evm import abi
 from payintent.evm.refund_sender import RpcRefundSender
-from payintent.operations.base import Actor
-from payintent.operations.chains import SetChain
-from payintent.operations.payers import ErasePayer
-from payintent.operations.payment_details import ShowPayment
-from payintent.operations.refunds import ApproveRefund, RejectRefund, ResendRefund
-from payintent.payments.create_refund import refund_case
-from payintent.payments.gateway_health import FAILURES_MAX
-from payintent.payments.retention import prune_step
-from payintent.storage import refund_reviews
-from payintent.storage.ledger_check import find_differences
-from payintent.storage.onchain import chains
-from payintent.storage.onchain.evidence import DatabaseOnchainRecords
+from payintent.gateway_accounts.health import FAILURES_MAX
+from payintent.onchain.operations import SetChain
+from payintent.onchain.transfers_store import DatabaseOnchainRecords
+from payintent.operators.operation import Actor
+from payintent.payment_history.operations import ShowPayment
+from payintent.privacy.operations import ErasePayer
+from payintent.privacy.retention_store import prune_step
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds.create import refund_case
+from payintent.refunds.operations import ApproveRefund, RejectRefund, ResendRefund
+from payintent.runtime.settings import RetentionRule
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
@@ -473,7 +473,7 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
     assert await steps("0.1") == ["approval"]
     async with world.database.transaction() as tx:
         sums = [
-            await refund_reviews.sum_unapproved(tx, merchant_id, chain)
+            await refund_lists.sum_unapproved(tx, merchant_id, chain)
             for merchant_id, chain in (
                 (world.merchant_id, "native"),
                 (world.merchant_id + 1, "native"),
@@ -546,13 +546,13 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
 async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld) -> None:
     database = refunding.ground.world.database
     payment, _ = await refunding.paid()
-    assert not await chains.is_busy(database, "native")
+    assert not await chain_store.is_busy(database, "native")
     await refunding.ask(payment)
     await refunding.turn()
-    assert await chains.is_busy(database, "native")
-    assert not await chains.is_busy(database, "bsc")
+    assert await chain_store.is_busy(database, "native")
+    assert not await chain_store.is_busy(database, "bsc")
     await refunding.ground.final()
-    assert not await chains.is_busy(database, "native")
+    assert not await chain_store.is_busy(database, "native")
 
 
 async def approve(world: RefundWorld) -> None:

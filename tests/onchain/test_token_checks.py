@@ -10,17 +10,18 @@ import pytest
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
+from payintent.chains import store as chain_store
+from payintent.chains.checks import check_chain, token_decimals_match
+from payintent.chains.operations import AddContract, ResumeChain
+from payintent.chains.readers import open_configured_reader
+from payintent.chains.store import TokenRecord
+from payintent.chains.tokens_operations import SetToken
+from payintent.evm.abi import to_checksum_address
 from payintent.evm.chain_reader import open_chain_reader
-from payintent.evm.keccak import to_checksum_address
 from payintent.onchain import watch_loop as watching_module
-from payintent.onchain.chain_checks import check_chain
-from payintent.onchain.token_checks import token_decimals_match
-from payintent.onchain.watch_loop import open_configured_reader, run_watch_loop
-from payintent.operations.chains import AddContract, ResumeChain, SetChain
-from payintent.operations.tokens import SetToken
+from payintent.onchain.operations import SetChain
+from payintent.onchain.watch_loop import run_watch_loop
 from payintent.service import Service
-from payintent.storage.onchain import chains
-from payintent.storage.onchain.chains import TokenRecord
 from tests.support.contract_node import contract_node
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
@@ -54,13 +55,13 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def halted(ground: ChainWorld) -> str | None:
-    cursor = await chains.get_cursor(ground.world.database, ground.slug)
+    cursor = await chain_store.get_cursor(ground.world.database, ground.slug)
     assert cursor is not None
     return cursor.halted
 
 
 async def read(ground: ChainWorld) -> bool:
-    cursor = await chains.get_cursor(ground.world.database, ground.slug)
+    cursor = await chain_store.get_cursor(ground.world.database, ground.slug)
     return cursor is not None and cursor.hash is not None
 
 
@@ -72,12 +73,12 @@ async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
     """Give what doctor finds."""
     service = watching(ground)
     database = service.database
-    row = await chains.get_chain(database, ground.slug)
+    row = await chain_store.get_chain(database, ground.slug)
     assert row is not None
     reader = open_configured_reader(service.settings, row)
     assert reader is not None
-    tokens = await chains.list_tokens(database, ground.slug)
-    contracts = await chains.list_contracts(database, ground.slug)
+    tokens = await chain_store.list_tokens(database, ground.slug)
+    contracts = await chain_store.list_contracts(database, ground.slug)
     told = [(one.right, one.text) async for one in check_chain(reader, row, tokens, contracts)]
     await reader.close()
     return told
@@ -148,7 +149,7 @@ async def test_a_token_that_is_mended_while_it_is_compared_halts_nothing(
 async def test_one_endpoint_alone_that_shows_other_decimals_halts_nothing(
     ethereum: ChainWorld, code: str
 ) -> None:
-    tokens = await chains.list_tokens(ethereum.world.database, ethereum.slug)
+    tokens = await chain_store.list_tokens(ethereum.world.database, ethereum.slug)
     address = ethereum.token("USDT").lower()
     with contract_node({address: code} if code else {}) as url:
         lying = f"{url}/1"

@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.onchain.token_checks import token_decimals_match
-from payintent.operations.accounts import DisableAccount
-from payintent.operations.tokens import SetToken
-from payintent.storage.onchain import chains
+from payintent.chains import store as chain_store
+from payintent.chains.checks import token_decimals_match
+from payintent.chains.tokens_operations import SetToken
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.operations import DisableAccount
 from tests.support.onchain import ChainWorld, offer
 from tests.support.world import Api
 
@@ -71,7 +71,7 @@ async def test_an_amount_of_eighteen_decimals_leaves_ethereum_out(
 
 
 async def test_usdc_is_there_and_taken_nowhere(ethereum: ChainWorld, api: Api) -> None:
-    known = await chains.list_tokens(ethereum.world.database, "ethereum")
+    known = await chain_store.list_tokens(ethereum.world.database, "ethereum")
     assert {one.symbol: one.enabled for one in known} == {"USDC": False, "USDT": True}
     method = await offer(ethereum.world, ethereum.account_id, "USDC")
     payment = await ethereum.world.create(currency="USD")
@@ -142,13 +142,13 @@ async def test_a_merchant_with_usdc_alone_can_ask_for_dollars(
 async def test_a_chain_whose_token_counts_otherwise_is_not_watched(ethereum: ChainWorld) -> None:
     database = ethereum.world.database
     assert await token_decimals_match(
-        "ethereum", ethereum.reader, await chains.list_tokens(database, "ethereum")
+        "ethereum", ethereum.reader, await chain_store.list_tokens(database, "ethereum")
     )
     await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDT", decimals=18))
-    tokens = await chains.list_tokens(database, "ethereum")
+    tokens = await chain_store.list_tokens(database, "ethereum")
     assert not await token_decimals_match("ethereum", ethereum.reader, tokens)
     await ethereum.world.perform(
         SetToken(chain="ethereum", symbol="USDT", decimals=6, address="0x" + 40 * "1")
     )
-    tokens = await chains.list_tokens(database, "ethereum")
+    tokens = await chain_store.list_tokens(database, "ethereum")
     assert not await token_decimals_match("ethereum", ethereum.reader, tokens)  # nobody is there

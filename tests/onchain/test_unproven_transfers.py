@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from payintent.domain.errors import ChainUnavailableError
-from payintent.domain.evm import BlockId, Unanswered
-from payintent.domain.session import Session
+from payintent.core.errors import ChainUnavailableError
+from payintent.evm.port import BlockId, Unanswered
 from payintent.onchain import unproven_transfers
+from payintent.payments.model import Session
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World

@@ -12,12 +12,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.config import Settings
+from payintent.chains import store as chain_store
+from payintent.db.locks import hold_advisory_lock
 from payintent.evm.chain_reader import open_chain_reader
 from payintent.onchain.watch_loop import watch_once
 from payintent.onchain.watcher import RANGES_MAX
-from payintent.storage.advisory_lock import hold_advisory_lock
-from payintent.storage.onchain import chains
+from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support import processes
 from tests.support.fault_rpc import Faults, FaultyNode
@@ -80,7 +80,7 @@ async def test_two_watchers_at_once_keep_each_log_once(
         await ground.pay(session)
     await ground.pay_otherwise(bills[0][1], amount=10**17)
     await ground.mine(3)
-    row = await chains.get_chain(ground.world.database, "native")
+    row = await chain_store.get_chain(ground.world.database, "native")
     assert row is not None
     other = open_chain_reader("native", [ground.chain.url], config_of("native"))
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
@@ -247,7 +247,7 @@ async def test_a_worker_that_is_killed_in_the_middle_leaves_nothing_half_done(
 async def test_many_blocks_are_caught_up_in_several_looks(ground: ChainWorld) -> None:
     async with FaultyNode(ground.chain.url) as node:
         node.faults = Faults(range_max=1)
-        row = await chains.get_chain(ground.world.database, "native")
+        row = await chain_store.get_chain(ground.world.database, "native")
         assert row is not None
         await ground.mine(2 * RANGES_MAX)
         reader = open_chain_reader("native", [node.url], config_of("native"))

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from payintent.domain.errors import ChainUnavailableError
+from payintent.chains import store as chain_store
+from payintent.chains.checks import contracts_match
+from payintent.chains.operations import ResumeChain, RetireContract
+from payintent.chains.store import DeployedContract
+from payintent.core.errors import ChainUnavailableError
 from payintent.evm.chain_reader import open_chain_reader
-from payintent.onchain.contract_checks import contracts_match
-from payintent.operations.chains import ResumeChain, RetireContract
-from payintent.storage.onchain import chains
-from payintent.storage.onchain.chains import DeployedContract
 from tests.onchain.test_token_checks import found, halted, read, until, watched
 from tests.support.contract_node import contract_node
 from tests.support.onchain import ChainWorld, config_of
@@ -35,7 +35,7 @@ def other(code: str) -> str:
 
 
 async def contract_of(ground: ChainWorld) -> DeployedContract:
-    [contract] = await chains.list_contracts(ground.world.database, ground.slug)
+    [contract] = await chain_store.list_contracts(ground.world.database, ground.slug)
     return contract
 
 

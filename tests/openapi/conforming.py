@@ -14,7 +14,7 @@ from schemathesis.checks import (
 )
 from schemathesis.schemas import APIOperation
 
-from payintent.api.docs.files import openapi_document
+from payintent.http.docs.pages import openapi_document
 from tests.support.conformance import METHODS, check, closed
 from tests.support.world import Answer
 
@@ -37,7 +37,7 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 _CONFIG = {
-    # Keys are the tests' own; what happens without one is in tests/api/test_authentication.py.
+    # Keys are the tests' own; tests/merchants/test_authentication.py has the cases without a key.
     "generation": {"with-security-parameters": False},
     "checks": {
         # 501 is what a route without anything behind it promises.

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway

@@ -7,23 +7,23 @@ from uuid import uuid4
 
 import pytest
 
+from payintent.accounting.close_statements import close_due_days
 from payintent.checkout.static_files import static_url
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.port import (
     DisputeReport,
     DisputeState,
     GatewayRefundState,
     RefundReport,
     VerifiedCallback,
 )
-from payintent.operations.keys import IssueApiKey
-from payintent.operations.payment_methods import ListPaymentMethods
-from payintent.payments.close_statements import close_due_days
-from tests.api.arrange import bring_to, callback, captured, payment_of, select
-from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.methods_operations import ListPaymentMethods
+from payintent.runtime.settings import Settings
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
 from tests.payments.test_expire import sweep
+from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
+from tests.support.arrange import bring_to, callback, captured, payment_of, select
 from tests.support.contracts import TOKENS, offer_tokens
 from tests.support.world import Answer, Api
 

@@ -5,8 +5,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from payintent.api import checkout, payments
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.checkout import routes as checkout
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.payments import routes as payments
 from payintent.payments import serialization
 from tests.support.conformance import NonconformingError, check
 from tests.support.world import Api

@@ -10,30 +10,30 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from payintent.api.docs.files import openapi_document
-from payintent.api.errors import STATUS
-from payintent.api.pagination import _LISTED_DEFAULT
-from payintent.api.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
-from payintent.domain.case import CaseKind
-from payintent.domain.countries import COUNTRIES
-from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import ErrorCode
-from payintent.domain.event import EventType, event_payload_fields
-from payintent.domain.fraud import RiskLevel
-from payintent.domain.gateway import DisputedFunds, DisputeState
-from payintent.domain.payment import FailureReason, PaymentStatus
-from payintent.domain.price import FeeMode, TaxManager
-from payintent.domain.refund import RefundFailureReason, RefundStatus
-from payintent.domain.test_cards import DECLINED_CARDS, TEST_CARDS
-from payintent.storage.cases import STATUSES
-from payintent.storage.payment_list import LISTED_MAX
-from payintent.version import API_VERSION
+from payintent.cases.model import CaseKind
+from payintent.cases.store import STATUSES
+from payintent.core.countries import COUNTRIES
+from payintent.core.errors import ErrorCode
+from payintent.core.money import CURRENCIES
+from payintent.db.lists import LISTED_MAX
+from payintent.fraud.model import RiskLevel
+from payintent.gateways.port import DisputedFunds, DisputeState, FailureReason
+from payintent.http.docs.pages import openapi_document
+from payintent.http.errors import STATUS
+from payintent.http.pagination import _LISTED_DEFAULT
+from payintent.merchants.price import FeeMode, TaxManager
+from payintent.payments.model import PaymentStatus
+from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
+from payintent.refunds.model import RefundFailureReason, RefundStatus
+from payintent.runtime.version import API_VERSION
+from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
+from payintent.webhooks.model import EventType, event_payload_fields
 from tests.docs.reading import ROOT
 from tests.openapi.conforming import closed, operations
 from tests.support.routes import ROUTES
 
 _RAISED = re.compile(r"\bErrorCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
-#: Beside the one of the table in api/errors.py.
+#: Beside the one of the table in http/errors.py.
 _MORE = {ErrorCode.BAD_REQUEST: {405, 408, 413, 415, 431}, ErrorCode.INVALID_AMOUNT: {400}}
 _SCHEMAS = openapi_document()["components"]["schemas"]
 

@@ -12,18 +12,23 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api.docs.files import openapi_document
-from payintent.api.errors import STATUS
-from payintent.config import Settings
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
-from payintent.domain.payment import FailureReason, PaymentStatus, PaymentTrigger, find_transition
-from payintent.operations.tokens import SetToken
-from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel
-from tests.api.arrange import bring_to, cancel, post, quotes, refusal, select, view
-from tests.api.fault_proxy import FaultProxy
-from tests.api.refunding import REFUNDS, ask, kept, paid
+from payintent.chains.tokens_operations import SetToken
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.health import FAILURES_MAX, GatewayChannel
+from payintent.gateways.port import (
+    FailureReason,
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionReport,
+)
+from payintent.http.docs.pages import openapi_document
+from payintent.http.errors import STATUS
+from payintent.payments.model import PaymentStatus, PaymentTrigger, find_transition
+from payintent.runtime.settings import Settings
+from tests.http.fault_proxy import FaultProxy
 from tests.openapi.conforming import conforms
+from tests.refunds.requests import REFUNDS, ask, kept, paid
+from tests.support.arrange import bring_to, cancel, post, quotes, refusal, select, view
 from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.world import Answer, Api
 
@@ -274,7 +279,7 @@ async def test_a_request_shows_the_code(api: Api, proxy: FaultProxy, row: Row) -
 
 def test_the_table_has_every_code_with_every_status_that_its_routes_answer() -> None:
     listed = {one["code"]: one["status"] for one in openapi_document()["x-error-codes"]}
-    listed["BAD_REQUEST"] = [400]  # the others come before any route: tests/api/test_http_wire.py
+    listed["BAD_REQUEST"] = [400]  # the others come before any route: tests/http/test_http_wire.py
     assert {(row.code, row.status) for row in TABLE} == {
         (code, status) for code, statuses in listed.items() for status in statuses
     }

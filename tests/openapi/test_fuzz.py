@@ -26,15 +26,15 @@ from schemathesis.checks import (
 )
 from schemathesis.core.failures import FailureGroup
 
-from payintent.api import checkout_events
-from payintent.api.docs.files import openapi_document
-from payintent.api.event_feed import WAIT_MAX_S
-from payintent.domain.gateway import GatewaySessionState, SessionReport
-from payintent.domain.ids import SESSION, format_id
-from payintent.operations.keys import IssueApiKey
-from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
-from tests.api.refunding import ask
+from payintent.checkout import events as checkout_events
+from payintent.core.ids import SESSION, format_id
+from payintent.gateways.port import GatewaySessionState, SessionReport
+from payintent.http.docs.pages import openapi_document
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
+from tests.refunds.requests import ask
+from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.conformance import NonconformingError, check
 from tests.support.contracts import bill, offer_tokens
 from tests.support.world import Answer, Api

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from payintent.api.docs.files import openapi_document
-from payintent.api.request_body import read_idempotency_key
-from payintent.domain.errors import RefusedError
+from payintent.core.errors import RefusedError
+from payintent.http.bodies import read_idempotency_key
+from payintent.http.docs.pages import openapi_document
 from tests.conformance.adapters import HARNESSES
 from tests.conformance.traits import TRAITS
 from tests.openapi.conforming import METHODS, OWN_ACTIONS, operations

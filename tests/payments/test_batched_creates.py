@@ -8,12 +8,13 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.payment import CreatePaymentRequest
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.payments import new_store as new_payments
+from payintent.payments import store as payment_store
 from payintent.payments.create import CreatedPayment
-from payintent.storage import new_payments, payments
-from payintent.storage.new_payments import NewPayment
-from tests.payments.staging import held, until_waiting
+from payintent.payments.model import CreatePaymentRequest
+from payintent.payments.new_store import NewPayment
+from tests.support.staging import held, until_waiting
 from tests.support.world import World
 
 
@@ -47,10 +48,10 @@ async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
     for one, request in zip(created, requests, strict=True):
         assert one.country == request.country
         assert not one.replayed
-        stored = await payments.get(world.database, one.payment.id)
+        stored = await payment_store.get(world.database, one.payment.id)
         assert stored is not None
         assert stored.payment == one.payment
-        found = await payments.find_by_checkout(world.database, one.payment.checkout_id)
+        found = await payment_store.find_by_checkout(world.database, one.payment.checkout_id)
         assert found is not None
         assert found.payment == one.payment
         life = one.payment.expires_at - one.payment.created_at

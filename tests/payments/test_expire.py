@@ -7,23 +7,25 @@ from uuid import UUID
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
-from payintent.domain.payment import Payment
-from payintent.domain.restriction import Restrictions
-from payintent.id_generator import IdGenerator
-from payintent.operations.cases import ListCases, ResolveCase
+from payintent.cases.operations import ListCases
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.merchants.payable import Restrictions
+from payintent.payment_sessions.expire import expire_processing
+from payintent.payment_sessions.settle import settle_session
+from payintent.payments import sessions_store as session_store
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
-from payintent.payments.expire import expire_due_pending, expire_pending, expire_processing
-from payintent.payments.quotes import QuoteQuery, list_quotes
-from payintent.payments.settle import settle_session
-from payintent.storage import sessions
+from payintent.payments.expire import expire_due_pending, expire_pending
+from payintent.payments.model import Payment
+from payintent.quotes.price_methods import QuoteQuery, list_quotes
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.runtime.id_generator import IdGenerator
+from payintent.runtime.settings import Settings
+from payintent.worker import expire, session_inquirers
 from payintent.worker_metrics import OLDEST, measure
-from payintent.worker_steps import expire, session_inquirers
-from tests.payments.staging import held, until_waiting
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
+from tests.support.staging import held, until_waiting
 from tests.support.world import World
 
 TTL_S = 1800
@@ -42,7 +44,7 @@ async def sweep(world: World, limit: int = 500) -> int:
 
 async def ask_all(world: World) -> int:
     """Let the janitor ask about every session that is due."""
-    due = await sessions.claim_due(world.database, 100, 60, [])
+    due = await session_store.claim_due(world.database, 100, 60, [])
     for ask in due:
         await world.service.session_inquirer.inquire(ask)
     return len(due)

@@ -25,9 +25,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from payintent.config import Settings
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import (
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.health import FAILURES_MAX, GatewayChannel, GatewayHealth
+from payintent.gateways.port import (
     DisputedFunds,
     DisputeReport,
     DisputeState,
@@ -41,15 +43,14 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import Payment
+from payintent.payments import sessions_store as sessions
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
-from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
-from payintent.payments.receive_callback import apply_waiting_callbacks
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.storage import ledger_check, sessions
-from tests.domain.test_payment import EXPECTED
-from tests.payments.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.payments.test_expire import sweep
+from tests.payments.test_model import EXPECTED
+from tests.refunds.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 

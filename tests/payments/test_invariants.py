@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.gateway import GatewaySessionState, SessionReport
-from payintent.domain.payment import Payment
+from payintent.gateways.port import GatewaySessionState, SessionReport
+from payintent.merchants.taxes import set_tax_rate
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.storage.tax_rates import set_tax_rate
-from tests.payments.refunding import asked, work
+from payintent.payments.model import Payment
+from tests.callbacks.test_receive import tell
+from tests.payment_sessions.test_inquire_sessions import crash_in_selection
 from tests.payments.test_expire import TTL_S, ask_all, sweep
-from tests.payments.test_inquire_sessions import crash_in_selection
-from tests.payments.test_receive_callback import tell
+from tests.refunds.refunding import asked, work
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 

@@ -13,10 +13,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import (
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateways.port import (
     Capture,
+    FailureReason,
     GatewayAccount,
     GatewayCapabilities,
     GatewaySessionRef,
@@ -29,18 +30,19 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import FailureReason, Payment
-from payintent.domain.price import FeeMode
-from payintent.operations.accounts import AddAccount
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants.price import FeeMode
+from payintent.payment_sessions.settle import settle_session
+from payintent.payments import sessions_store as sessions
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.settle import settle_session
+from payintent.payments.model import Payment
 from payintent.payments.transitions import lock_payments
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import payment_methods, sessions
-from tests.payments.refunding import auto_refund, work
-from tests.payments.staging import held, until_waiting
 from tests.payments.test_expire import TTL_S, ask_all, sweep
+from tests.refunds.refunding import auto_refund, work
 from tests.support.fakes import FakeGateway
+from tests.support.staging import held, until_waiting
 from tests.support.world import World, make_world
 
 pytestmark = pytest.mark.full

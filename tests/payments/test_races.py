@@ -6,21 +6,24 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import OutcomeUnknown, SessionReport, VerifiedCallback
-from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.callbacks.receive import CallbackResult
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Tx
+from payintent.gateways.port import OutcomeUnknown, SessionReport, VerifiedCallback
+from payintent.payment_sessions.expire import expire_processing
+from payintent.payment_sessions.open_session import SelectedSession
+from payintent.payment_sessions.settle import settle_session
+from payintent.payments import idempotency
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
-from payintent.payments.expire import expire_if_due, expire_pending, expire_processing
-from payintent.payments.open_session import SelectedSession
-from payintent.payments.receive_callback import CallbackResult
-from payintent.payments.settle import settle_session
+from payintent.payments.expire import expire_if_due, expire_pending
+from payintent.payments.idempotency import FirstRequest
+from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.transitions import lock_payments
-from payintent.storage import idempotency, payments, sessions
-from payintent.storage.database import Tx
-from payintent.storage.idempotency import FirstRequest
-from tests.payments.staging import held, impatient, until_waiting
 from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
+from tests.support.staging import held, impatient, until_waiting
 from tests.support.world import World
 
 EXACT = captured(159000)
@@ -177,7 +180,7 @@ async def test_an_answer_after_the_janitor_gave_up_leaves_the_buyer_free_to_choo
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(31)
-    [ask] = await sessions.claim_due(world.database, 10, 60, [])
+    [ask] = await session_store.claim_due(world.database, 10, 60, [])
     await world.service.session_inquirer.inquire(ask)
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CONFLICT
@@ -346,7 +349,7 @@ async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) 
         await until_waiting(world, second)
         await first.roll_back()
         created = await second
-    assert await payments.get(world.database, created.id) is not None
+    assert await payment_store.get(world.database, created.id) is not None
 
 
 async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -> None:

@@ -1,7 +1,7 @@
 """What pages of the portal show that only time brings."""
 
-from payintent.domain import ids
-from payintent.payments.close_statements import close_due_days
+from payintent.accounting.close_statements import close_due_days
+from payintent.core import ids
 from tests.support.world import World
 
 _MADE_EARLIER = """

@@ -6,8 +6,8 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from payintent.domain.member import MemberRole
-from payintent.operations.members import InviteMember
+from payintent.members.model import MemberRole
+from payintent.members.operations import InviteMember
 from tests.portal.authenticator import SecurityKey
 from tests.support.world import Answer, Api
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from payintent.api.call_log import _CALLS_MAX, MERCHANT, CallLog, CallLogWriter
 from payintent.app import build_app
-from payintent.config import Settings
+from payintent.db.database import Database
+from payintent.http.responses import MERCHANT
+from payintent.merchants import calls_store as api_calls
+from payintent.merchants.call_log import _CALLS_MAX, CallLog, CallLogWriter
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.storage import api_calls
-from payintent.storage.database import Database
-from payintent.worker_steps import prune
+from payintent.worker import prune
 from tests.portal.person import member, words
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.routing import Route
 
-from payintent.config import Settings
-from payintent.domain.member import MemberRole
+from payintent.members.model import MemberRole
 from payintent.portal.routes import PORTAL_ROUTES
+from payintent.runtime.settings import Settings
 from tests.portal.arrange import close_a_day
 from tests.portal.person import SIGN_IN, Person, form_token, invite, member
 from tests.support.world import Answer, Api

@@ -7,26 +7,26 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.errors import RefusedError
-from payintent.domain.fraud import FraudRuleKind
-from payintent.domain.member import MemberRole
-from payintent.operations.base import Actor
-from payintent.operations.fraud import AddFraudRule
-from payintent.operations.keys import IssueApiKey
-from payintent.operations.merchants import SetCallbackUrl
-from payintent.operations.payments import RefundPayment
-from payintent.operations.restrictions import AddRestriction
-from payintent.operations.statements import ExportStatement, ShowStatement
-from payintent.operations.webhooks import ReplayEvent
-from payintent.portal.story import requester
-from payintent.storage import outbox
-from payintent.storage.outbox import AttemptRecord
-from tests.api.arrange import payment_of
-from tests.api.refunding import ask as refund
-from tests.api.refunding import paid, send
+from payintent.accounting.statements_operations import ExportStatement, ShowStatement
+from payintent.core import ids
+from payintent.core.errors import RefusedError
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
+from payintent.members.model import MemberRole
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.operations import SetCallbackUrl
+from payintent.merchants.restrictions import AddRestriction
+from payintent.operators.operation import Actor
+from payintent.portal.payments import requester
+from payintent.refunds.operations import RefundPayment
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.operations import ReplayEvent
+from payintent.webhooks.outbox_store import AttemptRecord
 from tests.portal.arrange import close_a_day
 from tests.portal.person import Person, member, words
+from tests.refunds.requests import ask as refund
+from tests.refunds.requests import paid, send
+from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.world import Answer, Api
 
@@ -445,8 +445,8 @@ async def test_a_statement_is_downloaded_as_pdf_unless_it_is_too_long(
     exported = await api.world.perform(ExportStatement(statement_id=statement_id, format="pdf"))
     assert answer.body == base64.b64decode(exported.text)
     assert answer.body.startswith(b"%PDF-")
-    monkeypatch.setattr("payintent.operations.statements.PDF_LINES_MAX", 2)
-    monkeypatch.setattr("payintent.portal.statements.PDF_LINES_MAX", 2)
+    monkeypatch.setattr("payintent.accounting.statements_operations.PDF_LINES_MAX", 2)
+    monkeypatch.setattr("payintent.portal.lists.PDF_LINES_MAX", 2)
     assert "Download as PDF" not in words(await finance.get(path))
     with pytest.raises(RefusedError, match="a PDF has at most 2 lines"):
         await api.world.perform(ExportStatement(statement_id=statement_id, format="pdf"))

@@ -8,14 +8,14 @@ import pytest
 from pytest_asyncio import fixture
 from starlette.routing import Route
 
-from payintent.domain.member import MemberRight, MemberRole, has_right
-from payintent.operations.keys import IssueApiKey
+from payintent.members.model import MemberRight, MemberRole, has_right
+from payintent.merchants.keys_operations import IssueApiKey
 from payintent.portal.routes import PORTAL_ROUTES
-from tests.api.arrange import payment_of
-from tests.api.refunding import ask as refund
-from tests.api.refunding import paid
 from tests.portal.arrange import close_a_day
 from tests.portal.person import ORIGIN, SIGN_IN, Person, form_token, member, words
+from tests.refunds.requests import ask as refund
+from tests.refunds.requests import paid
+from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.world import Api
 

@@ -1,10 +1,10 @@
 """Sessions of members: cookies that last twelve hours, change, end, and are nowhere stored."""
 
-from payintent.config import Settings
-from payintent.domain.member import MemberRole
-from payintent.operations.members import RemoveMember
+from payintent.http.pages.forms import SignInCookie
+from payintent.members.model import MemberRole
+from payintent.members.operations import RemoveMember
 from payintent.portal.visits import session_cookie
-from payintent.web.cookies import SignInCookie
+from payintent.runtime.settings import Settings
 from tests.portal.person import SESSION, SIGN_IN, Person, form_token, invite, member
 from tests.support.world import Api
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.member import MemberRole
-from payintent.operations.members import RemoveMember
+from payintent.members.model import MemberRole
+from payintent.members.operations import RemoveMember
 from tests.portal.authenticator import PRESENT
 from tests.portal.person import (
     ORIGIN,

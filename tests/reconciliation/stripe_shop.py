@@ -7,21 +7,21 @@ from typing import Any
 
 import aiohttp
 
-from payintent.config import Settings
-from payintent.domain.gateway import SessionCreated
-from payintent.domain.payment import Payment
+from payintent.accounting.gateway_payouts_operations import ListGatewayPayouts
+from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.cases.operations import ListCases
+from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import SessionCreated
 from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.operations.accounts import AddAccount
-from payintent.operations.cases import ListCases
-from payintent.operations.gateway_payouts import ListGatewayPayouts
-from payintent.operations.payment_methods import AddPaymentMethod
-from payintent.operations.reconciliation_runs import ListReconciliationRuns
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Payment
 from payintent.reconciliation.movements import MovementComparison, compare_movements
+from payintent.reconciliation.operations import ListReconciliationRuns
+from payintent.reconciliation.runs_store import RunRecord
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import sessions
-from payintent.storage.gateway_payouts import GatewayPayoutRecord
-from payintent.storage.reconciliation_runs import RunRecord
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S
 from tests.support.stripe import SECRET_KEY, Buyer, credentials
@@ -67,7 +67,7 @@ class Shop:
         payment = await self.pay()
         service = self.world.service
         await self.world.rows("UPDATE session SET inquire_at = clock()")
-        for due in await sessions.claim_due(self.world.database, 10, 60.0, []):
+        for due in await session_store.claim_due(self.world.database, 10, 60.0, []):
             await service.session_inquirer.inquire(due)
         assert await self.world.status(payment) == "PAID"
         return payment

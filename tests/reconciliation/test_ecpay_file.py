@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from payintent.domain.payment import Payment
-from payintent.domain.settlement_file import FileLayout
+from payintent.cases.operations import ListCases
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.ecpay.settlement_file import COLUMNS, LAYOUTS
-from payintent.operations.cases import ListCases
-from payintent.operations.reconciliation_runs import ListReconciliationRuns
+from payintent.gateways.settlement_file import FileLayout
+from payintent.payments.model import Payment
 from payintent.reconciliation.intake import compare_new_files
+from payintent.reconciliation.operations import ListReconciliationRuns
+from payintent.reconciliation.runs_store import RunRecord
 from payintent.reconciliation.sources import FolderSource
-from payintent.storage.reconciliation_runs import RunRecord
-from tests.payments.refund_gateway import RefundGateway
-from tests.payments.refunding import asked, work
+from tests.refunds.refund_gateway import RefundGateway
+from tests.refunds.refunding import asked, work
 from tests.support.fakes import FakeGateway, captured
 from tests.support.world import World
 

@@ -11,29 +11,24 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.case import CaseKind
-from payintent.domain.errors import (
-    ErrorCode,
-    LockTimeoutError,
-    RefusedError,
-    StorageUnavailableError,
-)
-from payintent.domain.settlement_file import FileLayout, ProviderFileLine
-from payintent.operations.cases import ListCases
-from payintent.operations.reconciliation_runs import (
+from payintent.cases.model import CaseKind
+from payintent.cases.operations import ListCases
+from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.db.database import Tx
+from payintent.gateways.settlement_file import FileLayout, ProviderFileLine
+from payintent.reconciliation import intake, runs, sources
+from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation.file import HEADER
+from payintent.reconciliation.intake import compare_new_files
+from payintent.reconciliation.operations import (
     ListReconciliationRuns,
     RetryReconciliationRun,
     ShowReconciliationRun,
 )
-from payintent.reconciliation import intake, runs, sources
-from payintent.reconciliation.generic_layout import HEADER
-from payintent.reconciliation.intake import compare_new_files
+from payintent.reconciliation.runs_store import NewRun, RunEnd, RunRecord
 from payintent.reconciliation.sources import FolderSource
-from payintent.storage import reconciliation_runs
-from payintent.storage.database import Tx
-from payintent.storage.reconciliation_runs import NewRun, RunEnd, RunRecord
+from payintent.worker import reconcile
 from payintent.worker_metrics import RECONCILIATIONS, measure
-from payintent.worker_steps import reconcile
 from tests.support.fakes import captured
 from tests.support.world import World
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState
-from payintent.domain.payment import Payment
-from payintent.operations.reconciliation_runs import ShowReconciliationRun
-from payintent.payments.record_dispute import record_dispute
+from payintent.accounting.ledger_check_store import find_differences
+from payintent.disputes.record import record_dispute
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState
+from payintent.payments.model import Payment
+from payintent.reconciliation.operations import ShowReconciliationRun
+from payintent.reconciliation.runs_store import RunRecord
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.storage.ledger_check import find_differences
-from payintent.storage.reconciliation_runs import RunRecord
 from tests.reconciliation.stripe_shop import Shop, stripe_service
 from tests.support.fakes import FakeGateway
 

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from payintent.config import Settings
-from payintent.domain.gateway import GatewayRefundState, OutcomeUnknown, VerifiedCallback
-from payintent.domain.outside_reports import OutsideRefund
-from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.operations.gateway_payouts import (
+from payintent.accounting.gateway_payouts_operations import (
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
-from payintent.operations.ledger import CheckLedger
-from payintent.operations.reconciliation_runs import ListReconciliationRuns, ShowReconciliationRun
+from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.db.locks import hold_advisory_lock
+from payintent.gateways.port import GatewayRefundState, OutcomeUnknown, VerifiedCallback
+from payintent.gateways.reporting import OutsideRefund
+from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.reconciliation.movements import compare_movements
+from payintent.reconciliation.operations import ListReconciliationRuns, ShowReconciliationRun
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.storage.advisory_lock import hold_advisory_lock
-from payintent.storage.gateway_payouts import GatewayPayoutRecord
-from payintent.worker_steps import reconcile_movements
-from tests.operations.test_payouts import balance
-from tests.payments.refunding import Books, asked, books, work
+from payintent.worker import reconcile_movements
+from tests.accounting.test_payouts import balance
 from tests.reconciliation.stripe_shop import DAY_S, LATER_S, Shop, stripe_service
+from tests.refunds.refunding import Books, asked, books, work
 from tests.support.fakes import FakeGateway
 from tests.support.stripe import Buyer
 

@@ -8,25 +8,26 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.errors import StorageUnavailableError
-from payintent.operations.cases import ListCases
-from payintent.operations.gateway_payouts import (
+from payintent.accounting import gateway_payouts_store as gateway_payouts
+from payintent.accounting.gateway_payouts_operations import (
     ListGatewayPayouts,
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
-from payintent.operations.ledger import CheckLedger
-from payintent.operations.reconciliation_runs import ListReconciliationRuns, ShowReconciliationRun
-from payintent.reconciliation import payout_lines
-from payintent.reconciliation.generic_layout import HEADER, HEADER_WITH_FEE
+from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.cases.operations import ListCases
+from payintent.core.errors import StorageUnavailableError
+from payintent.db.database import Executor, Tx
+from payintent.reconciliation import file as payout_lines
+from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation.file import HEADER, HEADER_WITH_FEE
 from payintent.reconciliation.intake import compare_new_files
+from payintent.reconciliation.operations import ListReconciliationRuns, ShowReconciliationRun
+from payintent.reconciliation.runs_store import RunEnd, RunRecord
 from payintent.reconciliation.sources import FolderSource
-from payintent.storage import gateway_payouts, reconciliation_runs
-from payintent.storage.database import Executor, Tx
-from payintent.storage.gateway_payouts import GatewayPayoutRecord
-from payintent.storage.reconciliation_runs import RunEnd, RunRecord
-from payintent.storage.reconciliation_sums import ReconciliationSum
-from tests.operations.test_payouts import balance
+from payintent.reconciliation.sums_store import ReconciliationSum
+from tests.accounting.test_payouts import balance
 from tests.support.fakes import captured
 from tests.support.world import World
 

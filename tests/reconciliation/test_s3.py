@@ -16,15 +16,19 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 
-from payintent.config import Settings
-from payintent.operations.reconciliation_runs import ListReconciliationRuns
-from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.file import HEADER
 from payintent.reconciliation.intake import compare_new_files
+from payintent.reconciliation.operations import ListReconciliationRuns
 from payintent.reconciliation.runs import SOURCE_FAILURES
-from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
-from payintent.reconciliation.s3_source import S3Source
-from payintent.reconciliation.sources import SourceUnavailableError
-from payintent.worker_steps import reconcile
+from payintent.reconciliation.sources import (
+    S3Credentials,
+    S3Source,
+    SourceUnavailableError,
+    canonical_query,
+    sign_get,
+)
+from payintent.runtime.settings import Settings
+from payintent.worker import reconcile
 from tests.support.fakes import captured
 from tests.support.patience import until
 from tests.support.world import World, free_port

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from payintent.operations.accounts import ListAccounts
-from payintent.operations.merchants import SetMerchantProfile, ShowMerchant
-from payintent.operations.payment_methods import ListPaymentMethods
+from payintent.gateway_accounts.operations import ListAccounts
+from payintent.merchants.methods_operations import ListPaymentMethods
+from payintent.merchants.operations import SetMerchantProfile, ShowMerchant
 from payintent_sandbox import dev
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import (

@@ -9,15 +9,16 @@ from uuid import RFC_4122
 import asyncpg
 import pytest
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.event import EventType
-from payintent.domain.payment import PaymentStatus
-from payintent.operations.base import Actor
-from payintent.operations.payment_details import ShowPayment
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.core import ids
+from payintent.operators.operation import Actor
+from payintent.payment_history.operations import ShowPayment
+from payintent.payments import store as payment_store
+from payintent.payments.model import PaymentStatus
 from payintent.payments.serialization import event_body
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import ledger_check, payments
+from payintent.webhooks.model import EventType
 from payintent_sandbox.seed.history import NotASandboxError, seed
 from tests.support.terminal import Terminal
 
@@ -108,7 +109,9 @@ async def _check_events(service: Service, raw: asyncpg.Connection) -> None:
     )
     ended = "SELECT count(*) FROM payment WHERE status NOT IN ('PENDING', 'PROCESSING')"
     assert await raw.fetchval(ended) == await raw.fetchval("SELECT count(*) FROM event")
-    found = await payments.get_batch(service.database, [event["payment_id"] for event in events])
+    found = await payment_store.get_batch(
+        service.database, [event["payment_id"] for event in events]
+    )
     for event, seen in zip(events, found, strict=True):
         assert seen is not None
         kind, at = EventType(event["type"]), event["occurred_at"]

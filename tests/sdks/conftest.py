@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from payintent.operations.keys import IssueApiKey
-from payintent.operations.merchants import SetCallbackUrl
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.operations import SetCallbackUrl
 from tests.support.workers import working
 from tests.support.world import Api, free_port
 

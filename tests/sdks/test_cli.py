@@ -19,8 +19,8 @@ import pytest
 from aiohttp import web
 from standardwebhooks import Webhook
 
-from payintent.operations.accounts import AddAccount
-from payintent.operations.keys import IssueApiKey
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.merchants.keys_operations import IssueApiKey
 from tests.sandbox.shop.running import SECRET
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
 from tests.sdks.scripted import refusal, scripted

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import aiohttp
 import pytest
 
-from tests.api.refunding import paid
+from tests.refunds.requests import paid
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, installed, run_program
 from tests.support.world import Api
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from payintent.config import Settings
-from payintent.operations.keys import IssueApiKey
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.runtime.settings import Settings
 from tests.sandbox.shop.running import SECRET, running_shop
 from tests.sdks.broken_money import MONEY_FAULTS, Side
 from tests.sdks.broken_shop import ALL_FAULTS, FAULTS, KEY, broken_shop

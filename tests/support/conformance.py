@@ -17,8 +17,8 @@ import aiohttp
 import jsonschema_rs
 from starlette.routing import Route
 
-from payintent.api.docs.files import openapi_document
-from payintent.api.middleware import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
+from payintent.http.docs.pages import openapi_document
+from payintent.http.middleware import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
 
 METHODS = ("get", "post", "put", "patch", "delete")
 #: What HTTP itself and the server add.
@@ -134,7 +134,7 @@ class _Judge:
     routes: list[tuple[re.Pattern[str], str]]
 
     def path_of(self, path: str) -> str | None:
-        """Give the path as the contract writes it; the first one that fits, as in routes.py."""
+        """Give the path as the contract writes it; the first one that fits, as in app.py."""
         return next((known for pattern, known in self.routes if pattern.fullmatch(path)), None)
 
 

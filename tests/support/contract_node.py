@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.contracts import GATEWAY, load
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.contracts import CONTRACT, RECEIVER

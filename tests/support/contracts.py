@@ -6,23 +6,22 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
-from payintent.config import Settings
-from payintent.domain import ids
-from payintent.domain.evm import PaidLog
-from payintent.domain.gateway import Gateway
-from payintent.domain.onchain import PROVIDER
-from payintent.domain.onchain_refund import OnchainRefundSender
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
-from payintent.gateways.onchain import OnchainGateway
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.operations import AddContract
+from payintent.chains.store import PROVIDER
+from payintent.chains.tokens_operations import SetToken
+from payintent.core import ids
+from payintent.db.database import Database
+from payintent.evm.port import OnchainRefundSender, PaidLog
+from payintent.gateways.port import Gateway
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.onchain.gateway import OnchainGateway
 from payintent.onchain.settle_transfers import settle_transfers
-from payintent.operations.chains import AddContract
-from payintent.operations.payment_methods import AddPaymentMethod
-from payintent.operations.tokens import SetToken
+from payintent.onchain.transfers_store import DatabaseOnchainRecords
+from payintent.payments.model import Payment, Session
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage.database import Database
-from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.world import World
 
 CONTRACT = "0xfb6916095ca1df60bb79ce92ce3ea74c37c5d359"
@@ -62,7 +61,7 @@ async def add_contract(world: World, chain: str) -> int:
     contract = await world.perform(
         AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     )
-    await chain_watch.mark_watched(world.database, chain, 0, WATCHED_S)
+    await chain_watch_store.mark_watched(world.database, chain, 0, WATCHED_S)
     return contract.account_id
 
 
@@ -119,7 +118,7 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
 
 async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None:
     """Let logs be in final blocks."""
-    known = await chains.list_contracts(world.database, chain)
+    known = await chain_store.list_contracts(world.database, chain)
     async with world.database.transaction() as tx:
         contracts = {one.address: one for one in known}
         await settle_transfers(tx, chain, logs, contracts)

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from payintent.storage import migrations_runner
+from payintent.db import migrations_runner
 
 TEMPLATE = "payintent_template"
 #: A copy of it in which the tests' merchant is arranged.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from payintent.built_in_gateways import BUILT_IN
-from payintent.domain.gateway import Gateway
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import GROUP, load_gateway_packages
+from payintent.gateways.port import Gateway
+from payintent.service import BUILT_IN
 from tests.docs.reading import blocks, page
 
 MODULE = "examplepay"

@@ -6,12 +6,14 @@ from uuid import UUID
 
 import msgspec
 
-from payintent.domain.gateway import (
+from payintent.db.database import in_transaction
+from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     Capture,
     DisputeReport,
+    FailureReason,
     GatewayAccount,
     GatewayCapabilities,
     GatewayRefundRequest,
@@ -27,8 +29,6 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import FailureReason
-from payintent.storage.database import in_transaction
 
 
 class FakeGateway:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.support.databases import WORLD_TEMPLATE, Databases, name_of
 from tests.support.fakes import FakeGateway

@@ -1,8 +1,8 @@
 """Methods at the gateways that every process of the service knows: the fake one lives in a test."""
 
-from payintent.config import Settings
-from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.support.world import ACTOR
 

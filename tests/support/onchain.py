@@ -7,21 +7,23 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from payintent.domain import ids
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.operations import AddContract
+from payintent.chains.store import ChainCursor
+from payintent.chains.tokens_operations import SetToken
+from payintent.core import ids
 from payintent.evm import abi
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
-from payintent.onchain.views import session_view
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.onchain.operations import SetChain
+from payintent.onchain.pending_store import add_posted
+from payintent.onchain.routes import session_view
 from payintent.onchain.watch_loop import watch_once
-from payintent.operations.chains import AddContract, SetChain
-from payintent.operations.payment_methods import AddPaymentMethod
-from payintent.operations.tokens import SetToken
-from payintent.payments.expire import expire_pending, expire_processing
-from payintent.storage import sessions
-from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import ChainCursor
-from payintent.storage.onchain.pending_transfers import add_posted
+from payintent.payment_sessions.expire import expire_processing
+from payintent.payments import sessions_store as session_store
+from payintent.payments.expire import expire_pending
+from payintent.payments.model import Payment, Session
 from payintent_sandbox.chains.deploy import PLANS, Deployment, deploy, fund
 from payintent_sandbox.chains.rpc import DevChainRpc, open_chain
 from tests.support.contracts import WATCHED_S
@@ -162,7 +164,7 @@ class ChainWorld:
     async def look(self) -> None:
         """Look at the chain until nothing more is final."""
         context = self.world.service.watch_context
-        row = await chains.get_chain(context.database, self.slug)
+        row = await chain_store.get_chain(context.database, self.slug)
         assert row is not None
         self.clock.skipped_s += 60
         while await watch_once(context, row, self.reader):
@@ -177,7 +179,7 @@ class ChainWorld:
                 await expire_pending(tx, 500)
             async with database.transaction() as tx:
                 await expire_processing(tx, 500, patience_s)
-            asks = await sessions.claim_due(database, 500, 60.0, [])
+            asks = await session_store.claim_due(database, 500, 60.0, [])
             for ask in asks:
                 await service.session_inquirer.inquire(ask)
             if not asks:
@@ -212,7 +214,7 @@ class ChainWorld:
         return [row["kind"] for row in rows]
 
     async def cursor(self) -> ChainCursor:
-        found = await chains.get_cursor(self.world.database, self.slug)
+        found = await chain_store.get_cursor(self.world.database, self.slug)
         assert found is not None
         return found
 
@@ -271,7 +273,7 @@ async def _provision(world: World, slug: str, deployment: Deployment, confirmati
             deployed_block=deployment.deployed_block,
         )
     )
-    await chain_watch.mark_watched(world.database, slug, 0, WATCHED_S)
+    await chain_watch_store.mark_watched(world.database, slug, 0, WATCHED_S)
     for token in deployment.tokens:
         await world.perform(
             SetToken(

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.serving import serving_operator
 from tests.support.world import Api, World

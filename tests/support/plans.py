@@ -7,9 +7,9 @@ from typing import Any, LiteralString
 
 import asyncpg
 
-from payintent.encryption import Encryption
-from payintent.storage.database import Row
-from payintent.storage.payer_sealing import PayerSealing
+from payintent.db.database import Row
+from payintent.db.sealing import PayerSealing
+from payintent.runtime.encryption import Encryption
 
 _PARAMETER = re.compile(r"\$(\d+)")
 

@@ -10,14 +10,13 @@ from uuid import UUID, uuid4
 import aiohttp
 from aiohttp import web
 
-from payintent.domain.payment import Payment
-from payintent.domain.refund import Refund
-from payintent.domain.session import Session
 from payintent.evm import abi
 from payintent.evm.refund_sender import RefundSenders, RpcRefundSender, open_refund_senders
-from payintent.operations.chains import SetChain
-from payintent.payments.create_refund import CreateRefundRequest
-from payintent.storage import refunds
+from payintent.onchain.operations import SetChain
+from payintent.payments.model import Payment, Session
+from payintent.refunds import store as refund_store
+from payintent.refunds.create import CreateRefundRequest
+from payintent.refunds.model import Refund
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 
@@ -105,11 +104,11 @@ class RefundWorld:
         await self.ground.world.rows(
             "UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL"
         )
-        for due in await refunds.claim_due(self.ground.world.database, 100, 60.0, []):
+        for due in await refund_store.claim_due(self.ground.world.database, 100, 60.0, []):
             await service.refund_sender.process(due)
 
     async def see(self, refund: Refund) -> Refund:
-        found = await refunds.get(self.ground.world.database, refund.id)
+        found = await refund_store.get(self.ground.world.database, refund.id)
         assert found is not None
         return found
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from payintent.storage.migrations_runner import migrate
+from payintent.db.migrations_runner import migrate
 from tests.docs.reading import page
 
 RUNNING = ("payintent_api", "payintent_worker", "payintent_read")

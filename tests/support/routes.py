@@ -4,9 +4,9 @@ from unittest.mock import Mock
 
 from starlette.routing import Route
 
-from payintent import routes
-from payintent.api.merchant_access import MerchantApi
-from payintent.api.request_times import metrics_route
+from payintent import app as routes
+from payintent.http.middleware import metrics_route
+from payintent.merchants.access import MerchantApi
 from payintent.portal.routes import PORTAL_ROUTES
 
 _PARTS = Mock(merchant_api=MerchantApi(Mock(), Mock()))

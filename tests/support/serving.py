@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 
-from payintent.api.middleware import CommonHeaders
-from payintent.api.server import make_server
 from payintent.app import Application, build_app, build_operator_app
-from payintent.config import Settings
+from payintent.http.middleware import CommonHeaders
+from payintent.http.server import make_server
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.listening import listening
 from tests.support.world import Api, World, free_port

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-from payintent.config import Settings
-from tests.api.wire import WireAnswer
+from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
+from tests.http.wire import WireAnswer
 from tests.support import processes
 from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port

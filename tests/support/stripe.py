@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from payintent.domain.gateway import SessionCreated
+from payintent.gateways.port import SessionCreated
 from tests.support import processes
 from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
 from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port

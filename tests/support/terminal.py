@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from payintent import cli
-from payintent.config import Settings
+from payintent.db import availability
 from payintent.gateways import packages
-from payintent.storage import availability
+from payintent.runtime.settings import Settings
 from tests.support.patience import PATIENCE_S
 
 #: Variables of the tests' own, which would be no settings to `doctor`.

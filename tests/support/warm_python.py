@@ -31,7 +31,7 @@ from typing import Any
 REQUEST_MAX = 160 * 1024
 NUMBER_MAX = 32  # bytes of a process's number, or of its exit status
 _SERVICE = (
-    "payintent.api.authentication",
+    "payintent.merchants.access",
     "payintent.cli.commands",
     "payintent.cli.doctor",
     "payintent.cli.operation_commands",

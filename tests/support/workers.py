@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from payintent.service import Service
-from payintent.workers import run_loops
+from payintent.worker import run_loops
 
 
 @asynccontextmanager

@@ -12,26 +12,26 @@ from uuid import UUID, uuid4
 import aiohttp
 import asyncpg
 
-from payintent.app import Application
-from payintent.config import Settings
-from payintent.domain.gateway import SessionReport
-from payintent.domain.operator import Role
-from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
-from payintent.domain.price import FeeMode, TaxManager
-from payintent.id_generator import IdGenerator
-from payintent.operations.accounts import AddAccount
-from payintent.operations.base import Actor, AnyOperation
-from payintent.operations.merchants import CreatedMerchant, CreateMerchant
-from payintent.operations.operators import IssueOperatorToken
-from payintent.payments.gateway_health import GatewayHealth
-from payintent.payments.open_session import SelectedSession
-from payintent.payments.select_quote import QuoteSelection, select_quote
-from payintent.payments.settle import settle_session
-from payintent.routes import RouteParts
+from payintent.app import Application, RouteParts
+from payintent.core.access import Role
+from payintent.db.database import Database
+from payintent.gateway_accounts.health import GatewayHealth
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateways.port import SessionReport
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants.operations import CreatedMerchant, CreateMerchant
+from payintent.merchants.price import FeeMode, TaxManager
+from payintent.operators.operation import Actor, AnyOperation
+from payintent.operators.operations import IssueOperatorToken
+from payintent.payment_sessions.open_session import SelectedSession
+from payintent.payment_sessions.select_quote import QuoteSelection, select_quote
+from payintent.payment_sessions.settle import settle_session
+from payintent.payments import store as payment_store
+from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.payments.store import PaymentSnapshot
+from payintent.runtime.id_generator import IdGenerator
+from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.storage import payment_methods, payments
-from payintent.storage.database import Database
-from payintent.storage.payments import PaymentSnapshot
 from tests.support.fakes import FakeGateway
 
 ACTOR = Actor("test", "it is arranged")
@@ -131,7 +131,7 @@ class World:
 
     async def see(self, payment: Payment) -> PaymentSnapshot:
         """Read a payment as it is stored, changing nothing."""
-        seen = await payments.get(self.database, payment.id)
+        seen = await payment_store.get(self.database, payment.id)
         assert seen is not None
         return seen
 

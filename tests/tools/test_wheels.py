@@ -83,9 +83,9 @@ def test_the_service_runs_from_its_wheel_without_the_sandbox(
     environment.install(service_wheel)
     assert not [name for name in ZipFile(service_wheel).namelist() if "sandbox" in name]
     code = (
-        "import importlib.util, payintent.app, payintent.workers;"
-        "from payintent.api.docs.files import read_document;"
-        "from payintent.evm.contract_abi import compiled_contract;"
+        "import importlib.util, payintent.app, payintent.worker;"
+        "from payintent.http.docs.pages import read_document;"
+        "from payintent.evm.event_logs import compiled_contract;"
         "print(importlib.util.find_spec('payintent_sandbox'), payintent.app.__file__);"
         "read_document('openapi.yaml'), read_document('integrate.md'), compiled_contract()"
     )

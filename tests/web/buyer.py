@@ -10,10 +10,10 @@ from uuid import UUID
 from aiohttp import web
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Route, expect
 
-from payintent.api.middleware import CommonHeaders
 from payintent.checkout.context import CheckoutContext
-from payintent.domain.payment import Payment
-from payintent.payments.change_feed import ChangeFeed
+from payintent.db.notify import ChangeFeed
+from payintent.http.middleware import CommonHeaders
+from payintent.payments.model import Payment
 from tests.support.fakes import captured
 from tests.support.http_server import clean_up
 from tests.support.world import World

@@ -6,8 +6,8 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, async_playwright
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.config import Settings
+from payintent.http.middleware import CommonHeaders
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS

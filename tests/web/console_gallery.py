@@ -8,14 +8,16 @@ from uuid import UUID
 from playwright.async_api import BrowserContext, Page
 from pydantic import SecretStr
 
-from payintent.domain.delivery import CircuitReport
-from payintent.domain.operator import Role
+from payintent.core.access import Role
+from payintent.overview import hourly_figures
 from payintent.service import open_service
-from payintent.storage import endpoint_outages, hourly_figures, outbox
-from payintent.storage.outbox import AttemptRecord
-from tests.operations.stage import HOOKS, Stage, make_stage, out_of_the_sandbox
+from payintent.webhooks import endpoints_store as endpoint_outages
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.model import CircuitReport
+from payintent.webhooks.outbox_store import AttemptRecord
 from tests.support.fakes import FakeGateway, captured
 from tests.support.serving import serving_operator
+from tests.support.stage import HOOKS, Stage, make_stage, out_of_the_sandbox
 from tests.support.world import World, make_world
 from tests.web.gallery import gallery_settings, own_database
 

@@ -13,22 +13,22 @@ from uuid import uuid4
 
 import asyncpg
 
-from payintent.config import Settings
-from payintent.domain.gateway import (
+from payintent.db import migrations_runner
+from payintent.fraud.operations import AddFraudRule
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateways.port import (
     GatewayAccount,
     GatewaySessionRequest,
     SessionCreated,
     SessionRejected,
 )
-from payintent.domain.payment import Payment
-from payintent.domain.price import FeeMode, TaxManager
-from payintent.operations.accounts import AddAccount
-from payintent.operations.activation import SuspendMerchant
-from payintent.operations.fraud import AddFraudRule
-from payintent.operations.merchants import SetMerchantProfile
-from payintent.operations.payment_methods import AddPaymentMethod
-from payintent.operations.tax_rates import SetTaxRate
-from payintent.storage import migrations_runner
+from payintent.merchants.activation import SuspendMerchant
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.merchants.price import FeeMode, TaxManager
+from payintent.merchants.taxes import SetTaxRate
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil

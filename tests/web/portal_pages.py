@@ -6,16 +6,17 @@ from uuid import uuid4
 
 from playwright.async_api import BrowserContext, Page
 
-from payintent.api.application import ROUTE
-from payintent.api.call_log import MERCHANT, CallLog, CallLogWriter
-from payintent.domain import ids
-from payintent.domain.member import MemberRole
-from payintent.operations.members import InviteMember
-from payintent.payments.create_refund import CreateRefundRequest
-from payintent.storage import outbox
-from payintent.storage.outbox import AttemptRecord
-from tests.api.refunding import send
+from payintent.core import ids
+from payintent.http.application import ROUTE
+from payintent.http.responses import MERCHANT
+from payintent.members.model import MemberRole
+from payintent.members.operations import InviteMember
+from payintent.merchants.call_log import CallLog, CallLogWriter
+from payintent.refunds.create import CreateRefundRequest
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.outbox_store import AttemptRecord
 from tests.portal.arrange import close_a_day
+from tests.refunds.requests import send
 from tests.support.fakes import captured
 from tests.support.world import World
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from payintent.domain import ids
+from payintent.core import ids
 from tests.support.onchain import ChainWorld
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api

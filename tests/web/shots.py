@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from payintent.domain.member import MemberRole
+from payintent.members.model import MemberRole
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
 from tests.web.console_gallery import CONSOLE_PAGES, open_console

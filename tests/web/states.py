@@ -7,13 +7,13 @@ from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
-from payintent.domain.gateway import SessionReport
-from payintent.domain.payment import FailureReason, Payment
-from payintent.domain.price import TaxManager
-from payintent.domain.refund import RefundStatus
+from payintent.gateways.port import FailureReason, SessionReport
+from payintent.merchants.price import TaxManager
 from payintent.payments.cancel import cancel_by_buyer
-from payintent.payments.create_refund import CreateRefundRequest
-from payintent.storage import refunds
+from payintent.payments.model import Payment
+from payintent.refunds import store as refund_store
+from payintent.refunds.create import CreateRefundRequest
+from payintent.refunds.model import RefundStatus
 from tests.support.fakes import captured, declined
 from tests.support.patience import until
 from tests.support.world import World
@@ -386,9 +386,9 @@ async def _refunded(world: World, amount: str | None) -> Payment:
     asked = (await world.service.refund_creator.create(ask)).refund
 
     async def is_done() -> bool:
-        for due in await refunds.claim_due(world.database, 100, _LEASE_S, []):
+        for due in await refund_store.claim_due(world.database, 100, _LEASE_S, []):
             await world.service.refund_sender.process(due)
-        kept = await refunds.get(world.database, asked.id)
+        kept = await refund_store.get(world.database, asked.id)
         return kept is not None and kept.status is RefundStatus.SUCCEEDED
 
     await until(is_done, "the gateway to give a payment back")

@@ -10,15 +10,15 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Error, FrameLocator, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.config import Settings
-from payintent.domain.payment import Payment
+from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.http.middleware import CommonHeaders
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.storage import sessions
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S
 from tests.support.stripe import (
@@ -120,7 +120,7 @@ class Counter:
     async def tend(self) -> None:
         """Let the janitor ask whatever is due."""
         service = self.world.service
-        for ask in await sessions.claim_due(service.database, 10, 60, []):
+        for ask in await session_store.claim_due(service.database, 10, 60, []):
             await service.session_inquirer.inquire(ask)
 
     async def _declines(self, payment: Payment) -> int:

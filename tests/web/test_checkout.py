@@ -7,16 +7,16 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.config import Settings
-from payintent.domain.payment import Payment
+from payintent.fraud.operations import AddFraudRule
+from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
-from payintent.operations.accounts import AddAccount
-from payintent.operations.fraud import AddFraudRule
-from payintent.operations.merchants import SetMerchantProfile
-from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.http.middleware import CommonHeaders
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.merchants.operations import SetMerchantProfile
 from payintent.payments.cancel import cancel_by_buyer
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support.fakes import FakeGateway

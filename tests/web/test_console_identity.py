@@ -8,7 +8,7 @@ from playwright.async_api import Browser, expect
 from pydantic import SecretStr
 from pytest_asyncio import fixture
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.identity_provider import (
     CLIENT_ID,

@@ -8,11 +8,11 @@ import pytest
 from playwright.async_api import Browser, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.config import Settings
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.console.test_chains import CURSOR, REASON
 from tests.console.test_today import count
-from tests.payments.refunding import paid
+from tests.refunds.refunding import paid
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_operator
 from tests.support.world import World

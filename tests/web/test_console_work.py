@@ -11,20 +11,20 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 from pytest_asyncio import fixture
 
-from payintent.domain import ids
-from payintent.domain.operator import Role
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.onchain import pending_store as pending_transfers
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.service import Service
-from payintent.storage import outbox
-from payintent.storage.onchain import pending_transfers
-from payintent.storage.outbox import AttemptRecord
-from payintent.workers import run_loops
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.outbox_store import AttemptRecord
+from payintent.worker import run_loops
 from tests.e2e.merchant import Receiver
-from tests.operations.stage import out_of_the_sandbox, waiting_refunds
 from tests.support.contracts import bill, offer_tokens
 from tests.support.fakes import captured
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_operator
+from tests.support.stage import out_of_the_sandbox, waiting_refunds
 from tests.support.world import World
 from tests.web.visiting import screen
 

@@ -9,13 +9,13 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.config import Settings
-from payintent.domain.payment import Payment
+from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.http_client import GatewayHttpClient
-from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.http.middleware import CommonHeaders
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, DECLINED, running_ecpay
 from tests.support.fakes import FakeGateway

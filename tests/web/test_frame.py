@@ -9,10 +9,10 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.domain.gateway import OutcomeUnknown
-from payintent.domain.payment import Payment
-from payintent.operations.merchants import SetMerchantProfile
+from payintent.gateways.port import OutcomeUnknown
+from payintent.http.middleware import CommonHeaders
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.payments.model import Payment
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 from tests.support.world import World

@@ -6,8 +6,8 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.domain.payment import Payment
+from payintent.http.middleware import CommonHeaders
+from payintent.payments.model import Payment
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, Desk, make_desk
 from tests.web.gallery import Gallery

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import BrowserContext, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
+from payintent.http.middleware import CommonHeaders
 from tests.support.onchain import ChainWorld
 from tests.support.world import World
 from tests.web import old_browser

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
-from payintent.api.middleware import CommonHeaders
+from payintent.http.middleware import CommonHeaders
 from tests.support.onchain import ChainWorld
 from tests.web.till import Till, make_till, unfold
 

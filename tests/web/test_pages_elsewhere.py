@@ -9,12 +9,12 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.config import Settings
+from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.http.middleware import CommonHeaders
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.sandbox.twoc2p.running import MERCHANT, SECRET, pair, running_twoc2p
 from tests.support.fakes import FakeGateway

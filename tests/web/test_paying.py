@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from playwright.async_api import BrowserContext, Route, expect
 
-from payintent.config import Settings
 from payintent.evm import abi
-from payintent.operations.chains import SetChain
+from payintent.onchain.operations import SetChain
+from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.onchain import ChainWorld
 from tests.support.serving import serving

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.domain.member import MemberRole
+from payintent.members.model import MemberRole
 from tests.support.patience import PATIENCE_S
 from tests.web import checks
 from tests.web.gallery import Gallery

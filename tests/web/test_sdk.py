@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext
 
-from payintent.domain.countries import COUNTRIES
-from payintent.domain.currencies import CURRENCIES
-from payintent.domain.fraud import FraudRuleKind
-from payintent.operations.fraud import AddFraudRule
-from tests.api.arrange import bring_to, callback, payment_of, select
+from payintent.core.countries import COUNTRIES
+from payintent.core.money import CURRENCIES
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
 from tests.support import browser as programs
+from tests.support.arrange import bring_to, callback, payment_of, select
 from tests.support.onchain import ChainWorld
 from tests.support.world import free_port
 from tests.web.sdk_desk import NATIVE, Desk, wallet_session

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser
 
 import payintent
-from payintent.web.minify import minify
+from payintent.http.pages.static_files import minify
 from payintent_sandbox.chains.anvil_binary import npm
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer

@@ -8,11 +8,11 @@ import uvicorn
 from playwright.async_api import BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.config import Settings
-from payintent.storage import payments
+from payintent.payments import store as payment_store
+from payintent.runtime.settings import Settings
 from payintent_sandbox.shop.app import Config, make_app
 from payintent_sandbox.shop.webhook import read_secret
-from tests.api.arrange import callback
+from tests.support.arrange import callback
 from tests.support.world import Api, World, free_port
 from tests.web.sdk_desk import PATIENCE_MS
 
@@ -41,7 +41,7 @@ class Visit:
         path = f"/v1/checkout/{row['checkout_id']}/quotes"
         body = {"payment_method_id": self.api.world.card}
         assert (await self.api.send("POST", path, json=body)).status == 200
-        seen = await payments.get(self.api.world.database, row["id"])
+        seen = await payment_store.get(self.api.world.database, row["id"])
         assert seen is not None
         capture = {"reference": "cap-1", "amount_minor": 159000, "currency": "THB"}
         report = {"state": "captured", "capture": capture}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.async_api import BrowserContext, FrameLocator, Page, expect
 
-from payintent.domain.gateway import GatewaySessionRequest, SessionCreated
-from tests.api.arrange import bring_to, callback, captured, payment_of
+from payintent.gateways.port import GatewaySessionRequest, SessionCreated
+from tests.support.arrange import bring_to, callback, captured, payment_of
 from tests.support.onchain import ChainWorld
 from tests.support.world import Answer
 from tests.web.sdk_desk import LOOK_S, NATIVE, PATIENCE_MS, PATIENCE_S, Desk, wallet_session

@@ -3,8 +3,8 @@
 import pytest
 from playwright.async_api import BrowserContext
 
-from payintent.domain import ids
-from payintent.domain.session import Session
+from payintent.core import ids
+from payintent.payments.model import Session
 from payintent_sandbox.chains.deploy import fund
 from tests.support.onchain import ChainWorld
 from tests.web.sdk_desk import Desk

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from playwright.async_api import BrowserContext, ConsoleMessage, Error, Locator, Page, expect
 
-from payintent.domain.payment import Payment
-from payintent.domain.session import Session
+from payintent.payments.model import Payment, Session
 from tests.support.onchain import ChainWorld
 from tests.web.wallet import LOOK_S, PATIENCE_S
 

@@ -18,23 +18,24 @@ import pytest
 from aiohttp import web
 from standardwebhooks import Webhook
 
-from payintent.config import Settings
-from payintent.domain.delivery import AttemptOutcome, AttemptResult, DeliveryResult, Outbox
-from payintent.domain.errors import StorageUnavailableError
-from payintent.domain.payment import Payment
-from payintent.operations.merchants import RotateCallbackSecret, SetCallbackUrl
-from payintent.operations.webhooks import ReplayMissedEvents
+from payintent.core.errors import StorageUnavailableError
+from payintent.merchants.operations import RotateCallbackSecret, SetCallbackUrl
 from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
 from payintent.webhooks.dispatcher import Dispatcher
-from payintent.webhooks.endpoint_windows import (
-    OPEN_AFTER_FAILURES,
-    OPEN_S,
-    WINDOW_MAX,
-    EndpointWindows,
+from payintent.webhooks.model import (
+    ATTEMPTS_MAX,
+    WAITS_S,
+    AttemptOutcome,
+    AttemptResult,
+    DeliveryResult,
+    Outbox,
 )
+from payintent.webhooks.operations import ReplayMissedEvents
 from payintent.webhooks.outbox import DatabaseOutbox
-from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import WebhookSender
+from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, EndpointWindows
 from tests.support import processes
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S

@@ -8,10 +8,11 @@ from uuid import uuid4
 import pytest
 from standardwebhooks import Webhook
 
-from payintent.config import Settings
-from payintent.version import API_VERSION
+from payintent.merchants.callback_secrets import new_key
+from payintent.merchants.model import encode_secret
+from payintent.runtime.settings import Settings
+from payintent.runtime.version import API_VERSION
 from payintent.webhooks.sender import AttemptOutcome, WebhookRequest, WebhookSender
-from payintent.webhooks.signature import encode_secret, new_key
 from tests.support.authority import Authority
 from tests.support.tcp_server import TcpServer
 

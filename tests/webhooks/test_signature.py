@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from payintent.webhooks.signature import encode_secret, new_key, sign
+from payintent.merchants.callback_secrets import new_key
+from payintent.merchants.model import encode_secret
+from payintent.webhooks.model import sign
 
 BODY = b'{"test": 2432232314}'
 WEBHOOK_ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"

@@ -1,6 +1,6 @@
 import pytest
 
-from payintent.webhooks.endpoint_windows import PAUSE_MAX_S, CircuitChange, EndpointWindows
+from payintent.webhooks.windows import PAUSE_MAX_S, CircuitChange, EndpointWindows
 
 DEAD, WELL = 1, 2
 

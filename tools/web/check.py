@@ -20,7 +20,7 @@ SERVED = (
     "checkout/static",
     "console/static",
     "portal/static",
-    "api/docs/templates",
+    "http/docs/templates",
 )
 _OF_OTHERS = ("--ignore-pattern", "**/*.min.*", "--ignore-pattern", "**/*.d.ts")
 

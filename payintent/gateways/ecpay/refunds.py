@@ -9,7 +9,18 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from payintent.domain.gateway import (
+from payintent.gateways.ecpay.api import (
+    CURRENCY,
+    DECIMALS,
+    PAID,
+    TAIPEI,
+    EcpayApi,
+    EcpayTrade,
+    parse_form,
+    session_trade_no,
+)
+from payintent.gateways.minor_units import to_gateway
+from payintent.gateways.port import (
     GatewayAccount,
     GatewayRefundRequest,
     GatewayRefundState,
@@ -18,17 +29,6 @@ from payintent.domain.gateway import (
     OutcomeUnknown,
     RefundReport,
 )
-from payintent.gateways.ecpay.api import (
-    CURRENCY,
-    DECIMALS,
-    PAID,
-    TAIPEI,
-    EcpayApi,
-    EcpayTrade,
-    session_trade_no,
-)
-from payintent.gateways.ecpay.check_mac import parse_form
-from payintent.gateways.minor_units import to_gateway
 
 #: ECPay does not allow actions while it closes the day's trades.
 CLOSING_BEGINS, CLOSING_ENDS = time(20, 15), time(20, 31)

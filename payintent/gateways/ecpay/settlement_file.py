@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
-from payintent.domain.errors import quote_input
-from payintent.domain.settlement_file import FileLayout, ProviderFileLine
+from payintent.core.errors import quote_input
+from payintent.gateways.settlement_file import FileLayout, ProviderFileLine
 
 #: Serial number, authorization number, authorization code, order, transaction date, request date,
 #: amount, service fee, payout amount.

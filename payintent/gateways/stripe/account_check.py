@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from payintent.domain.gateway import AccountCheck, GatewayAccount, OutcomeUnknown
 from payintent.gateways.account_check import (
     check_response,
     not_understood,
@@ -13,6 +12,7 @@ from payintent.gateways.account_check import (
     works,
 )
 from payintent.gateways.http_client import HttpAnswer, decode_json
+from payintent.gateways.port import AccountCheck, GatewayAccount, OutcomeUnknown
 from payintent.gateways.stripe.api import read_error_body
 
 #: Prefixes of Stripe's credentials; `rk_` is a restricted key.

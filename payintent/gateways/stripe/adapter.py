@@ -9,11 +9,13 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from payintent.domain.gateway import (
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
+from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
     CallbackAnswer,
     CallbackRequest,
+    FailureReason,
     GatewayAccount,
     GatewayCapabilities,
     GatewayRefundRequest,
@@ -28,8 +30,6 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
 from payintent.gateways.stripe.account_check import check_balance, is_live, mistaken_credentials
 from payintent.gateways.stripe.api import (
     DECIMALS,
@@ -45,16 +45,17 @@ from payintent.gateways.stripe.api import (
     session_id_of,
     session_report,
 )
-from payintent.gateways.stripe.events import read_event, verify_signature
-from payintent.gateways.stripe.orders import (
+from payintent.gateways.stripe.events import (
+    read_event,
     refund_order,
     refund_wire_id,
     session_order,
     session_wire_id,
+    verify_signature,
 )
 
 if TYPE_CHECKING:
-    from payintent.domain.balance_movement import MovementPage
+    from payintent.gateways.reporting import MovementPage
 
 API_VERSION = "2026-10-28.endive"
 #: Stripe.js of the same release.

@@ -5,18 +5,18 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from payintent.domain import ids
-from payintent.domain.amount_limits import fiat_limits
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.amount_limits import fiat_limits
+from payintent.gateways.http_client import decode_json, printable_text
+from payintent.gateways.minor_units import from_gateway, to_gateway
+from payintent.gateways.port import (
     Capture,
+    FailureReason,
     GatewayRefundState,
     GatewaySessionState,
     RefundReport,
     SessionReport,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import decode_json, printable_text
-from payintent.gateways.minor_units import from_gateway, to_gateway
 
 #: Stripe uses minor units. Of our currencies only JPY has no decimals in charges; TWD is charged
 #: with two decimals, although payouts are in whole dollars.

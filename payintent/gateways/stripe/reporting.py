@@ -1,21 +1,125 @@
-"""Queries for Stripe's balance transactions, by period or payout."""
+"""Stripe's balance transactions, mapped to movements and fees."""
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Literal
 from urllib.parse import urlencode
+from uuid import UUID
 
-from payintent.domain.balance_movement import MovementPage
-from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
+from msgspec import Meta, Struct
+
+from payintent.core import ids
 from payintent.gateways.http_client import HttpAnswer, decode_json, unusable
-from payintent.gateways.stripe.api import from_stripe_units
-from payintent.gateways.stripe.balance import (
-    PAGE,
-    PAGES_MAX,
-    StripeBalancePage,
-    StripeBalanceTransaction,
-    read_movement,
-    sum_fees,
-)
+from payintent.gateways.port import GatewayAccount, OutcomeUnknown
+from payintent.gateways.reporting import BalanceMovement, MovementKind, MovementPage
+from payintent.gateways.stripe.api import StripeText, StripeTime, from_stripe_units
+
+PAGE = 25  # a transaction with its expanded source has about 5 KB, and responses are limited
+PAGES_MAX = 400  # per payout
+_FEES = frozenset({"fee", "network_cost"})
+_UNFINISHED_REFUNDS = frozenset({"failed", "canceled", "pending", "requires_action"})
+_DISPUTES = {
+    "dispute": MovementKind.DISPUTE,
+    "dispute_reversal": MovementKind.DISPUTE_REVERSAL,
+}
+_PAYOUTS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOUT_BACK}
+
+_Units = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class StripeSource(Struct, frozen=True):
+    id: StripeText
+    object: str = ""
+    amount: _Units | None = None
+    amount_captured: _Units | None = None
+    currency: StripeText | None = None
+    payment_intent: StripeText | None = None
+    status: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class StripeBalanceTransaction(Struct, frozen=True):
+    """A balance transaction, in the currency of the balance."""
+
+    object: Literal["balance_transaction"]
+    id: StripeText
+    amount: _Units
+    fee: _Units
+    net: _Units
+    currency: StripeText
+    created: StripeTime
+    available_on: StripeTime
+    reporting_category: str
+    type: str
+    source: StripeSource | str | None = None
+
+
+class StripeBalancePage(Struct, frozen=True):
+    object: Literal["list"]
+    data: list[StripeBalanceTransaction]
+    has_more: bool
+
+
+def read_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None:
+    """Map a transaction to a movement; None for other kinds and unfinished refunds.
+
+    Payments and disputes have the amount and currency of their charge, which may differ from those
+    of the balance. A failed refund is followed by its reversal: neither is a movement.
+    """
+    source = transaction.source
+    if not isinstance(source, StripeSource):
+        return None
+    category = transaction.reporting_category
+    if category == "charge":
+        units = source.amount if source.amount_captured is None else source.amount_captured
+        reference = source.payment_intent or source.id
+        return _movement(transaction, MovementKind.PAYMENT, reference, units, source.currency)
+    if category == "refund" and source.status not in _UNFINISHED_REFUNDS:
+        our_id = ids.parse_id(ids.REFUND, (source.metadata or {}).get("refund_id", ""))
+        movement = _movement(
+            transaction, MovementKind.REFUND, source.id, source.amount, source.currency, our_id
+        )
+        return movement and replace(movement, capture=source.payment_intent)
+    if (kind := _DISPUTES.get(category)) is not None and source.object == "dispute":
+        is_same_currency = transaction.currency == source.currency
+        units = abs(transaction.amount) if is_same_currency else source.amount
+        return _movement(transaction, kind, source.id, units, source.currency)
+    if (kind := _PAYOUTS.get(category)) is not None:
+        units = -transaction.amount if kind is MovementKind.PAYOUT else transaction.amount
+        return _movement(transaction, kind, source.id, units, transaction.currency)
+    return None
+
+
+def sum_fees(transactions: Sequence[StripeBalanceTransaction]) -> int:
+    """Sum the fees in Stripe's units: those of each transaction, and transactions that are fees."""
+    return sum(
+        item.fee - (item.amount if item.reporting_category in _FEES else 0) for item in transactions
+    )
+
+
+def _movement(
+    transaction: StripeBalanceTransaction,
+    kind: MovementKind,
+    reference: str,
+    units: int | None,
+    currency: str | None,
+    our_id: UUID | None = None,
+) -> BalanceMovement | None:
+    code = (currency or "").upper()
+    if units is None or not code or units == 0:
+        return None
+    is_payout = kind in _PAYOUTS.values()
+    return BalanceMovement(
+        kind=kind,
+        reference=reference,
+        our_id=our_id,
+        amount_minor=from_stripe_units(units, code),
+        currency=code,
+        at=datetime.fromtimestamp(transaction.created, UTC),
+        paid_on=datetime.fromtimestamp(transaction.available_on, UTC).date() if is_payout else None,
+    )
+
 
 _OK = 200
 _REFUSED = frozenset({400, 404})

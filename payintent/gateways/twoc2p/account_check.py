@@ -5,15 +5,6 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from payintent.domain.gateway import (
-    AccountCheck,
-    AccountProblem,
-    Capture,
-    GatewayAccount,
-    GatewayRefundRequest,
-    OutcomeUnknown,
-    RefundReport,
-)
 from payintent.gateways.account_check import (
     check_response,
     not_understood,
@@ -22,9 +13,18 @@ from payintent.gateways.account_check import (
     works,
 )
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json
+from payintent.gateways.port import (
+    AccountCheck,
+    AccountProblem,
+    Capture,
+    GatewayAccount,
+    GatewayRefundRequest,
+    OutcomeUnknown,
+    RefundReport,
+)
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, open_envelope, post_jwt
-from payintent.gateways.twoc2p.orders import inquiry
+from payintent.gateways.twoc2p.messages import inquiry
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
 CHECK_INVOICE = "0AccountCheck0000000"  # session numbers are random, so none equals this

@@ -11,13 +11,23 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 from uuid import UUID
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.account_check import refused
+from payintent.gateways.http_client import (
+    GatewayHttpClient,
+    HttpAnswer,
+    decode_json,
+    printable_text,
+    unusable,
+)
+from payintent.gateways.minor_units import read_capture
+from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     Capture,
     DisputeReport,
+    FailureReason,
     GatewayAccount,
     GatewayCapabilities,
     GatewayRefundRequest,
@@ -32,24 +42,18 @@ from payintent.domain.gateway import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.domain.payment import FailureReason
-from payintent.gateways.account_check import refused
-from payintent.gateways.http_client import (
-    GatewayHttpClient,
-    HttpAnswer,
-    decode_json,
-    printable_text,
-    unusable,
-)
-from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.account_check import check_twoc2p_account
-from payintent.gateways.twoc2p.addresses import LIVE, ORIGINS, PAGE_ORIGINS, SANDBOX
-from payintent.gateways.twoc2p.amounts import DECIMALS
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, open_envelope, post_jwt
-from payintent.gateways.twoc2p.messages import TwoC2pPayment, TwoC2pToken
-from payintent.gateways.twoc2p.orders import (
+from payintent.gateways.twoc2p.messages import (
+    DECIMALS,
+    LIVE,
+    ORIGINS,
+    PAGE_ORIGINS,
+    SANDBOX,
     TOKEN_LIFE_S,
+    TwoC2pPayment,
+    TwoC2pToken,
     ends_at,
     inquiry,
     invoice_no,

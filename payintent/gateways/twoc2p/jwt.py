@@ -12,8 +12,8 @@ import re
 import msgspec
 from msgspec import Struct
 
-from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json
+from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.twoc2p.messages import TwoC2pEnvelope
 
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]*")

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
+from payintent.core import ids
+from payintent.gateways.http_client import GatewayHttpClient, unusable
+from payintent.gateways.port import (
     AccountProblem,
     GatewayAccount,
     GatewayRefundRequest,
@@ -24,11 +25,14 @@ from payintent.domain.gateway import (
     OutcomeUnknown,
     RefundReport,
 )
-from payintent.gateways.http_client import GatewayHttpClient, unusable
 from payintent.gateways.twoc2p import response_codes as codes
-from payintent.gateways.twoc2p.addresses import MAINTENANCE_PATH, MAINTENANCE_URLS
-from payintent.gateways.twoc2p.amounts import format_action_amount, parse_order_amount
 from payintent.gateways.twoc2p.jwt import InvalidTokenError
+from payintent.gateways.twoc2p.messages import (
+    MAINTENANCE_PATH,
+    MAINTENANCE_URLS,
+    format_action_amount,
+    parse_order_amount,
+)
 
 VERSION = "4.3"
 BOTH_TIMEOUT_S = 15.0  # for a refund and a void together

@@ -4,13 +4,13 @@ Every published payment code has a unique meaning here. A code that is published
 `OutcomeUnknown`, and the gateway is queried again.
 """
 
-from payintent.domain.gateway import (
+from payintent.gateways.port import (
     DisputedFunds,
     DisputeState,
+    FailureReason,
     GatewayRefundState,
     GatewaySessionState,
 )
-from payintent.domain.payment import FailureReason
 
 OK = "0000"
 SOFT_DECLINED = "0004"  # the buyer must authenticate by 3-D Secure and retry

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.checks import check_refund_setup
+from payintent.chains.operations import AddContract, ChainView, ListChains
+from payintent.chains.store import ChainCursor
+from payintent.evm.abi import parse_address, to_checksum_address
 from payintent.evm.chain_reader import Finality, ReaderConfig, open_chain_reader
-from payintent.evm.keccak import parse_address, to_checksum_address
 from payintent.evm.signer import open_signers
-from payintent.onchain.refund_checks import check_refund_setup
+from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.onchain.watch_loop import watch_once
-from payintent.operations.chains import AddContract, ChainView, ListChains
-from payintent.operations.payment_methods import ListPaymentMethods
-from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import ChainCursor
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.commands import app
 from payintent_sandbox.chains.deploy import is_deployed
@@ -59,7 +60,7 @@ class Ground:
 
     async def take(self, chain: DevChain) -> DevChain:
         taken = await self.offer.take(self.dev_chains, chain, [self.world.merchant_id])
-        await chain_watch.mark_watched(self.world.database, SLUG, 0, WATCHED_S)
+        await chain_watch_store.mark_watched(self.world.database, SLUG, 0, WATCHED_S)
         return taken
 
     @property
@@ -71,7 +72,7 @@ class Ground:
         async with open_chain(chain.url) as rpc:
             await rpc.ask("anvil_mine", hex(blocks))
         database = self.world.database
-        row = await chains.get_chain(database, SLUG)
+        row = await chain_store.get_chain(database, SLUG)
         assert row is not None
         config = ReaderConfig(network_id=56, finality=Finality(row.finality))
         reader = open_chain_reader(SLUG, [chain.url], config)
@@ -83,7 +84,7 @@ class Ground:
         return cursor
 
     async def cursor(self) -> ChainCursor:
-        found = await chains.get_cursor(self.world.database, SLUG)
+        found = await chain_store.get_cursor(self.world.database, SLUG)
         assert found is not None
         return found
 
@@ -139,11 +140,11 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
     ]
     signers = open_signers({SLUG: chain.url})
     database = ground.world.database
-    row = await chains.get_chain(database, SLUG)
+    row = await chain_store.get_chain(database, SLUG)
     assert row is not None
     reader = open_chain_reader(SLUG, [chain.url], ReaderConfig(network_id=56))
-    tokens = await chains.list_tokens(database, SLUG)
-    contracts = await chains.list_contracts(database, SLUG)
+    tokens = await chain_store.list_tokens(database, SLUG)
+    contracts = await chain_store.list_contracts(database, SLUG)
     checks = check_refund_setup(signers[SLUG], reader, row, tokens, contracts)
     assert [check.right async for check in checks] == [True] * 3
     await reader.close()

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 import stripe
 
-from payintent.domain.gateway import SessionCreated
+from payintent.gateways.port import SessionCreated
 from tests.sandbox.stripe.conftest import Connect
 from tests.support import stripe as sandbox
 from tests.support.stripe import Buyer, running_stripe

@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 import stripe
 
-from payintent.domain.gateway import GatewayAccount, SessionCreated
 from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import GatewayAccount, SessionCreated
 from payintent.gateways.stripe.adapter import StripeGateway
 from tests.conformance.receiver import Receiver, receiving
 from tests.support import stripe as sandbox

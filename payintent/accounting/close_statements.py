@@ -1,0 +1,78 @@
+"""Closing of past days: the changes of a merchant's balance become a statement.
+
+A day is closed once. Entries that are committed later, or have an earlier time, belong to the next
+day that is closed, so no ledger entry is in two statements.
+"""
+
+from datetime import timedelta
+
+from payintent.accounting import closing_store as statement_closing
+from payintent.accounting import statements_store as statements
+from payintent.accounting.statement_model import day_of, end_of_day, sum_movements
+from payintent.accounting.statements_store import Covered, Statement
+from payintent.db.database import Database, Tx
+from payintent.runtime.log import get_logger
+
+_log = get_logger("statements")
+_MERCHANTS_MAX = 100
+_DAY = timedelta(days=1)
+
+
+async def close_due_days(database: Database) -> bool:
+    """Close the next due day of each merchant; return whether more may be due."""
+    due = await statement_closing.list_due(database, _MERCHANTS_MAX)
+    if not due:
+        return False
+    watermark = await statement_closing.read_watermark(database)
+    if watermark is None:
+        _log.warning("statements_wait", merchants=len(due))
+        return False  # a long transaction writes entries; try again in a minute
+    for merchant_id in due:
+        async with database.transaction() as tx:
+            await close_day(tx, merchant_id, watermark)
+    return True
+
+
+async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
+    """Close the first day that has entries; without entries, close all past days."""
+    closing = await statement_closing.lock_closing(tx, merchant_id)
+    # If a concurrent worker closed a day up to a later number, its entries must not repeat.
+    watermark = max(watermark, closing.closed_number)
+    ended = day_of(closing.now, closing.time_zone) - _DAY
+    if closing.day is not None and ended <= closing.day:
+        return  # a concurrent worker closed it
+    first = await statement_closing.first_unstated(tx, closing)
+    day = ended
+    if first is not None:
+        entry_day = day_of(first, closing.time_zone)
+        day = min(ended, entry_day if closing.day is None else max(entry_day, closing.day + _DAY))
+    # A change of the time zone makes a day longer or empty.
+    until_at = max(end_of_day(day, closing.time_zone), closing.closed_at)
+    covered = Covered(
+        first_number=closing.next_number,
+        last_number=watermark,
+        until_at=until_at,
+        closed_number=closing.closed_number,
+        closed_at=closing.closed_at,
+    )
+    for sums in await statement_closing.sum_unstated(tx, closing, watermark, until_at):
+        last = await statements.find_last(tx, merchant_id, sums.currency, sums.chain)
+        movements = sum_movements(sums.sums)
+        opening_minor = 0 if last is None else last.closing_minor
+        new = Statement(
+            id=tx.id_generator.new_id(),
+            merchant_id=merchant_id,
+            currency=sums.currency,
+            chain=sums.chain,
+            token_decimals=None,
+            number=1 if last is None else last.number + 1,
+            day=day,
+            time_zone=closing.time_zone,
+            opening_minor=opening_minor,
+            movements=movements,
+            closing_minor=opening_minor + sum(movements.values()),
+            covered=covered,
+            created_at=closing.now,
+        )
+        await statements.add(tx, new)
+    await statement_closing.close(tx, closing, day, until_at, watermark)

@@ -1,0 +1,178 @@
+"""The closing state of merchants' days, and ledger entries that are not in a statement yet."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from payintent.accounting.model import Fact
+from payintent.accounting.statement_model import EntrySum, Part
+from payintent.accounting.statements_store import PART, UNSTATED
+from payintent.db.database import Executor, Tx
+
+_POLLS_MAX = 10
+_POLL_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    merchant_id: int
+    time_zone: str
+    now: datetime
+    day: date | None  # the last closed day; None before the first
+    closed_at: datetime
+    closed_number: int
+    next_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrencySums:
+    """The sums of a currency's entries that are not in a statement."""
+
+    currency: str
+    chain: str  # of a token; empty for a currency
+    sums: list[EntrySum]
+
+
+async def read_watermark(database: Executor) -> int | None:
+    """Return an entry number at or below which no entry can be committed any more.
+
+    A transaction draws its entries' numbers under a table lock that it holds until it ends. So
+    this reads the last number, then waits for the transactions that hold the lock. Returns None if
+    a transaction takes too long.
+    """
+    row = await database.row(
+        "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0) AS number"
+    )
+    assert row is not None  # noqa: S101 - a function returns a row
+    writers = await _list_writers(database)
+    for _ in range(_POLLS_MAX):
+        if not writers:
+            return row["number"]
+        await asyncio.sleep(_POLL_INTERVAL_S)
+        writers &= await _list_writers(database)
+    return None
+
+
+async def _list_writers(database: Executor) -> set[str]:
+    """List the running transactions that may have written entries."""
+    rows = await database.fetch(
+        """
+        SELECT virtualtransaction
+        FROM pg_locks
+        WHERE locktype = 'relation' AND relation = 'ledger_entry'::regclass AND granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'ShareUpdateExclusiveLock')
+        """
+    )
+    return {row["virtualtransaction"] for row in rows}
+
+
+async def list_due(database: Executor, limit: int) -> list[int]:
+    """List merchants with entries that are not in a statement, if their next day has ended."""
+    rows = await database.fetch(
+        """
+        SELECT m.id
+        FROM merchant m
+        LEFT JOIN statement_close c ON c.merchant_id = m.id
+        WHERE m.livemode
+            AND (c.day IS NULL OR (c.day + 2)::timestamp AT TIME ZONE m.time_zone <= clock())
+            AND EXISTS (SELECT FROM ledger_entry e WHERE e.merchant_id = m.id
+                AND e.entry_number >= coalesce(c.next_number, 0))
+        ORDER BY c.day NULLS FIRST, m.id
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [row["id"] for row in rows]
+
+
+async def lock_closing(tx: Tx, merchant_id: int) -> Closing:
+    """Lock a merchant's closing state until the transaction ends."""
+    await tx.fetch(
+        "INSERT INTO statement_close (merchant_id, day, closed_at, closed_number, next_number)"
+        " VALUES ($1, '-infinity', '-infinity', -1, 0) ON CONFLICT DO NOTHING",
+        merchant_id,
+    )
+    await tx.fetch("SELECT FROM statement_close WHERE merchant_id = $1 FOR UPDATE", merchant_id)
+    row = await tx.row(
+        """
+        SELECT m.time_zone, clock() AS now, nullif(c.day, '-infinity') AS day,
+            CASE WHEN isfinite(c.closed_at) THEN c.closed_at ELSE 'epoch' END AS closed_at,
+            c.closed_number, c.next_number
+        FROM statement_close c
+        JOIN merchant m ON m.id = c.merchant_id
+        WHERE c.merchant_id = $1
+        """,
+        merchant_id,
+    )
+    assert row is not None  # noqa: S101 - it was inserted above
+    return Closing(merchant_id=merchant_id, **row)
+
+
+async def first_unstated(tx: Tx, closing: Closing) -> datetime | None:
+    """Return the earliest time of an entry that is not in a statement."""
+    row = await tx.row(
+        "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + UNSTATED,
+        *_unstated(closing),
+    )
+    return row["at"] if row else None
+
+
+async def sum_unstated(
+    tx: Tx, closing: Closing, last_number: int, until_at: datetime
+) -> list[CurrencySums]:
+    """Sum the entries that are not in a statement, up to a number and before a time."""
+    rows = await tx.fetch(
+        "SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount"
+        " FROM (SELECT e.currency, e.chain, e.fact,"
+        + PART
+        + "FROM ledger_entry e WHERE"
+        + UNSTATED
+        + """AND e.entry_number <= $6 AND e.created_at < $7) parts
+        WHERE part IS NOT NULL
+        GROUP BY currency, chain, fact, part
+        ORDER BY currency, chain, fact, part
+        """,
+        *_unstated(closing),
+        last_number,
+        until_at,
+    )
+    by_currency: dict[tuple[str, str], list[EntrySum]] = {}
+    for row in rows:
+        entry = EntrySum(
+            fact=Fact(row["fact"]), part=Part(row["part"]), amount_minor=int(row["amount"])
+        )
+        by_currency.setdefault((row["currency"], row["chain"]), []).append(entry)
+    return [
+        CurrencySums(currency=currency, chain=chain, sums=sums)
+        for (currency, chain), sums in by_currency.items()
+    ]
+
+
+async def close(tx: Tx, closing: Closing, day: date, closed_at: datetime, number: int) -> None:
+    """Store that a merchant's days are closed up to `day`, with entries up to `number`."""
+    await tx.fetch(
+        """
+        UPDATE statement_close
+        SET day = $2, closed_at = $3, closed_number = $4, next_number = coalesce((
+            SELECT min(e.entry_number) FROM ledger_entry e
+            WHERE e.merchant_id = $1 AND e.entry_number BETWEEN $5 AND $4 AND e.created_at >= $3
+        ), $4 + 1)
+        WHERE merchant_id = $1
+        """,
+        closing.merchant_id,
+        day,
+        closed_at,
+        number,
+        closing.next_number,
+    )
+
+
+def _unstated(closing: Closing) -> tuple[object, ...]:
+    return (
+        f"merchant_payable:{closing.merchant_id}",
+        closing.merchant_id,
+        closing.next_number,
+        closing.closed_number,
+        closing.closed_at,
+    )

@@ -1,0 +1,210 @@
+"""Payouts that gateways made from their accounts; a reference is recorded once per account."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from payintent.accounting import ledger_store as ledger
+from payintent.accounting import payouts_store as payouts
+from payintent.accounting.model import GatewayPayout, clearing, gateway_payout_entries
+from payintent.accounting.payouts_store import NewPayout, PayoutTable, RecordedPayout
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Executor, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPayoutRecord(RecordedPayout):
+    account_id: int
+    merchant_id: int | None  # the account's owner; None: the operator
+    fee_minor: str
+
+    @property
+    def payout(self) -> GatewayPayout:
+        return GatewayPayout(
+            id=self.id,
+            account_id=self.account_id,
+            merchant_id=self.merchant_id,
+            amount_minor=int(self.amount_minor),
+            fee_minor=int(self.fee_minor),
+            currency=self.currency,
+            chain=self.chain,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayingAccount:
+    merchant_id: int | None  # None: the operator
+    chain: str | None  # of a gateway contract
+    livemode: bool
+
+
+async def find_paying_account(database: Executor, account_id: int) -> PayingAccount | None:
+    row = await database.row(
+        """
+        SELECT a.merchant_id, k.chain, a.livemode
+        FROM provider_account a
+        LEFT JOIN chain_contract k ON k.account_id = a.id
+        WHERE a.id = $1
+        """,
+        account_id,
+    )
+    return PayingAccount(**row) if row else None
+
+
+async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
+    """Add a payout; return False if its account has an active payout with its reference."""
+    row = await tx.row(
+        """
+        INSERT INTO gateway_payout
+            (id, account_id, currency, chain, amount_minor, fee_minor, reference, paid_on,
+            recorded_by)
+        VALUES ($1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $7,
+            coalesce($8, (clock() AT TIME ZONE 'UTC')::date), $9)
+        ON CONFLICT (account_id, reference) WHERE reversed_at IS NULL DO NOTHING
+        RETURNING id
+        """,
+        new.payout.id,
+        new.payout.account_id,
+        new.payout.currency,
+        new.payout.chain,
+        str(new.payout.amount_minor),
+        str(new.payout.fee_minor),
+        new.reference,
+        new.paid_on,
+        new.recorded_by,
+    )
+    return row is not None
+
+
+async def has_reversed(database: Executor, account_id: int, reference: str, who: str) -> bool:
+    """Return whether an account's payout with this reference was reversed by this operator."""
+    row = await database.row(
+        """
+        SELECT FROM gateway_payout
+        WHERE account_id = $1 AND reference = $2 AND reversed_at IS NOT NULL AND reversed_by = $3
+        LIMIT 1
+        """,
+        account_id,
+        reference,
+        who,
+    )
+    return row is not None
+
+
+async def find_last(
+    database: Executor, account_id: int, references: Sequence[str]
+) -> dict[str, GatewayPayoutRecord]:
+    """Return an account's last payout by reference; active payouts precede reversed payouts."""
+    rows = await database.fetch(
+        TABLE.select
+        + """
+        JOIN (
+            SELECT DISTINCT ON (g.reference) g.id
+            FROM gateway_payout g
+            WHERE g.account_id = $1 AND g.reference = ANY($2::text[])
+            ORDER BY g.reference, g.reversed_at IS NULL DESC, g.id DESC
+        ) last ON last.id = p.id
+        """,
+        account_id,
+        references,
+    )
+    return {row["reference"]: TABLE.read(row) for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayoutSum:
+    """The number and sum of a gateway's payouts by currency, in minor units."""
+
+    currency: str
+    payouts: int
+    amount_minor: int
+    ledger_minor: int  # their sum in the ledger
+    merchants_minor: int  # the part of `ledger_minor` that belongs to merchants
+
+
+async def sum_active(
+    database: Executor, account_id: int, references: Sequence[str]
+) -> list[PayoutSum]:
+    """Sum the payouts of an account with these references that are not reversed."""
+    rows = await database.fetch(
+        """
+        SELECT p.currency, count(*) AS payouts, sum(p.amount_minor) AS amount_minor,
+            coalesce(sum(e.amount), 0) AS ledger_minor,
+            coalesce(sum(e.amount) FILTER (WHERE e.merchant_id IS NOT NULL), 0) AS merchants_minor
+        FROM gateway_payout p
+        LEFT JOIN LATERAL (
+            SELECT l.merchant_id,
+                CASE WHEN l.credit = $3 THEN l.amount ELSE -l.amount END AS amount
+            FROM ledger_entry l
+            WHERE l.fact_id = p.id AND l.fact = 'gateway_payout' AND l.leg = 'whole'
+        ) e ON true
+        WHERE p.account_id = $1 AND p.reference = ANY($2::text[]) AND p.reversed_at IS NULL
+        GROUP BY p.currency
+        ORDER BY p.currency
+        """,
+        account_id,
+        references,
+        clearing(account_id, None),
+    )
+    return [
+        PayoutSum(
+            currency=row["currency"],
+            payouts=row["payouts"],
+            amount_minor=int(row["amount_minor"]),
+            ledger_minor=int(row["ledger_minor"]),
+            merchants_minor=int(row["merchants_minor"]),
+        )
+        for row in rows
+    ]
+
+
+TABLE = PayoutTable(
+    name="gateway_payout",
+    noun="gateway payout",
+    owner="account_id",
+    select="SELECT p.account_id, a.merchant_id, p.fee_minor::text AS fee_minor,"
+    + payouts.COLUMNS
+    + "FROM gateway_payout p JOIN provider_account a ON a.id = p.account_id"
+    + payouts.TOKENS,
+    record=GatewayPayoutRecord,
+)
+
+
+async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
+    """Record a payout and its ledger entries; return False if it was recorded before.
+
+    Raises `CONFLICT` if the account's reference is recorded with a different amount.
+    """
+    payout = new.payout
+    if await add(tx, new):
+        await ledger.add(tx, gateway_payout_entries(payout))
+        return True
+    active = await TABLE.find_active(tx, payout.account_id, new.reference)
+    if active is None or _amounts(active.payout) != _amounts(payout):
+        raise RefusedError(
+            ErrorCode.CONFLICT, f"payout {new.reference!r} is recorded with a different amount"
+        )
+    return False
+
+
+async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: str) -> bool:
+    """Reverse a returned payout; return False if no active payout has this reference.
+
+    A gateway lists a return repeatedly, but it is entered once: a payout that a person recorded
+    under the same reference afterwards is not reversed.
+    """
+    if await has_reversed(tx, account_id, reference, who):
+        return False
+    table = TABLE
+    active = await table.find_active(tx, account_id, reference)
+    if active is None:
+        return False
+    await table.lock(tx, active.id)
+    if await table.find_active(tx, account_id, reference) is None:
+        return False
+    await table.reverse(tx, active.id, who, "the gateway lists it as returned")
+    await ledger.add(tx, gateway_payout_entries(active.payout, reversal=True))
+    return True
+
+
+def _amounts(payout: GatewayPayout) -> tuple[int, int, str]:
+    return payout.amount_minor, payout.fee_minor, payout.currency

@@ -1,0 +1,301 @@
+"""Comparison of the ledger with the facts, such as captures and payouts, in a single statement."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.accounting import ledger_store as ledger
+from payintent.accounting.ledger_store import TimedEntry
+from payintent.accounting.model import (
+    Charges,
+    Fact,
+    capture_entries,
+    case_entries,
+    charges_of,
+    refund_entry,
+)
+from payintent.db.database import Executor, Row, Tx
+
+_DIFFERENCES_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerDifference:
+    """An account with a balance (debits less credits) that does not match the facts."""
+
+    account: str
+    currency: str
+    chain: str | None
+    ledger_minor: str
+    facts_minor: str
+
+
+#: Each account's debits less credits as computed from the facts.
+_FACTS: LiteralString = (
+    """
+    money AS (
+        SELECT c.*, k.chain,
+            CASE WHEN k.chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
+                || c.account_id AS clearing,
+            'suspense:' || c.account_id AS suspense,
+            'merchant_payable:' || coalesce(o.merchant_id, a.merchant_id) AS payable,
+            CASE WHEN c.credited THEN round(s.fee_amount::numeric * c.amount_minor
+                / s.total_amount::numeric) END AS fee,
+            CASE WHEN c.credited THEN round(s.estimated_tax::numeric * c.amount_minor
+                / s.total_amount::numeric) END AS tax
+        FROM capture c
+        LEFT JOIN session s ON s.id = c.session_id
+    """
+    + ledger.MONEY_SOURCES
+    + """
+        WHERE a.livemode
+    ), resolved AS (
+        SELECT m.status, c.suspense, c.clearing, c.payable, c.currency, c.chain, c.id AS capture_id,
+            CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor
+                ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount
+        FROM money_case m
+        JOIN money c ON c.id = m.capture_id
+        WHERE """
+    + ledger.RESOLVED
+    + """ AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
+    ), disputed AS (
+        SELECT c.clearing, c.account_id, c.currency, c.chain, d.state,
+            CASE WHEN c.credited OR EXISTS (SELECT FROM resolved r
+                WHERE r.capture_id = c.id AND r.status = 'ACCEPTED')
+                THEN c.payable ELSE c.suspense END AS owner,
+            CASE WHEN d.currency = c.currency THEN d.amount_minor ELSE c.amount_minor END AS amount
+        FROM dispute d
+        JOIN money c ON c.id = d.capture_id
+        WHERE d.state IN ('open', 'under_review', 'lost')
+    ), returned AS (
+        SELECT c.clearing, c.account_id, c.currency, c.chain, r.status, r.amount_minor AS amount,
+            CASE WHEN c.credited THEN c.payable ELSE c.suspense END AS owner
+        FROM refund r
+        JOIN money c ON c.id = r.capture_id
+        WHERE r.status <> 'FAILED'
+    ), facts AS (
+        SELECT clearing AS account, currency, chain, amount_minor AS amount FROM money
+        UNION ALL
+        SELECT suspense, currency, chain, -amount_minor FROM money WHERE NOT credited
+        UNION ALL
+        SELECT payable, currency, chain, fee + tax - amount_minor FROM money WHERE credited
+        UNION ALL
+        SELECT 'fee_income', currency, chain, -fee FROM money WHERE credited
+        UNION ALL
+        SELECT 'tax_payable', currency, chain, -tax FROM money WHERE credited
+        UNION ALL
+        SELECT owner, currency, chain, amount FROM returned
+        UNION ALL
+        SELECT CASE status WHEN 'SUCCEEDED' THEN clearing ELSE 'refund_reserve:' || account_id END,
+            currency, chain, -amount FROM returned
+        UNION ALL
+        SELECT owner, currency, chain, amount FROM disputed
+        UNION ALL
+        SELECT CASE state WHEN 'lost' THEN clearing ELSE 'dispute_reserve:' || account_id END,
+            currency, chain, -amount FROM disputed
+        UNION ALL
+        SELECT suspense, currency, chain, amount FROM resolved
+        UNION ALL
+        SELECT CASE status WHEN 'DISMISSED' THEN clearing ELSE payable END, currency, chain, -amount
+        FROM resolved
+        UNION ALL
+        SELECT 'merchant_payable:' || merchant_id, currency, chain, amount_minor
+        FROM payout WHERE reversed_at IS NULL
+        UNION ALL
+        SELECT 'bank', currency, chain, -amount_minor FROM payout WHERE reversed_at IS NULL
+        UNION ALL
+        SELECT coalesce('merchant_payable:' || a.merchant_id, 'bank'), g.currency, g.chain,
+            g.amount_minor
+        FROM gateway_payout g
+        JOIN provider_account a ON a.id = g.account_id
+        WHERE g.reversed_at IS NULL
+        UNION ALL
+        SELECT CASE WHEN chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
+            || account_id, currency, chain, -amount_minor - fee_minor
+        FROM gateway_payout WHERE reversed_at IS NULL
+        UNION ALL
+        SELECT coalesce('merchant_payable:' || a.merchant_id, 'fee_income'), g.currency, g.chain,
+            g.fee_minor
+        FROM gateway_payout g
+        JOIN provider_account a ON a.id = g.account_id
+        WHERE g.reversed_at IS NULL
+    )
+    """
+)
+
+
+async def find_differences(database: Executor) -> list[LedgerDifference]:
+    """Find the accounts with a balance that differs from the facts, ignoring adjustments.
+
+    The statement reads a single snapshot, so transactions in progress cause no differences.
+    """
+    rows = await database.fetch(
+        "WITH"
+        + _FACTS
+        + """
+        SELECT account, currency, chain, sum(entered)::text AS ledger_minor,
+            sum(fact)::text AS facts_minor
+        FROM (
+            SELECT account, currency, chain, 0 AS entered, amount AS fact FROM facts
+            UNION ALL
+            SELECT debit, currency, chain, amount, 0 FROM ledger_entry
+            WHERE fact <> 'adjustment'
+            UNION ALL
+            SELECT credit, currency, chain, -amount, 0 FROM ledger_entry
+            WHERE fact <> 'adjustment'
+        ) sides
+        GROUP BY account, currency, chain
+        HAVING sum(entered) <> sum(fact)
+        ORDER BY account, currency, chain
+        LIMIT $1
+        """,
+        _DIFFERENCES_MAX,
+    )
+    return [LedgerDifference(**row) for row in rows]
+
+
+class FactKind(StrEnum):
+    """The kinds of fact, in the order in which they are entered."""
+
+    CAPTURES = "captures"
+    REFUNDS = "refunds"
+    CASES = "cases"
+    DISPUTES = "disputes"
+
+
+_NO_ENTRY: LiteralString = "NOT EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = "
+_ENTERED: LiteralString = "EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = "
+_CAPTURES: LiteralString = (
+    "SELECT c.id AS fact_id, c.captured_at AS at, c.amount_minor, s.fee_amount,"
+    " s.estimated_tax, s.total_amount, "
+    + _ENTERED
+    + "c.id AND e.fact = 'capture_adopted') AS adopted,"
+    + ledger.MONEY
+    + "FROM capture c LEFT JOIN session s ON s.id = c.session_id"
+    + ledger.MONEY_SOURCES
+    + "WHERE a.livemode AND c.amount_minor > 0 AND "
+    + _NO_ENTRY
+    + "c.id AND e.fact = 'capture')"
+)
+_REFUNDS: LiteralString = (
+    "SELECT r.id AS fact_id, r.created_at AS at, r.updated_at AS ended_at, r.status,"
+    " r.amount_minor, "
+    + _ENTERED
+    + "r.id AND e.fact = 'refund_reserved') AS reserved, "
+    + _ENTERED
+    + "r.id AND e.fact IN ('refund_done', 'refund_reversed')) AS ended,"
+    + ledger.MONEY
+    + "FROM refund r JOIN capture c ON c.id = r.capture_id"
+    + ledger.MONEY_SOURCES
+    + "WHERE a.livemode AND ("
+    + _NO_ENTRY
+    + "r.id AND e.fact = 'refund_reserved') OR r.status <> 'PENDING' AND "
+    + _NO_ENTRY
+    + "r.id AND e.fact IN ('refund_done', 'refund_reversed')))"
+)
+_CASES: LiteralString = (
+    "SELECT m.id AS fact_id, m.closed_at AS at, m.status,"
+    " CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor"
+    " ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount_minor,"
+    + ledger.MONEY
+    + "FROM money_case m JOIN capture c ON c.id = m.capture_id"
+    + ledger.MONEY_SOURCES
+    + "WHERE a.livemode AND "
+    + ledger.RESOLVED
+    + " AND c.amount_minor > c.refunded_minor + c.reserved_minor"
+    + " AND (m.status = 'DISMISSED' OR coalesce(o.merchant_id, a.merchant_id) IS NOT NULL) AND "
+    + _NO_ENTRY
+    + "m.id)"
+)
+_DISPUTES: LiteralString = (
+    "SELECT d.id AS fact_id, d.capture_id FROM dispute d JOIN capture c ON c.id = d.capture_id"
+    " JOIN provider_account a ON a.id = c.account_id AND a.livemode"
+    " WHERE d.state IN ('open', 'under_review', 'lost') AND c.amount_minor > 0"
+    " AND (d.amount_minor > 0 OR d.currency <> c.currency) AND " + _NO_ENTRY + "d.id)"
+)
+
+_COUNT: LiteralString = (
+    "SELECT (SELECT count(*) FROM ("
+    + _CAPTURES
+    + ") f) + (SELECT count(*) FROM ("
+    + _REFUNDS
+    + ") f) + (SELECT count(*) FROM ("
+    + _CASES
+    + ") f) + (SELECT count(*) FROM ("
+    + _DISPUTES
+    + ") f) AS missing"
+)
+_NEXT: LiteralString = ") f WHERE fact_id > $1 ORDER BY fact_id LIMIT $2"
+
+
+async def count_missing(database: Executor) -> int:
+    row = await database.row(_COUNT)
+    assert row is not None  # noqa: S101 - a count returns a row
+    return row["missing"]
+
+
+async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list[UUID]:
+    """Enter facts of a kind that have no entry, in id order; return their ids.
+
+    Entries that the fact's own transaction adds concurrently are kept.
+    """
+    if kind is FactKind.CAPTURES:
+        rows = await tx.fetch("SELECT * FROM (" + _CAPTURES + _NEXT, after, limit)
+    elif kind is FactKind.REFUNDS:
+        rows = await tx.fetch("SELECT * FROM (" + _REFUNDS + _NEXT, after, limit)
+    elif kind is FactKind.CASES:
+        rows = await tx.fetch("SELECT * FROM (" + _CASES + _NEXT, after, limit)
+    else:
+        rows = await tx.fetch("SELECT * FROM (" + _DISPUTES + _NEXT, after, limit)
+        await _enter_disputes(tx, rows)
+        return [row["fact_id"] for row in rows]
+    await ledger.add_missing(tx, [timed for row in rows for timed in _ENTRIES[kind](row)])
+    return [row["fact_id"] for row in rows]
+
+
+async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
+    """Enter disputes' amounts, under a lock on the captures that concurrent reports wait for."""
+    capture_ids = sorted({row["capture_id"] for row in rows})
+    await tx.fetch(
+        "SELECT FROM capture WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", capture_ids
+    )
+    await ledger.record_disputes(tx, capture_ids)
+
+
+def _capture(row: Row) -> list[TimedEntry]:
+    money, charges = ledger.money_of(row), Charges(0, 0)
+    if row["adopted"]:
+        money = replace(money, credited=False)  # as it was when it was captured
+    elif money.credited:
+        texts = (row["fee_amount"], row["estimated_tax"], row["total_amount"])
+        charges = charges_of(*texts, int(row["amount_minor"]))
+    entries = capture_entries(money, int(row["amount_minor"]), charges)
+    return [(entry, row["at"]) for entry in entries]
+
+
+def _refund(row: Row) -> list[TimedEntry]:
+    money, amount_minor = ledger.money_of(row), int(row["amount_minor"])
+    entries = list[TimedEntry]()
+    if not row["reserved"]:
+        entry = refund_entry(Fact.REFUND_RESERVED, money, row["fact_id"], amount_minor)
+        entries.append((entry, row["at"]))
+    if row["status"] != "PENDING" and not row["ended"]:
+        fact = Fact.REFUND_DONE if row["status"] == "SUCCEEDED" else Fact.REFUND_REVERSED
+        entry = refund_entry(fact, money, row["fact_id"], amount_minor)
+        entries.append((entry, row["ended_at"]))
+    return entries
+
+
+def _case(row: Row) -> list[TimedEntry]:
+    fact = Fact.CASE_ACCEPTED if row["status"] == "ACCEPTED" else Fact.CASE_DISMISSED
+    entries = case_entries(fact, ledger.money_of(row), row["fact_id"], int(row["amount_minor"]))
+    return [(entry, row["at"]) for entry in entries]
+
+
+_ENTRIES: dict[FactKind, Callable[[Row], list[TimedEntry]]] = {
+    FactKind.CAPTURES: _capture,
+    FactKind.REFUNDS: _refund,
+    FactKind.CASES: _case,
+}

@@ -1,0 +1,153 @@
+"""Operations that show, check and backfill the ledger."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.accounting import ledger_check_store as ledger_backfill
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_store as ledger_balances
+from payintent.accounting import payouts_store as payouts
+from payintent.accounting.ledger_check_store import FactKind, LedgerDifference
+from payintent.accounting.ledger_store import AccountBalance
+from payintent.core.access import Role
+from payintent.core.errors import BadRequestError
+from payintent.core.money import MINOR_DECIMALS, to_smallest_unit
+from payintent.db.database import Executor, Tx
+from payintent.operators.fields import OfMerchantId, check_merchant, option, quote_input
+from payintent.operators.operation import BatchOperation, OperationContext, ReadOperation
+
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerBackfilled:
+    facts: int
+    kind: FactKind
+    last_id: UUID | None
+
+
+class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True):
+    """Show the balance of each ledger account."""
+
+    action: ClassVar[str] = "ledger.show"
+    columns = ("account", "currency", "chain", "debits_minor", "credits_minor", "balance_minor")
+    merchant_id: OfMerchantId = None
+    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+
+    async def read(self, context: OperationContext) -> list[AccountBalance]:
+        await check_merchant(context.database, self.merchant_id)
+        return await ledger_balances.list_balances(context.reading, self.merchant_id, self.currency)
+
+
+class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=True):
+    """List accounts that do not match captures, refunds, disputes, cases and payouts.
+
+    The command exits with status 1 if there are any.
+    """
+
+    action: ClassVar[str] = "ledger.check"
+    columns = ("account", "currency", "chain", "ledger_minor", "facts_minor")
+
+    async def read(self, context: OperationContext) -> list[LedgerDifference]:
+        return await ledger_check.find_differences(context.database)
+
+
+class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True):
+    """Enter captures, refunds, cases and disputes that are older than the ledger.
+
+    It runs while payments are processed, and skips existing entries, so it can be repeated.
+    """
+
+    action: ClassVar[str] = "ledger.backfill"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    has_dry_run: ClassVar[bool] = True
+    batch_size: ClassVar[int] = _BATCH
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [f"{await self.total(context)} facts are entered in the ledger"]
+
+    async def total(self, context: OperationContext) -> int:
+        return await ledger_backfill.count_missing(context.database)
+
+    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+        return {"facts": await self.total(context)}
+
+    def cursor(self) -> tuple[FactKind, UUID]:
+        """Return the kind of the batch, and the id of the last fact before it."""
+        return FactKind.CAPTURES, UUID(int=0)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfilled:
+        kind, after = self.cursor()
+        kinds = list(FactKind)
+        for current in kinds[kinds.index(kind) :]:
+            start = after if current is kind else UUID(int=0)
+            fact_ids = await ledger_backfill.enter_missing(tx, current, start, _BATCH)
+            if fact_ids:
+                return LedgerBackfilled(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
+        return LedgerBackfilled(facts=0, kind=kinds[-1], last_id=None)
+
+    def count(self, batch: LedgerBackfilled) -> int:
+        return batch.facts
+
+    def following(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
+        if batch.last_id is None:
+            return None
+        return _FurtherBackfill(kind=batch.kind, after=batch.last_id)
+
+    def combine(self, total: LedgerBackfilled, batch: LedgerBackfilled) -> LedgerBackfilled:
+        last_id = batch.last_id or total.last_id
+        return LedgerBackfilled(facts=total.facts + batch.facts, kind=batch.kind, last_id=last_id)
+
+    def audit_details(self, result: LedgerBackfilled) -> Mapping[str, object]:
+        return {"facts": result.facts}
+
+
+class _FurtherBackfill(BackfillLedger, frozen=True, kw_only=True):
+    kind: FactKind
+    after: UUID
+
+    def cursor(self) -> tuple[FactKind, UUID]:
+        return self.kind, self.after
+
+
+_AMOUNT = re.compile(r"(-?)((?:0|[1-9][0-9]{0,40})(?:\.[0-9]{1,18})?)", re.ASCII)
+
+
+async def read_amount_minor(
+    database: Executor,
+    name: str,
+    amount: str,
+    *,
+    currency: str,
+    chain: str | None,
+    signed: bool = False,
+) -> int:
+    """Parse an amount such as 1590.00 into smallest units of its currency or token.
+
+    Raises `BAD_REQUEST` for zero, too many decimals, an unknown currency, and unless `signed` for
+    a negative amount.
+    """
+    match = _AMOUNT.fullmatch(amount)
+    if match is None or (match[1] and not signed):
+        raise BadRequestError(f"{name} must be a plain decimal, not {quote_input(amount)}")
+    decimals = await _get_decimals(database, currency, chain)
+    amount_minor = to_smallest_unit(Decimal(match[2]), decimals)
+    if not amount_minor:
+        rule = "must not be zero" if signed else "must be above zero"
+        raise BadRequestError(f"{name} {rule}, with at most {decimals} decimals")
+    return -amount_minor if match[1] else amount_minor
+
+
+async def _get_decimals(database: Executor, currency: str, chain: str | None) -> int:
+    decimals = MINOR_DECIMALS.get(currency)
+    if chain is not None:
+        decimals = await payouts.find_token_decimals(database, chain, currency)
+    if decimals is None:
+        network = "" if chain is None else f" on {quote_input(chain)}"
+        raise BadRequestError(f"{quote_input(currency)}{network} is not known")
+    return decimals

@@ -1,0 +1,264 @@
+"""Ledger entries, which are written in the transaction of the fact that they record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+from payintent.accounting.model import (
+    CapturedMoney,
+    Fact,
+    LedgerEntry,
+    case_entries,
+    dispute_entries,
+)
+from payintent.db.database import Executor, Row, Tx
+from payintent.gateways.port import DisputeState
+
+TimedEntry = tuple[LedgerEntry, datetime]
+#: The columns that `money_of` reads, of captures `c`.
+MONEY: LiteralString = """
+    c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
+    k.chain AS money_chain, c.credited AS money_credited,
+    coalesce(o.merchant_id, a.merchant_id) AS money_merchant_id
+"""
+MONEY_SOURCES: LiteralString = """
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN payment o ON o.id = c.payment_id
+    LEFT JOIN chain_contract k ON k.account_id = c.account_id
+"""
+#: Kinds of cases about a contradiction, which hold no money.
+WITHOUT_MONEY: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
+#: The condition that closing a case `m` moved its capture's money out of suspense.
+RESOLVED: LiteralString = (
+    "m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN "
+    + WITHOUT_MONEY
+    + " AND m.closed_by <> 'policy:session_appeared'"
+)
+
+
+def money_of(row: Row) -> CapturedMoney:
+    """Build a capture's money from a row with the columns `MONEY`."""
+    return CapturedMoney(
+        capture_id=row["money_capture_id"],
+        account_id=row["money_account_id"],
+        currency=row["money_currency"],
+        chain=row["money_chain"],
+        merchant_id=row["money_merchant_id"],
+        credited=row["money_credited"],
+    )
+
+
+def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
+    """Return arrays of fact ids, facts, legs, merchants, debits, credits, amounts and chains."""
+    return [
+        [entry.fact_id for entry in entries],
+        [entry.fact for entry in entries],
+        [entry.leg for entry in entries],
+        [entry.merchant_id for entry in entries],
+        [entry.debit for entry in entries],
+        [entry.credit for entry in entries],
+        [str(entry.amount_minor) for entry in entries],
+        [entry.chain for entry in entries],
+    ]
+
+
+async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
+    """Add the entries of facts that this transaction writes, except those of test accounts."""
+    if not entries:
+        return
+    await tx.fetch(
+        """
+        WITH live AS MATERIALIZED (
+            SELECT e.*
+            FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+                $7::text[], $8::text[], $9::text[], $10::bigint[]) AS e (fact_id, fact, leg,
+                merchant_id, debit, credit, amount, chain, currency, account_id)
+            LEFT JOIN provider_account a ON a.id = e.account_id
+            WHERE coalesce(a.livemode, true)
+        )
+        INSERT INTO ledger_entry
+            (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency)
+        SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency
+        FROM live
+        """,
+        *columns(entries),
+        [entry.currency for entry in entries],
+        [entry.account_id for entry in entries],
+    )
+
+
+async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
+    """Add the entries of committed facts, except existing entries and those of test accounts."""
+    plain = [entry for entry, _ in entries]
+    await tx.fetch(
+        """
+        INSERT INTO ledger_entry
+            (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency, created_at)
+        SELECT e.fact_id, e.fact, e.leg, e.merchant_id, e.debit, e.credit, e.amount::numeric,
+            e.chain, e.currency, e.at
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+            $7::text[], $8::text[], $9::text[], $10::bigint[], $11::timestamptz[]) AS e (fact_id,
+            fact, leg, merchant_id, debit, credit, amount, chain, currency, account_id, at)
+        LEFT JOIN provider_account a ON a.id = e.account_id
+        WHERE coalesce(a.livemode, true)
+        ON CONFLICT DO NOTHING
+        """,
+        *columns(plain),
+        [entry.currency for entry in plain],
+        [entry.account_id for entry in plain],
+        [at for _, at in entries],
+    )
+
+
+async def add_resolution(tx: Tx, case_id: UUID) -> None:
+    """Enter the effect of closing a locked case on its money, if it holds any."""
+    row = await tx.row(
+        "SELECT m.id, m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining,"
+        + MONEY
+        + "FROM money_case m JOIN capture c ON c.id = m.capture_id"
+        + MONEY_SOURCES
+        + "WHERE m.id = $1 AND "
+        + RESOLVED,
+        case_id,
+    )
+    if row is None:
+        return
+    accepted = row["status"] == "ACCEPTED"
+    fact = Fact.CASE_ACCEPTED if accepted else Fact.CASE_DISMISSED
+    await add(tx, case_entries(fact, money_of(row), row["id"], int(row["remaining"])))
+    if accepted:
+        await record_disputes(tx, [row["money_capture_id"]])
+
+
+async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Reverse the entries of closed cases of locked captures, because their session appeared.
+
+    The caller then dismisses the cases, and enters the money as if it were captured now.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT e.fact_id, e.fact, e.merchant_id, e.debit, e.credit, e.amount, e.currency, e.chain
+        FROM money_case m
+        JOIN ledger_entry e ON e.fact_id = m.id
+        WHERE m.capture_id = ANY($1::uuid[]) AND m.kind = 'UNKNOWN_REFERENCE'
+        ORDER BY e.fact_id
+        """,
+        capture_ids,
+    )
+    await add(tx, [_reversal(row) for row in rows])
+
+
+def _reversal(row: Row) -> LedgerEntry:
+    return LedgerEntry(
+        fact=Fact(row["fact"]),
+        fact_id=row["fact_id"],
+        leg="reversed",
+        merchant_id=row["merchant_id"],
+        debit=row["credit"],
+        credit=row["debit"],
+        amount_minor=int(row["amount"]),
+        currency=row["currency"],
+        chain=row["chain"],
+    )
+
+
+async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Enter changes of the amounts that disputes of locked captures hold or have taken."""
+    rows = await tx.fetch(
+        "SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor"
+        " ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts, EXISTS ("
+        "SELECT FROM money_case m WHERE m.capture_id = c.id AND m.status = 'ACCEPTED' AND "
+        + RESOLVED
+        + ") AS accepted,"
+        + MONEY
+        + "FROM dispute d JOIN capture c ON c.id = d.capture_id"
+        + MONEY_SOURCES
+        + """
+        LEFT JOIN LATERAL (
+            SELECT max(leg::int) AS entries, array_agg(account) AS accounts,
+                array_agg(amount) AS amounts
+            FROM (
+                SELECT leg, debit AS account, amount FROM ledger_entry WHERE fact_id = d.id
+                UNION ALL
+                SELECT leg, credit, -amount FROM ledger_entry WHERE fact_id = d.id
+            ) sides
+        ) e ON true
+        WHERE d.capture_id = ANY($1::uuid[])
+        ORDER BY d.id
+        """,
+        capture_ids,
+    )
+    await add(tx, [entry for row in rows for entry in _dispute_entries(row)])
+
+
+def _dispute_entries(row: Row) -> list[LedgerEntry]:
+    money = money_of(row)
+    if row["accepted"]:
+        money = replace(money, credited=True)
+    recorded: dict[str, int] = {}
+    for account, amount in zip(row["accounts"] or (), row["amounts"] or (), strict=True):
+        recorded[account] = recorded.get(account, 0) + int(amount)
+    return dispute_entries(
+        money,
+        row["id"],
+        DisputeState(row["state"]),
+        int(row["disputed"]),
+        recorded,
+        row["entries"] or 0,
+    )
+
+
+_BALANCES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountBalance:
+    """The debits, credits and balance (debits less credits) of an account and currency."""
+
+    account: str
+    currency: str
+    chain: str | None
+    debits_minor: str
+    credits_minor: str
+    balance_minor: str
+
+
+async def list_balances(
+    database: Executor, merchant_id: int | None, currency: str | None
+) -> list[AccountBalance]:
+    """Sum the entries of each account, optionally of a single merchant."""
+    rows = await database.fetch(
+        """
+        SELECT account, currency, chain, sum(debit)::text AS debits_minor,
+            sum(credit)::text AS credits_minor, (sum(debit) - sum(credit))::text AS balance_minor
+        FROM (
+            SELECT debit AS account, currency, chain, merchant_id, amount AS debit, 0 AS credit
+            FROM ledger_entry
+            UNION ALL
+            SELECT credit, currency, chain, merchant_id, 0, amount
+            FROM ledger_entry
+        ) sides
+        WHERE ($1::bigint IS NULL OR merchant_id = $1) AND ($2::text IS NULL OR currency = $2)
+        GROUP BY account, currency, chain
+        ORDER BY account, currency, chain
+        LIMIT $3
+        """,
+        merchant_id,
+        currency,
+        _BALANCES_MAX,
+    )
+    return [AccountBalance(**row) for row in rows]
+
+
+async def has_live_account(database: Executor, account_id: int) -> bool:
+    row = await database.row(
+        "SELECT id FROM provider_account WHERE id = $1 AND livemode", account_id
+    )
+    return row is not None
+
+
+async def has_live_merchant(database: Executor, merchant_id: int) -> bool:
+    row = await database.row("SELECT id FROM merchant WHERE id = $1 AND livemode", merchant_id)
+    return row is not None

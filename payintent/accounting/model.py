@@ -1,0 +1,369 @@
+"""The ledger entries of each fact, with amounts in minor units (tokens: smallest units).
+
+An entry moves an amount from a credited to a debited account. Debits increase assets (clearing,
+receivers) and decrease liabilities (payable, fee, tax, suspense, reserves). `docs/ledger.md` has
+the table of all facts.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from uuid import UUID
+
+from payintent.core.money import EXACT
+from payintent.gateways.port import HOLDING, DisputeState
+from payintent.merchants.price import Price
+
+
+class Fact(StrEnum):
+    CAPTURE = "capture"
+    CAPTURE_ADOPTED = "capture_adopted"  # its session appeared, and it paid the payment
+    REFUND_RESERVED = "refund_reserved"
+    REFUND_DONE = "refund_done"
+    REFUND_REVERSED = "refund_reversed"  # it failed: the reserved amount is released
+    DISPUTE_OPENED = "dispute_opened"
+    DISPUTE_MOVED = "dispute_moved"  # its money was credited to a merchant since
+    DISPUTE_WON = "dispute_won"  # or closed
+    DISPUTE_LOST = "dispute_lost"
+    CASE_ACCEPTED = "case_accepted"
+    CASE_DISMISSED = "case_dismissed"
+    GATEWAY_PAYOUT = "gateway_payout"
+    PAYOUT = "payout"
+    ADJUSTMENT = "adjustment"
+
+
+FEE_INCOME = "fee_income"
+TAX_PAYABLE = "tax_payable"
+BANK = "bank"
+_PAYABLE = "merchant_payable"
+#: Accounts of the installation, and accounts of a gateway account or a merchant.
+_SINGLE = "fee_income|tax_payable|bank"
+_NUMBERED = (
+    "gateway_clearing|chain_receiver|chain_gas|merchant_payable|suspense|refund_reserve"
+    "|dispute_reserve"
+)
+_ACCOUNT = re.compile(rf"(?:{_SINGLE})|({_NUMBERED}):([1-9][0-9]{{0,18}})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """An amount that moves between two accounts; unique by fact, id and leg."""
+
+    fact: Fact
+    fact_id: UUID
+    leg: str
+    merchant_id: int | None
+    debit: str
+    credit: str
+    amount_minor: int
+    currency: str  # or the token's symbol; its address if the token is not supported
+    chain: str | None  # of a token
+    account_id: int | None = None  # entries of test accounts are not stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedMoney:
+    capture_id: UUID
+    account_id: int
+    currency: str
+    chain: str | None
+    merchant_id: int | None  # of its payment, otherwise of its account; None: the platform
+    credited: bool
+
+    @property
+    def clearing(self) -> str:
+        return clearing(self.account_id, self.chain)
+
+    @property
+    def suspense(self) -> str:
+        return f"suspense:{self.account_id}"
+
+    @property
+    def refund_reserve(self) -> str:
+        return f"refund_reserve:{self.account_id}"
+
+    @property
+    def dispute_reserve(self) -> str:
+        return f"dispute_reserve:{self.account_id}"
+
+    @property
+    def owner(self) -> str:
+        """The liability account: the merchant's payable once credited, suspense before."""
+        if self.credited and self.merchant_id is not None:
+            return payable(self.merchant_id)
+        return self.suspense
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payout:
+    """A transfer from the operator to a merchant."""
+
+    id: UUID
+    merchant_id: int
+    amount_minor: int
+    currency: str  # or the token's symbol
+    chain: str | None  # of a token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPayout:
+    """A gateway's payout from an account to the bank of the account's owner."""
+
+    id: UUID
+    account_id: int
+    merchant_id: int | None  # the account's owner; None: the operator
+    amount_minor: int  # received by the bank; negative: debited from it
+    fee_minor: int  # deducted by the gateway; negative: returned by it
+    currency: str  # or the token's symbol
+    chain: str | None  # of a token
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """The parts of a total that the merchant does not receive, in minor units."""
+
+    fee_minor: int
+    tax_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAccount:
+    """The owner of a ledger account."""
+
+    number: int | None  # of the merchant or gateway account; None: the installation's own account
+    is_merchants: bool
+
+
+def parse_account(text: str) -> ParsedAccount | None:
+    """Parse an account such as `merchant_payable:7`; return None if it is invalid."""
+    match = _ACCOUNT.fullmatch(text)
+    if match is None:
+        return None
+    number = int(match[2]) if match[2] else None
+    return ParsedAccount(number, is_merchants=match[1] == _PAYABLE)
+
+
+def adjustment_entry(
+    adjustment_id: UUID, move: tuple[str, str, int], currency: str, chain: str | None
+) -> LedgerEntry:
+    """Enter an operator's adjustment; it belongs to the merchant of either account, if any."""
+    debit, credit, amount_minor = move
+    owners = [parse_account(account) for account in (debit, credit)]
+    merchants = {owner.number for owner in owners if owner is not None and owner.is_merchants}
+    return LedgerEntry(
+        fact=Fact.ADJUSTMENT,
+        fact_id=adjustment_id,
+        leg="whole",
+        merchant_id=merchants.pop() if len(merchants) == 1 else None,
+        debit=debit,
+        credit=credit,
+        amount_minor=amount_minor,
+        currency=currency,
+        chain=chain,
+    )
+
+
+def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
+    sides = (payable(payout.merchant_id), BANK)
+    debit, credit = reversed(sides) if reversal else sides
+    return LedgerEntry(
+        fact=Fact.PAYOUT,
+        fact_id=payout.id,
+        leg="reversed" if reversal else "whole",
+        merchant_id=payout.merchant_id,
+        debit=debit,
+        credit=credit,
+        amount_minor=payout.amount_minor,
+        currency=payout.currency,
+        chain=payout.chain,
+    )
+
+
+def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> list[LedgerEntry]:
+    """Enter a gateway's payout and fee, against the operator's accounts or the owning merchant's.
+
+    A negative amount swaps debit and credit, and so does a reversal.
+    """
+    owner = None if payout.merchant_id is None else payable(payout.merchant_id)
+    source = clearing(payout.account_id, payout.chain)
+    moves = [
+        ("reversed" if reversal else "whole", owner or BANK, payout.amount_minor),
+        ("fee_reversed" if reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
+    ]
+    entries = list[LedgerEntry]()
+    for leg, target, amount_minor in moves:
+        sides = (source, target) if reversal != (amount_minor < 0) else (target, source)
+        entry = LedgerEntry(
+            fact=Fact.GATEWAY_PAYOUT,
+            fact_id=payout.id,
+            leg=leg,
+            merchant_id=payout.merchant_id,
+            debit=sides[0],
+            credit=sides[1],
+            amount_minor=abs(amount_minor),
+            currency=payout.currency,
+            chain=payout.chain,
+            account_id=payout.account_id,
+        )
+        entries += [entry] if amount_minor else []
+    return entries
+
+
+def clearing(account_id: int, chain: str | None) -> str:
+    return f"{'gateway_clearing' if chain is None else 'chain_receiver'}:{account_id}"
+
+
+def payable(merchant_id: int) -> str:
+    return f"merchant_payable:{merchant_id}"
+
+
+def quoted_charges(price: Price, total_minor: int) -> Charges:
+    return charges_of(price.fee_amount, price.estimated_tax, price.total_amount, total_minor)
+
+
+def charges_of(fee: str, tax: str, total: str, total_minor: int) -> Charges:
+    """Return the fee and tax of a quote, given as decimal texts, in minor units."""
+    unit = EXACT.divide(Decimal(total_minor), Decimal(total))  # a power of ten
+    return Charges(_minor(fee, unit), _minor(tax, unit))
+
+
+def _minor(amount: str, unit: Decimal) -> int:
+    minor = EXACT.multiply(Decimal(amount), unit)
+    whole = int(minor)
+    assert whole == minor  # noqa: S101 - rounded to the same decimals as the total
+    return whole
+
+
+def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -> list[LedgerEntry]:
+    """Enter captured money: to the merchant, fee and tax, or to suspense if it has a case."""
+    if not money.credited:
+        legs = [("suspense", money.suspense, amount_minor)]
+        return _legs(Fact.CAPTURE, money, money.clearing, legs)
+    return _legs(Fact.CAPTURE, money, money.clearing, _shares(money, amount_minor, charges))
+
+
+def adoption_entries(
+    money: CapturedMoney, amount_minor: int, charges: Charges
+) -> list[LedgerEntry]:
+    """Enter that a capture in suspense paid the payment of its session."""
+    if not money.credited:
+        return []
+    shares = _shares(money, amount_minor, charges)
+    return _legs(Fact.CAPTURE_ADOPTED, money, money.suspense, shares)
+
+
+def refund_entry(
+    fact: Fact, money: CapturedMoney, refund_id: UUID, amount_minor: int
+) -> LedgerEntry:
+    debit, credit = {
+        Fact.REFUND_RESERVED: (money.owner, money.refund_reserve),
+        Fact.REFUND_DONE: (money.refund_reserve, money.clearing),
+        Fact.REFUND_REVERSED: (money.refund_reserve, money.owner),
+    }[fact]
+    return _entry(fact, refund_id, "whole", money, (debit, credit, amount_minor))
+
+
+def case_entries(
+    fact: Fact, money: CapturedMoney, case_id: UUID, amount_minor: int
+) -> list[LedgerEntry]:
+    """Enter that a case's money was accepted for its merchant, or does not exist (dismissed).
+
+    Money that is accepted without a merchant stays in suspense.
+    """
+    if amount_minor == 0 or (fact is Fact.CASE_ACCEPTED and money.merchant_id is None):
+        return []
+    credit = money.clearing
+    if fact is Fact.CASE_ACCEPTED and money.merchant_id is not None:
+        credit = payable(money.merchant_id)
+    return [_entry(fact, case_id, "whole", money, (money.suspense, credit, amount_minor))]
+
+
+def dispute_entries(
+    money: CapturedMoney,
+    dispute_id: UUID,
+    state: DisputeState,
+    amount_minor: int,
+    recorded: Mapping[str, int],
+    entries: int,
+) -> list[LedgerEntry]:
+    """Enter the moves from a dispute's recorded balances to those of its current state.
+
+    `recorded` has each account's debits less credits in the dispute's `entries` entries so far.
+    """
+    target = {}
+    if state in HOLDING and amount_minor:
+        holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
+        target = {money.owner: amount_minor, holder: -amount_minor}
+    differences = {
+        account: target.get(account, 0) - recorded.get(account, 0)
+        for account in sorted(target.keys() | recorded.keys())
+    }
+    moves = list[LedgerEntry]()
+    while debits := [account for account, difference in differences.items() if difference > 0]:
+        debit = debits[0]
+        credit = next(account for account, difference in differences.items() if difference < 0)
+        amount = min(differences[debit], -differences[credit])
+        differences[debit] -= amount
+        differences[credit] += amount
+        leg = str(entries + len(moves) + 1)
+        fact = _dispute_fact(money, debit, credit)
+        moves.append(_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
+    return moves
+
+
+def _dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
+    if credit == money.dispute_reserve:
+        return Fact.DISPUTE_OPENED
+    if credit == money.clearing:
+        return Fact.DISPUTE_LOST
+    if debit in (money.dispute_reserve, money.clearing):
+        return Fact.DISPUTE_WON
+    return Fact.DISPUTE_MOVED
+
+
+def _shares(
+    money: CapturedMoney, amount_minor: int, charges: Charges
+) -> list[tuple[str, str, int]]:
+    net_minor = amount_minor - charges.fee_minor - charges.tax_minor
+    return [
+        ("payable", money.owner, net_minor),
+        ("fee", FEE_INCOME, charges.fee_minor),
+        ("tax", TAX_PAYABLE, charges.tax_minor),
+    ]
+
+
+def _legs(
+    fact: Fact, money: CapturedMoney, debit: str, legs: list[tuple[str, str, int]]
+) -> list[LedgerEntry]:
+    """Make an entry for each nonzero leg; a negative leg swaps debit and credit."""
+    return [
+        _entry(fact, money.capture_id, leg, money, (debit, credit, amount))
+        if amount > 0
+        else _entry(fact, money.capture_id, leg, money, (credit, debit, -amount))
+        for leg, credit, amount in legs
+        if amount
+    ]
+
+
+def _entry(
+    fact: Fact,
+    fact_id: UUID,
+    leg: str,
+    money: CapturedMoney,
+    move: tuple[str, str, int],
+) -> LedgerEntry:
+    debit, credit, amount_minor = move
+    return LedgerEntry(
+        fact=fact,
+        fact_id=fact_id,
+        leg=leg,
+        merchant_id=money.merchant_id,
+        debit=debit,
+        credit=credit,
+        amount_minor=amount_minor,
+        currency=money.currency,
+        chain=money.chain,
+        account_id=money.account_id,
+    )

@@ -1,0 +1,276 @@
+"""Operations that record, import, reverse and list payouts to merchants."""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.accounting import ledger_store as ledger
+from payintent.accounting import payouts_store as payouts
+from payintent.accounting.ledger_operations import read_amount_minor
+from payintent.accounting.model import Payout, payout_entry
+from payintent.accounting.payouts_store import AnyRecord, NewPayout, PayoutRecord, PayoutTable
+from payintent.core.access import Role
+from payintent.core.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    RefusedError,
+    UnprocessableError,
+)
+from payintent.core.money import format_smallest_units
+from payintent.db.database import Executor, Tx
+from payintent.merchants.store import require_merchant
+from payintent.operators.fields import (
+    ListLimit,
+    MerchantId,
+    OfMerchantId,
+    argument,
+    check_list_limit,
+    check_merchant,
+    check_name,
+    check_note,
+    option,
+    quote_input,
+    read_day,
+)
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+
+_REFERENCE_MAX = 200
+_LINES_MAX = 1_000
+_HEADER = ["merchant", "amount", "currency", "chain", "reference", "paid_on"]
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedPayouts:
+    recorded: int
+    recorded_before: int
+
+
+class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
+    """Record a payment to a merchant, up to the amount it is owed. No money moves."""
+
+    action: ClassVar[str] = "payout.record"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    merchant_id: MerchantId
+    amount: Annotated[str, argument("Such as 1590.00.")]
+    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
+    chain: Annotated[str | None, option("The chain, for a token.")] = None
+    reference: Annotated[str, option("The bank's or the transaction's; unique per merchant.")]
+    paid_on: Annotated[str | None, option("The day of the payment. Default: today in UTC.")] = None
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
+        """Record the payout; raise `CONFLICT` if its reference is recorded."""
+        new = await _parse_payout(context, tx, self)
+        await payouts.lock_payable(tx, self.merchant_id)
+        if await payouts.TABLE.find_active(tx, self.merchant_id, self.reference):
+            raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
+        await _add(tx, new)
+        return await require_payout(tx, payouts.TABLE, new.payout.id)
+
+    def audit_details(self, result: PayoutRecord) -> Mapping[str, object]:
+        return {"id": str(result.id)}
+
+
+class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True):
+    """Record the payouts of a CSV file, all or none; skip those that are already recorded.
+
+    The first line is `merchant,amount,currency,chain,reference,paid_on`. A merchant's references
+    must be unique in the file.
+    """
+
+    action: ClassVar[str] = "payout.import"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    lines: Annotated[
+        list[str],
+        argument("A CSV file, or - for standard input.", metavar="FILE", is_file=True),
+    ]
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [f"up to {len(_parse_lines(self.lines))} payouts are recorded"]
+
+    async def check(self, context: OperationContext) -> None:
+        _parse_lines(self.lines)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
+        """Record the payouts in file order; an invalid line rejects the file."""
+        records = _parse_lines(self.lines)
+        merchant_ids = sorted({record.merchant_id for record in records.values()})
+        for merchant_id in merchant_ids:
+            await require_merchant(tx, merchant_id)
+        for merchant_id in merchant_ids:
+            await payouts.lock_payable(tx, merchant_id)
+        recorded = 0
+        for number, record in records.items():
+            try:
+                recorded += await _add_if_new(context, tx, record)
+            except RefusedError as refused:
+                raise RefusedError(refused.code, f"line {number}: {refused.message}") from refused
+        return ImportedPayouts(recorded=recorded, recorded_before=len(records) - recorded)
+
+    def audit_details(self, result: ImportedPayouts) -> Mapping[str, object]:
+        return {"recorded": result.recorded, "recorded_before": result.recorded_before}
+
+
+class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
+    """Reverse a payout that failed or was returned; its merchant is owed the amount again."""
+
+    action: ClassVar[str] = "payout.reverse"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    payout_id: Annotated[UUID, argument("The id that `payout list` shows.")]
+    note: Annotated[str, option("Stored with the payout. Default: the reason.", or_reason=True)]
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
+        record = await reverse_payout(tx, payouts.TABLE, self.payout_id, context.who, self.note)
+        await ledger.add(tx, [payout_entry(record.payout, reversal=True)])
+        return record
+
+
+class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
+    """List payouts, newest first."""
+
+    action: ClassVar[str] = "payout.list"
+    columns = (
+        *("id", "merchant_id", "amount", "currency", "reference", "paid_on", "recorded_by"),
+        "reversed_at",
+    )
+    merchant_id: OfMerchantId = None
+    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+    before: Annotated[UUID | None, option("The next page: the id of the last payout shown.")] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[PayoutRecord]:
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        return await payouts.TABLE.list_page(
+            context.reading, self.limit, self.merchant_id, self.currency, self.before
+        )
+
+
+async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
+    """Add an imported payout; return False if it was recorded before."""
+    new = await _parse_payout(context, tx, record)
+    active = await payouts.TABLE.find_active(tx, record.merchant_id, record.reference)
+    if active is None:
+        await _add(tx, new)
+        return True
+    if replace(active.payout, id=new.payout.id) != new.payout:
+        raise ConflictError(
+            f"payout {quote_input(record.reference)} is recorded with a different amount"
+        )
+    return False
+
+
+async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
+    """Add a payout and its ledger entry; the caller has locked the merchant's payable balance."""
+    payout = new.payout
+    payable = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
+    if payout.amount_minor > payable:
+        raise await _exceeds_payable(tx, payout, payable)
+    await payouts.add(tx, new)
+    await ledger.add(tx, [payout_entry(payout)])
+
+
+async def _exceeds_payable(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
+    currency, chain = payout.currency, payout.chain
+    decimals = None if chain is None else await payouts.find_token_decimals(tx, chain, currency)
+    payable, requested = (
+        format_smallest_units(minor, currency, decimals, on_chain=chain is not None)
+        for minor in (payable_minor, payout.amount_minor)
+    )
+    return UnprocessableError(
+        f"merchant {payout.merchant_id} is owed {payable} {currency}, not {requested}"
+    )
+
+
+async def _parse_payout(
+    context: OperationContext, tx: Tx, request: RecordPayout
+) -> NewPayout[Payout]:
+    merchant = await require_merchant(tx, request.merchant_id)
+    if not merchant.livemode:
+        raise UnprocessableError("a test merchant has no payouts")
+    check_name("reference", request.reference, _REFERENCE_MAX)
+    amount_minor = await read_amount_minor(
+        tx, "amount", request.amount, currency=request.currency, chain=request.chain
+    )
+    payout = Payout(
+        id=tx.id_generator.new_id(),
+        merchant_id=request.merchant_id,
+        amount_minor=amount_minor,
+        currency=request.currency,
+        chain=request.chain,
+    )
+    return NewPayout(
+        payout=payout,
+        reference=request.reference,
+        paid_on=read_day("paid_on", request.paid_on),
+        recorded_by=context.who,
+    )
+
+
+def _parse_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
+    """Return the payouts of a CSV file by line number; blank lines are ignored."""
+    if len(lines) > _LINES_MAX + 1:
+        raise BadRequestError(f"lines has at most {_LINES_MAX} payouts")
+    try:
+        reader = csv.reader(lines, strict=True)
+        rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
+    except csv.Error as error:
+        raise BadRequestError(f"lines: {error}") from error
+    if not rows or rows[0][1] != _HEADER:
+        raise BadRequestError(f"lines must begin with {','.join(_HEADER)}")
+    records: dict[int, RecordPayout] = {}
+    line_numbers: dict[tuple[int, str], int] = {}
+    for number, row in rows[1:]:
+        record = _parse_row(number, row)
+        first = line_numbers.setdefault((record.merchant_id, record.reference), number)
+        if first != number:
+            raise BadRequestError(f"line {number}: duplicate of line {first}")
+        records[number] = record
+    return records
+
+
+def _parse_row(number: int, row: list[str]) -> RecordPayout:
+    if len(row) != len(_HEADER) or not _NUMBER.fullmatch(row[0]):
+        raise BadRequestError(
+            f"line {number} must have {len(_HEADER)} columns, beginning with a merchant's number"
+        )
+    merchant_id, amount, currency, chain, reference, paid_on = row
+    return RecordPayout(
+        merchant_id=int(merchant_id),
+        amount=amount,
+        currency=currency,
+        chain=chain or None,
+        reference=reference,
+        paid_on=paid_on or None,
+    )
+
+
+async def reverse_payout(
+    tx: Tx, table: PayoutTable[AnyRecord], payout_id: UUID, who: str, note: str
+) -> AnyRecord:
+    """Mark a payout as reversed; raise `NOT_FOUND`, or `CONFLICT` if it is already reversed."""
+    await table.lock(tx, payout_id)
+    record = await require_payout(tx, table, payout_id)
+    if record.reversed_at is not None:
+        raise ConflictError("the payout is already reversed")
+    await table.reverse(tx, payout_id, who, note)
+    return await require_payout(tx, table, payout_id)
+
+
+async def require_payout(
+    database: Executor, table: PayoutTable[AnyRecord], payout_id: UUID
+) -> AnyRecord:
+    """Return a payout; raise `NOT_FOUND` if it does not exist."""
+    record = await table.get(database, payout_id)
+    if record is None:
+        raise NotFoundError(f"no {table.noun} {payout_id}")
+    return record

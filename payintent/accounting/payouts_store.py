@@ -1,0 +1,189 @@
+"""Payouts to merchants, and the table operations that gateway payouts share.
+
+A merchant is never paid more than it is owed.
+"""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Generic, LiteralString, TypeVar
+from uuid import UUID
+
+from payintent.accounting.model import GatewayPayout, Payout
+from payintent.core.money import format_smallest_units
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import KeysetList
+
+#: The first key of the advisory locks on merchants' payable balances; a trigger uses it too.
+_PAYABLE_LOCKS = 7_002
+
+AnyPayout = TypeVar("AnyPayout", Payout, GatewayPayout)
+AnyRecord = TypeVar("AnyRecord", bound="RecordedPayout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPayout:
+    """The fields that payouts to merchants and payouts of gateways share."""
+
+    id: UUID
+    amount: str | None  # in units of its currency; None: the decimals of its token are unknown
+    amount_minor: str
+    currency: str
+    chain: str | None
+    reference: str
+    paid_on: date
+    recorded_by: str
+    created_at: datetime
+    reversed_at: datetime | None
+    reversed_by: str | None
+    reversal_note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayoutRecord(RecordedPayout):
+    merchant_id: int
+
+    @property
+    def payout(self) -> Payout:
+        return Payout(
+            id=self.id,
+            merchant_id=self.merchant_id,
+            amount_minor=int(self.amount_minor),
+            currency=self.currency,
+            chain=self.chain,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPayout(Generic[AnyPayout]):
+    payout: AnyPayout
+    reference: str  # the bank's, or the gateway's
+    paid_on: date | None  # None: today, in UTC
+    recorded_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayoutTable(Generic[AnyRecord]):
+    """A table of payouts; an owner's reference is unique in it, except for reversed payouts."""
+
+    name: LiteralString
+    noun: str  # for messages
+    owner: LiteralString  # the column of the merchant, or of the gateway account
+    select: LiteralString  # the columns of a record, of the table `p`
+    record: type[AnyRecord]
+
+    @property
+    def keyset(self) -> KeysetList:
+        owner: LiteralString = "p." + self.owner + " = {}"
+        return KeysetList(self.select, "p.id", owner_id=owner, currency="p.currency = {}")
+
+    async def get(self, database: Executor, payout_id: UUID) -> AnyRecord | None:
+        row = await database.row(self.select + " WHERE p.id = $1", payout_id)
+        return None if row is None else self.read(row)
+
+    async def lock(self, tx: Tx, payout_id: UUID) -> None:
+        await tx.fetch(f"SELECT id FROM {self.name} WHERE id = $1 FOR UPDATE", payout_id)
+
+    async def reverse(self, tx: Tx, payout_id: UUID, who: str, note: str) -> None:
+        await tx.fetch(
+            f"UPDATE {self.name} SET reversed_at = clock(), reversed_by = $2, reversal_note = $3"
+            " WHERE id = $1",
+            payout_id,
+            who,
+            note,
+        )
+
+    async def find_active(
+        self, database: Executor, owner_id: int, reference: str
+    ) -> AnyRecord | None:
+        """Return an owner's payout with this reference that is not reversed."""
+        row = await database.row(
+            f"{self.select}"
+            f" WHERE p.{self.owner} = $1 AND p.reference = $2 AND p.reversed_at IS NULL",
+            owner_id,
+            reference,
+        )
+        return None if row is None else self.read(row)
+
+    async def list_page(
+        self,
+        database: Executor,
+        limit: int,
+        owner_id: int | None,
+        currency: str | None,
+        before: UUID | None,
+    ) -> list[AnyRecord]:
+        """List payouts before an id, newest first."""
+        rows = await self.keyset.page(database, before, limit, owner_id=owner_id, currency=currency)
+        return [self.read(row) for row in rows]
+
+    def read(self, row: Row) -> AnyRecord:
+        values = dict(row)
+        amount = format_smallest_units(
+            int(row["amount_minor"]),
+            row["currency"],
+            values.pop("token_decimals"),
+            on_chain=row["chain"] is not None,
+        )
+        return self.record(**values, amount=amount)
+
+
+async def lock_payable(tx: Tx, merchant_id: int) -> None:
+    """Serialize the transactions that record payouts to a merchant."""
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock($1::int, hashint8($2))", _PAYABLE_LOCKS, merchant_id
+    )
+
+
+async def get_payable(
+    database: Executor, merchant_id: int, currency: str, chain: str | None
+) -> int:
+    """Return the amount that a merchant is owed, in smallest units; negative if it owes."""
+    row = await database.row(
+        "SELECT merchant_payable($1, $2, $3) AS payable", merchant_id, currency, chain
+    )
+    assert row is not None  # noqa: S101 - a function returns a row
+    return int(row["payable"])
+
+
+async def find_token_decimals(database: Executor, chain: str, symbol: str) -> int | None:
+    row = await database.row(
+        "SELECT decimals FROM chain_token WHERE chain = $1 AND symbol = $2", chain, symbol
+    )
+    return None if row is None else row["decimals"]
+
+
+async def add(tx: Tx, new: NewPayout[Payout]) -> None:
+    """Add a payout; a constraint fails if its merchant is owed less."""
+    await tx.fetch(
+        """
+        INSERT INTO payout
+            (id, merchant_id, currency, chain, amount_minor, reference, paid_on, recorded_by)
+        VALUES ($1, $2, $3, $4, $5::text::numeric, $6,
+            coalesce($7, (clock() AT TIME ZONE 'UTC')::date), $8)
+        """,
+        new.payout.id,
+        new.payout.merchant_id,
+        new.payout.currency,
+        new.payout.chain,
+        str(new.payout.amount_minor),
+        new.reference,
+        new.paid_on,
+        new.recorded_by,
+    )
+
+
+#: The columns of `RecordedPayout`, and the table of tokens that they need.
+COLUMNS: LiteralString = """
+    p.id, p.currency, p.chain, p.amount_minor::text AS amount_minor, p.reference, p.paid_on,
+    p.recorded_by, p.created_at, p.reversed_at, p.reversed_by, p.reversal_note,
+    t.decimals AS token_decimals
+"""
+TOKENS: LiteralString = " LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency "
+
+TABLE = PayoutTable(
+    name="payout",
+    noun="payout",
+    owner="merchant_id",
+    select="SELECT p.merchant_id," + COLUMNS + "FROM payout p" + TOKENS,
+    record=PayoutRecord,
+)

@@ -1,0 +1,119 @@
+"""The merchant's balances and daily statements; read only."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.accounting import statements_store as statements
+from payintent.accounting.statements_operations import line_view, require_statement, statement_view
+from payintent.accounting.statements_store import Statement, StatementFilter, StatementLine
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import TENDER, format_smallest_units
+from payintent.db.database import Database
+from payintent.http.pagination import (
+    page_response,
+    read_id_cursor,
+    read_limit,
+    read_offset_cursor,
+    write_id_cursor,
+    write_offset_cursor,
+)
+from payintent.http.responses import json_response
+from payintent.merchants.access import MerchantApi
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.runtime.json_format import format_timestamp
+
+_AMOUNTS = (
+    *("opening", "payments", "fees", "tax", "refunds", "disputes", "adjustments", "payouts"),
+    "closing",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRoutes:
+    api: MerchantApi
+    database: Database
+
+    def routes(self) -> list[Route]:
+        return [
+            self.api.route("GET", "/v1/balance", self.get_balance),
+            self.api.route("GET", "/v1/statements", self.list_statements),
+            self.api.route("GET", "/v1/statements/{statement_id}", self.get_statement),
+        ]
+
+    async def get_balance(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /balance`: the current balance in each currency that has ledger entries."""
+        del request
+        balances = await statements.list_balances(self.database, merchant.merchant_id)
+        return json_response({"data": [balance_fields(balance) for balance in balances]})
+
+    async def list_statements(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /statements?currency=&limit=&cursor=`: newest first."""
+        limit = read_limit(request.query_params.get("limit"))
+        statement_filter = StatementFilter(
+            merchant_id=merchant.merchant_id,
+            currency=read_statement_currency(request.query_params.get("currency")),
+            before=read_id_cursor(request.query_params.get("cursor")),
+        )
+        page = await statements.list_statements(self.database, statement_filter, limit + 1)
+        return page_response(page, limit, _statement_fields, lambda last: write_id_cursor(last.id))
+
+    async def get_statement(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /statements/{id}?limit=&cursor=`: the statement with a page of its lines."""
+        statement = await require_statement(
+            self.database, request.path_params["statement_id"], merchant.merchant_id
+        )
+        limit = read_limit(request.query_params.get("limit"))
+        offset = read_offset_cursor(request.query_params.get("cursor"))
+        lines = await statements.list_lines(self.database, statement, offset, limit + 1)
+        fields = _statement_fields(statement)
+        fields["lines"] = [_line_fields(statement, line) for line in lines[:limit]]
+        if len(lines) > limit:
+            fields["next_cursor"] = write_offset_cursor(offset + limit)
+        return json_response(fields)
+
+
+def balance_fields(balance: statements.MerchantBalance) -> dict[str, Any]:
+    on_chain = balance.chain != ""
+    amount = format_smallest_units(
+        balance.amount_minor, balance.currency, balance.token_decimals, on_chain=on_chain
+    )
+    chain = {"chain": balance.chain} if on_chain else {}
+    return {"currency": balance.currency, **chain, "amount": amount or str(balance.amount_minor)}
+
+
+def _statement_fields(statement: Statement) -> dict[str, Any]:
+    view = statement_view(statement)
+    return {
+        "id": view.id,
+        "currency": view.currency,
+        **({"chain": view.chain} if view.chain else {}),
+        "number": view.number,
+        "day": view.day.isoformat(),
+        "time_zone": view.time_zone,
+        **{name: getattr(view, name) for name in _AMOUNTS},
+        "created_at": format_timestamp(view.created_at),
+    }
+
+
+def _line_fields(statement: Statement, line: StatementLine) -> dict[str, Any]:
+    view = line_view(statement, line)
+    payment = {"payment_id": view.payment_id} if view.payment_id else {}
+    return {
+        "at": view.at,
+        "kind": view.kind,
+        "fact": view.fact,
+        "id": view.id,
+        **payment,
+        **{name: getattr(view, name) for name in ("amount", "fee", "tax", "net")},
+    }
+
+
+def read_statement_currency(raw: str | None) -> str | None:
+    """Return the currency to filter by (`BAD_REQUEST` if it does not exist)."""
+    if raw is not None and raw not in TENDER:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
+    return raw

@@ -1,0 +1,213 @@
+"""Operations that list, show and export merchants' statements."""
+
+import asyncio
+import base64
+import csv
+import io
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from payintent.accounting import statements_store as statements
+from payintent.accounting.model import Fact
+from payintent.accounting.statement_model import (
+    MOVEMENTS,
+    Movement,
+    StatementLineView,
+    StatementView,
+)
+from payintent.accounting.statements_store import Statement, StatementFilter, StatementLine
+from payintent.core import ids
+from payintent.core.errors import NotFoundError, UnprocessableError
+from payintent.core.money import format_smallest_units
+from payintent.db.database import Executor
+from payintent.merchants import store as merchant_store
+from payintent.operators.fields import (
+    ListLimit,
+    OfMerchantId,
+    argument,
+    check_list_limit,
+    check_merchant,
+    option,
+    parse_before,
+    quote_input,
+    read_day,
+)
+from payintent.operators.operation import OperationContext, ReadOperation
+from payintent.runtime.json_format import format_timestamp
+
+_LINES_BATCH = 5_000
+PDF_LINES_MAX = 5_000  # over a hundred pages, and a second to draw
+ExportFormat = Literal["csv", "jsonl"]
+_FACT_IDS = {
+    Fact.REFUND_RESERVED: ids.REFUND,
+    Fact.REFUND_REVERSED: ids.REFUND,
+    Fact.CASE_ACCEPTED: ids.CASE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementText:
+    """The lines of a statement in a machine-readable format, or the statement as a PDF."""
+
+    format: str
+    text: str  # a PDF is encoded in base64
+
+
+class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=True):
+    """List statements, newest first."""
+
+    action: ClassVar[str] = "statement.list"
+    columns = ("id", "merchant_id", "day", "currency", "opening", "payments", "refunds", "closing")
+    merchant_id: OfMerchantId = None
+    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+    since: Annotated[str | None, option("The first day.")] = None
+    until: Annotated[str | None, option("The last day.")] = None
+    before: Annotated[str | None, option("The next page: the id of the last statement shown.")] = (
+        None
+    )
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[StatementView]:
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        scope = StatementFilter(
+            merchant_id=self.merchant_id,
+            currency=self.currency,
+            since=read_day("since", self.since),
+            until=read_day("until", self.until),
+            before=parse_before(ids.STATEMENT, self.before),
+        )
+        records = await statements.list_statements(context.reading, scope, self.limit)
+        return list(map(statement_view, records))
+
+
+class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):
+    """Show a statement."""
+
+    action: ClassVar[str] = "statement.show"
+    statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
+
+    async def read(self, context: OperationContext) -> StatementView:
+        return statement_view(await require_statement(context.database, self.statement_id))
+
+
+class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
+    """Write the lines of a statement as CSV or JSON lines, or the statement as a PDF.
+
+    Amounts less fees and taxes add up to the closing balance less the opening balance.
+    """
+
+    action: ClassVar[str] = "statement.export"
+    statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
+    format: Annotated[
+        Literal[ExportFormat, "pdf"],
+        option("CSV with a header, JSON lines or PDF."),
+    ] = "csv"
+
+    async def read(self, context: OperationContext) -> StatementText:
+        statement = await require_statement(context.database, self.statement_id)
+        if self.format == "pdf":
+            pdf = await draw_pdf(context.reading, statement)
+            return StatementText(format=self.format, text=base64.b64encode(pdf).decode())
+        parts = [part async for part in export_lines(context.reading, statement, self.format)]
+        return StatementText(format=self.format, text="".join(parts).removesuffix("\n"))
+
+
+async def require_statement(
+    database: Executor, statement_id: str, merchant_id: int | None = None
+) -> Statement:
+    """Return a statement; raise `NOT_FOUND` if it does not exist or has a different merchant."""
+    parsed = ids.parse_id(ids.STATEMENT, statement_id)
+    statement = await statements.get(database, parsed) if parsed else None
+    if statement is None or merchant_id not in (None, statement.merchant_id):
+        name = quote_input(statement_id) if merchant_id is None else "with this id"
+        raise NotFoundError(f"no statement {name}")
+    return statement
+
+
+def statement_view(statement: Statement) -> StatementView:
+    movements = {
+        str(movement): _amount(statement, minor) for movement, minor in statement.movements.items()
+    }
+    return StatementView(
+        id=ids.format_id(ids.STATEMENT, statement.id),
+        merchant_id=statement.merchant_id,
+        currency=statement.currency,
+        chain=statement.chain or None,
+        number=statement.number,
+        day=statement.day,
+        time_zone=statement.time_zone,
+        opening=_amount(statement, statement.opening_minor),
+        closing=_amount(statement, statement.closing_minor),
+        created_at=statement.created_at,
+        **movements,
+    )
+
+
+def line_view(statement: Statement, line: StatementLine) -> StatementLineView:
+    gross = line.net_minor + line.fee_minor + line.tax_minor
+    prefix = _FACT_IDS.get(line.fact)
+    return StatementLineView(
+        at=format_timestamp(line.at),
+        kind=Movement(MOVEMENTS[line.fact]),
+        fact=line.fact,
+        id=ids.format_id(prefix, line.fact_id) if prefix else str(line.fact_id),
+        payment_id=line.payment_id and ids.format_id(ids.PAYMENT, line.payment_id),
+        amount=_amount(statement, gross),
+        fee=_amount(statement, line.fee_minor),
+        tax=_amount(statement, line.tax_minor),
+        net=_amount(statement, line.net_minor),
+    )
+
+
+async def export_lines(
+    database: Executor, statement: Statement, export_format: ExportFormat
+) -> AsyncIterator[str]:
+    """Yield the lines of a statement in batches; each line ends in a line feed."""
+    if export_format == "csv":
+        yield _write_csv([list(StatementLineView.__slots__)])
+    skipped = 0
+    while lines := await statements.list_lines(database, statement, skipped, _LINES_BATCH):
+        views = [line_view(statement, line) for line in lines]
+        if export_format == "csv":
+            yield _write_csv([[getattr(view, n) or "" for n in view.__slots__] for view in views])
+        else:
+            yield "".join(msgspec.json.encode(view).decode() + "\n" for view in views)
+        skipped += len(lines)
+
+
+async def draw_pdf(database: Executor, statement: Statement) -> bytes:
+    """Draw a statement as a PDF; raise `UNPROCESSABLE` if it has too many lines."""
+    lines = await statements.list_lines(database, statement, 0, PDF_LINES_MAX + 1)
+    if len(lines) > PDF_LINES_MAX:
+        raise UnprocessableError(
+            f"a PDF has at most {PDF_LINES_MAX} lines; export this statement as CSV"
+        )
+    merchant = await merchant_store.get(database, statement.merchant_id)
+    assert merchant is not None  # noqa: S101 - merchants are never deleted
+    # The PDF library is optional.
+    from payintent.accounting.statement_pdf import StatementPages, write_statement_pdf
+
+    pages = StatementPages(
+        statement=statement_view(statement),
+        merchant_name=merchant.name,
+        lines=[line_view(statement, line) for line in lines],
+    )
+    return await asyncio.to_thread(write_statement_pdf, pages)
+
+
+def _write_csv(rows: Sequence[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _amount(statement: Statement, minor: int) -> str:
+    """Format an amount, in smallest units if the decimals of its token are unknown."""
+    text = format_smallest_units(
+        minor, statement.currency, statement.token_decimals, on_chain=statement.chain != ""
+    )
+    return str(minor) if text is None else text

@@ -1,0 +1,285 @@
+"""Merchants' statements and balances."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.accounting.model import Fact
+from payintent.accounting.statement_model import Movement
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import KeysetList, build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    first_number: int
+    last_number: int
+    until_at: datetime
+    closed_number: int
+    closed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A statement, which never changes; amounts in minor units (tokens: smallest units)."""
+
+    id: UUID
+    merchant_id: int
+    currency: str
+    chain: str
+    token_decimals: int | None
+    number: int
+    day: date
+    time_zone: str
+    opening_minor: int
+    movements: Mapping[Movement, int]
+    closing_minor: int
+    covered: Covered
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementLine:
+    at: datetime
+    fact: Fact
+    fact_id: UUID
+    payment_id: UUID | None
+    net_minor: int
+    fee_minor: int  # deducted from a payment
+    tax_minor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementFilter:
+    """Selects statements; `before` is the last id of the page before."""
+
+    merchant_id: int | None = None
+    currency: str | None = None
+    since: date | None = None
+    until: date | None = None
+    before: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MerchantBalance:
+    """The amount that a merchant is owed now; negative if it owes."""
+
+    currency: str
+    chain: str
+    token_decimals: int | None
+    amount_minor: int
+
+
+#: The part of an entry `e`: its effect on the account `$1`, or the fee or tax of a capture.
+PART: LiteralString = """
+    CASE WHEN $1 IN (e.debit, e.credit) THEN 'payable'
+        WHEN e.fact NOT IN ('capture', 'capture_adopted') THEN NULL
+        WHEN 'fee_income' IN (e.debit, e.credit) THEN 'fee'
+        WHEN 'tax_payable' IN (e.debit, e.credit) THEN 'tax' END AS part,
+    CASE WHEN e.credit = $1 THEN e.amount WHEN e.debit = $1 THEN -e.amount
+        WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END AS signed
+"""
+#: Entries `e` of the merchant `$2` from number `$3` that are not in a statement, which were closed
+#: up to number `$4` and time `$5`.
+UNSTATED: LiteralString = """
+    e.merchant_id = $2 AND e.entry_number >= $3 AND (e.entry_number > $4 OR e.created_at >= $5)
+"""
+_MINOR: LiteralString = (
+    "s.opening_minor, s.payments_minor, s.fees_minor, s.tax_minor, s.refunds_minor,"
+    " s.disputes_minor, s.adjustments_minor, s.payouts_minor, s.closing_minor"
+)
+_SELECT: LiteralString = (
+    """
+    SELECT s.id, s.merchant_id, s.currency, s.chain, s.number, s.day, s.time_zone,
+        s.first_number, s.last_number, s.until_at, s.closed_number, s.closed_at, s.created_at,
+        t.decimals AS token_decimals, """
+    + _MINOR
+    + """
+    FROM statement s
+    LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.currency
+    """
+)
+_STATEMENTS = KeysetList(
+    _SELECT,
+    "s.id",
+    merchant_id="s.merchant_id = {}",
+    currency="s.currency = {}",
+    since="s.day >= {}",
+    until="s.day <= {}",
+)
+
+#: A merchant's balances; $1 is the account, $2 the merchant.
+_BALANCES: LiteralString = """
+    WITH closed AS (
+        SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount
+        FROM statement s
+        WHERE s.merchant_id = $2
+        ORDER BY s.currency, s.chain, s.number DESC
+    ), bound AS (
+        SELECT next_number, closed_number, closed_at FROM statement_close
+        WHERE merchant_id = $2
+        UNION ALL
+        SELECT 0, -1, '-infinity'
+        ORDER BY closed_number DESC  -- both rows may have next_number 0
+        LIMIT 1
+    ), sums AS (
+        SELECT currency, chain, sum(amount) AS amount
+        FROM (
+            SELECT currency, chain, amount FROM closed
+            UNION ALL
+            SELECT e.currency, coalesce(e.chain, ''),
+                CASE e.credit WHEN $1 THEN e.amount ELSE -e.amount END
+            FROM ledger_entry e
+            CROSS JOIN bound b
+            WHERE e.merchant_id = $2 AND e.entry_number >= b.next_number
+                AND (e.entry_number > b.closed_number OR e.created_at >= b.closed_at)
+                AND $1 IN (e.debit, e.credit)
+        ) parts
+        GROUP BY currency, chain
+    )
+    SELECT s.currency, s.chain, s.amount, t.decimals AS token_decimals
+    FROM sums s
+    LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.currency
+    ORDER BY s.currency, s.chain
+"""
+_LINES: LiteralString = (
+    """
+    WITH lines AS (
+        SELECT fact_id, fact, min(created_at) AS at, min(entry_number) AS first,
+            sum(signed) FILTER (WHERE part = 'payable') AS net,
+            sum(signed) FILTER (WHERE part = 'fee') AS fee,
+            sum(signed) FILTER (WHERE part = 'tax') AS tax
+        FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number,"""
+    + PART
+    + " FROM ledger_entry e WHERE"
+    + UNSTATED
+    + """AND e.entry_number <= $6 AND e.created_at < $7
+            AND e.currency = $8 AND coalesce(e.chain, '') = $9) parts
+        WHERE part IS NOT NULL
+        GROUP BY fact_id, fact
+        ORDER BY first, fact_id, fact
+        OFFSET $10 LIMIT $11
+    )
+    SELECT l.at, l.fact, l.fact_id, coalesce(l.net, 0) AS net, coalesce(l.fee, 0) AS fee,
+        coalesce(l.tax, 0) AS tax,
+        coalesce(c.payment_id, r.payment_id, d.payment_id, m.payment_id) AS payment_id
+    FROM lines l
+    LEFT JOIN capture c ON c.id = l.fact_id
+    LEFT JOIN refund r ON r.id = l.fact_id
+    LEFT JOIN dispute x ON x.id = l.fact_id
+    LEFT JOIN capture d ON d.id = x.capture_id
+    LEFT JOIN money_case m ON m.id = l.fact_id
+    ORDER BY l.first, l.fact_id, l.fact
+    """
+)
+
+
+async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Statement | None:
+    row = await tx.row(
+        _SELECT
+        + "WHERE s.merchant_id = $1 AND s.currency = $2 AND s.chain = $3"
+        + " ORDER BY s.number DESC LIMIT 1",
+        merchant_id,
+        currency,
+        chain,
+    )
+    return _statement(row) if row else None
+
+
+async def add(tx: Tx, new: Statement) -> None:
+    """Add a statement; its opening balance must equal the last closing balance."""
+    await tx.fetch(
+        """
+        INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
+            opening_minor, payments_minor, fees_minor, tax_minor, refunds_minor, disputes_minor,
+            adjustments_minor, payouts_minor, closing_minor, first_number, last_number, until_at,
+            closed_number, closed_at)
+        SELECT $1, $2, $3, $4, $5, $6, $7, m[1]::numeric, m[2]::numeric, m[3]::numeric,
+            m[4]::numeric, m[5]::numeric, m[6]::numeric, m[7]::numeric, m[8]::numeric,
+            m[9]::numeric, $9, $10, $11, $12, $13
+        FROM (SELECT $8::text[] AS m) amounts
+        """,
+        new.id,
+        new.merchant_id,
+        new.currency,
+        new.chain,
+        new.number,
+        new.day,
+        new.time_zone,
+        [
+            str(amount)
+            for amount in (
+                new.opening_minor,
+                *(new.movements[movement] for movement in Movement),
+                new.closing_minor,
+            )
+        ],
+        new.covered.first_number,
+        new.covered.last_number,
+        new.covered.until_at,
+        new.covered.closed_number,
+        new.covered.closed_at,
+    )
+
+
+async def get(database: Executor, statement_id: UUID) -> Statement | None:
+    row = await database.row(_SELECT + "WHERE s.id = $1", statement_id)
+    return _statement(row) if row else None
+
+
+async def list_statements(
+    database: Executor, scope: StatementFilter, limit: int
+) -> list[Statement]:
+    rows = await _STATEMENTS.page(database, scope.before, limit, **asdict(scope))
+    return [_statement(row) for row in rows]
+
+
+async def list_lines(
+    database: Executor, statement: Statement, skipped: int, limit: int
+) -> list[StatementLine]:
+    """List the lines of a statement, oldest first, without the first `skipped` lines."""
+    covered = statement.covered
+    rows = await database.fetch(
+        _LINES,
+        f"merchant_payable:{statement.merchant_id}",
+        statement.merchant_id,
+        covered.first_number,
+        covered.closed_number,
+        covered.closed_at,
+        covered.last_number,
+        covered.until_at,
+        statement.currency,
+        statement.chain,
+        skipped,
+        limit,
+    )
+    return [
+        build(
+            StatementLine,
+            row,
+            fact=Fact(row["fact"]),
+            net_minor=int(row["net"]),
+            fee_minor=int(row["fee"]),
+            tax_minor=int(row["tax"]),
+        )
+        for row in rows
+    ]
+
+
+async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBalance]:
+    """Return a merchant's balances by currency: the last statement plus later entries."""
+    rows = await database.fetch(_BALANCES, f"merchant_payable:{merchant_id}", merchant_id)
+    return [build(MerchantBalance, row, amount_minor=int(row["amount"])) for row in rows]
+
+
+def _statement(row: Row) -> Statement:
+    return build(
+        Statement,
+        row,
+        opening_minor=int(row["opening_minor"]),
+        movements={movement: int(row[f"{movement}_minor"]) for movement in Movement},
+        closing_minor=int(row["closing_minor"]),
+        covered=build(Covered, row),
+    )

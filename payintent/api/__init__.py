@@ -1,1 +1,0 @@
-"""The HTTP API: parses requests and writes answers; the decisions are made in `payments`."""

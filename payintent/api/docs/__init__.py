@@ -1,1 +1,0 @@
-"""The served documentation: the OpenAPI document, its reference, pages from Markdown."""

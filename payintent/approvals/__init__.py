@@ -1,0 +1,1 @@
+"""Proposals and refunds that need a second operator."""

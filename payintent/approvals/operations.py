@@ -1,0 +1,327 @@
+"""Approval of proposals and refunds by a second operator."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
+
+import msgspec
+
+from payintent.core import ids
+from payintent.core.access import PROPOSAL_HOURS, Role
+from payintent.core.errors import ConflictError, NotFoundError
+from payintent.db.database import Executor, Tx
+from payintent.operators import proposals_store as proposals
+from payintent.operators import tokens_store as operator_tokens
+from payintent.operators.fields import (
+    ListLimit,
+    ListOrder,
+    argument,
+    check_list_limit,
+    check_note,
+    check_order,
+    check_pages,
+    option,
+    parse_before,
+    quote_input,
+)
+from payintent.operators.operation import (
+    Actor,
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_role,
+    copy_fields,
+    run,
+    to_json_value,
+)
+from payintent.operators.proposals_store import Proposal
+from payintent.refunds.list_store import RefundDetails
+from payintent.refunds.model import RefundStep
+from payintent.refunds.operations import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
+from payintent.runtime.encryption import proposal_context
+
+_WAITING = "WAITING"
+_REFUND = "refund"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalView:
+    """A proposal, or a refund that needs approval."""
+
+    id: str
+    action: str
+    status: str
+    changes: list[str]
+    merchant_id: int | None
+    proposed_by: str
+    why: str
+    proposed_at: datetime
+    expires_at: datetime | None  # None: refunds do not expire
+    decided_by: str | None
+    decided_at: datetime | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """An approved proposal and the result of its operation. Secrets in it are shown only here."""
+
+    approval: ApprovalView
+    result: Any
+
+
+_ApprovalId = Annotated[
+    str, argument("Such as appr_0351NDickobV3yYH8omp8v, or the id of a refund.")
+]
+
+
+class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True):
+    """List proposals and refunds that need approval."""
+
+    action: ClassVar[str] = "approval.list"
+    columns = ("id", "action", "status", "changes", "proposed_by", "proposed_at", "expires_at")
+    status: Annotated[
+        Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"],
+        option("The status of the proposals."),
+    ] = "WAITING"
+    before: Annotated[str | None, option("The last id of the previous page.")] = None
+    order: ListOrder = "newest"
+    after: Annotated[
+        str | None, option("The last id of the previous page, if the order is `oldest`.")
+    ] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[ApprovalView]:
+        """Return proposals, and refunds if the status includes pending approvals."""
+        check_list_limit(self.limit)
+        is_oldest_first = self.order == "oldest"
+        check_order(self.order, "status WAITING", self.status == _WAITING)
+        check_pages(self.order, self.before, self.after)
+        status = None if self.status == "ALL" else self.status
+        before, after = _parse_cursor("before", self.before), _parse_cursor("after", self.after)
+        page = (
+            await proposals.list_waiting(context.database, after, self.limit)
+            if is_oldest_first
+            else await proposals.list_proposals(context.database, status, before, self.limit)
+        )
+        views = [proposal_view(proposal) for proposal in page]
+        if self.status in (_WAITING, "ALL"):
+            refunds = await ListRefunds(
+                step=RefundStep.APPROVAL,
+                before=before and ids.format_id(ids.REFUND, before),
+                order=self.order,
+                after=after and ids.format_id(ids.REFUND, after),
+                limit=self.limit,
+            ).read(context)
+            views += map(_refund_view, refunds)
+        # Without their prefixes, the ids of both are ordered by creation time.
+        views.sort(key=lambda view: view.id.partition("_")[2], reverse=not is_oldest_first)
+        return views[: self.limit]
+
+
+class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
+    """Show a proposal and the changes it would make."""
+
+    action: ClassVar[str] = "approval.show"
+    approval_id: _ApprovalId
+
+    async def read(self, context: OperationContext) -> ApprovalView:
+        if _is_refund(self.approval_id):
+            return _refund_view(await ShowRefund(refund_id=self.approval_id).read(context))
+        proposal = await _require_proposal(context.database, self.approval_id)
+        view = proposal_view(proposal)
+        if proposal.status != _WAITING:
+            return view
+        operation = _decrypt_operation(context, proposal)
+        return replace(view, changes=await operation.changes(_as_proposer(context, proposal)))
+
+
+class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
+    """Approve and run the operation. A new secret is printed once."""
+
+    action: ClassVar[str] = "approval.approve"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    approval_id: _ApprovalId
+    note: Annotated[str, option("A note about the decision.")] = ""
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return (await ShowApproval(approval_id=self.approval_id).read(context)).changes
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note, needed=False)
+        if _is_refund(self.approval_id):
+            return
+        proposal = await _require_proposal(context.database, self.approval_id)
+        _check_undecided(proposal)
+        operation = _decrypt_operation(context, proposal)
+        check_role(context, operation)
+        await operation.check(_as_proposer(context, proposal))
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Approved:
+        """Run the operation on behalf of the proposer."""
+        if _is_refund(self.approval_id):
+            approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
+            refund = await run(context, tx, approval)
+            return Approved(approval=_refund_view(refund), result=to_json_value(refund))
+        proposal = await _lock_undecided(tx, self.approval_id)
+        operation = _decrypt_operation(context, proposal)
+        await _check_approver(context, tx, proposal, operation)
+        approved_context = replace(_as_proposer(context, proposal), approved_by=context.who)
+        approval = {"approval_id": self.approval_id, "approved_by": context.who}
+        result = await run(approved_context, tx, operation, approval)
+        decided = await _record_decision(tx, proposal, "APPROVED", context.who, self.note)
+        return Approved(approval=proposal_view(decided), result=to_json_value(result))
+
+    def merchant_id_of(self, result: Approved) -> int | None:
+        return result.approval.merchant_id
+
+    def audit_details(self, result: Approved) -> dict[str, object]:
+        return _proposal_details(result.approval)
+
+
+class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
+    """Reject a proposal, or withdraw your own."""
+
+    action: ClassVar[str] = "approval.reject"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    approval_id: _ApprovalId
+    note: Annotated[str, option("A note about the decision; default: the reason.", or_reason=True)]
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ApprovalView:
+        if _is_refund(self.approval_id):
+            rejection = RejectRefund(refund_id=self.approval_id, note=self.note)
+            return _refund_view(await run(context, tx, rejection))
+        proposal = await _lock_undecided(tx, self.approval_id)
+        check_role(context, _decrypt_operation(context, proposal))
+        return proposal_view(
+            await _record_decision(tx, proposal, "REJECTED", context.who, self.note)
+        )
+
+    def audit_details(self, result: ApprovalView) -> dict[str, object]:
+        return _proposal_details(result)
+
+
+def proposal_view(proposal: Proposal) -> ApprovalView:
+    return copy_fields(ApprovalView, proposal, id=ids.format_id(ids.APPROVAL, proposal.id))
+
+
+def _refund_view(refund: RefundDetails) -> ApprovalView:
+    status = _WAITING
+    if refund.step != RefundStep.APPROVAL:
+        status = "REJECTED" if refund.failure_reason == "REJECTED" else "APPROVED"
+    return ApprovalView(
+        id=refund.id,
+        action=_REFUND,
+        status=status,
+        changes=_describe_refund(refund),
+        merchant_id=refund.merchant_id,
+        proposed_by=refund.requested_by,
+        why=refund.reason or "",
+        proposed_at=refund.created_at,
+        expires_at=None,
+        decided_by=refund.approved_by,
+        decided_at=None,
+        note=refund.note,
+    )
+
+
+def _describe_refund(refund: RefundDetails) -> list[str]:
+    amount = refund.amount or f"{refund.amount_minor} smallest units"
+    subject = refund.payment_id or refund.case_id or "money without a payment"
+    changes = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
+    if refund.destination is not None:
+        payer = refund.payer or "with an erased address"
+        whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
+        changes.append(f"to {refund.destination} on {refund.chain}, {whose} {payer}")
+    return changes
+
+
+def _parse_cursor(name: str, text: str | None) -> UUID | None:
+    """Parse the last id of a page: a proposal's or a refund's."""
+    is_refund = text is not None and _is_refund(text)
+    return parse_before(ids.REFUND if is_refund else ids.APPROVAL, text, name)
+
+
+def _is_refund(approval_id: str) -> bool:
+    return approval_id.startswith(f"{ids.REFUND}_")
+
+
+def _proposal_details(view: ApprovalView) -> dict[str, object]:
+    return {"action": view.action, "proposed_by": view.proposed_by}
+
+
+async def _require_proposal(database: Executor, approval_id: str) -> Proposal:
+    proposal_id = ids.parse_id(ids.APPROVAL, approval_id)
+    proposal = await proposals.get(database, proposal_id) if proposal_id else None
+    if proposal is None:
+        raise NotFoundError(f"no approval {quote_input(approval_id)}")
+    return proposal
+
+
+async def _lock_undecided(tx: Tx, approval_id: str) -> Proposal:
+    """Lock a proposal; raise `CONFLICT` if it is already decided or has expired."""
+    proposal_id = (await _require_proposal(tx, approval_id)).id
+    proposal = await proposals.lock(tx, proposal_id)
+    assert proposal is not None  # noqa: S101 - proposals are never deleted
+    _check_undecided(proposal)
+    return proposal
+
+
+def _check_undecided(proposal: Proposal) -> None:
+    if proposal.status == "LAPSED":
+        raise ConflictError(f"the proposal expired after {PROPOSAL_HOURS} hours: propose it again")
+    if proposal.status != _WAITING:
+        raise ConflictError(f"the proposal is already {proposal.status}")
+
+
+async def _check_approver(
+    context: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
+) -> None:
+    """Raise unless the actor's role includes the operation and the actor is not the proposer.
+
+    The proposer must still be allowed to propose it.
+    """
+    check_role(context, operation)
+    if context.who == proposal.proposed_by and not context.is_unbound:
+        raise ConflictError(
+            f"another operator than {quote_input(proposal.proposed_by)}, who proposed it, "
+            "must approve"
+        )
+    role = await operator_tokens.role_of(tx, proposal.proposed_by)
+    if role is None or not role.includes(operation.required_role()):
+        raise ConflictError(
+            f"{quote_input(proposal.proposed_by)} may no longer propose this operation: reject it"
+        )
+
+
+async def _record_decision(
+    tx: Tx, proposal: Proposal, status: str, who: str, note: str
+) -> Proposal:
+    await proposals.mark_decided(tx, proposal.id, status, who, note)
+    decided = await proposals.get(tx, proposal.id)
+    assert decided is not None  # noqa: S101 - proposals are never deleted
+    return decided
+
+
+def _decrypt_operation(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
+    kind = context.operations.get(proposal.action)
+    unreadable = ConflictError("this version cannot run the proposal: propose it again")
+    if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
+        raise unreadable
+    encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
+    fields = context.encryption.decrypt(proposal.sealed, encryption_context)
+    try:
+        return msgspec.json.decode(fields, type=kind)
+    except msgspec.ValidationError as error:
+        raise unreadable from error
+
+
+def _as_proposer(context: OperationContext, proposal: Proposal) -> OperationContext:
+    actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.over_http)
+    return replace(context, actor=actor)

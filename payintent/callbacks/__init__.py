@@ -1,0 +1,1 @@
+"""Gateway callbacks: verified, stored once and applied."""

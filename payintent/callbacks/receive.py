@@ -1,0 +1,361 @@
+"""Store each verified callback once, and apply it in the same transaction."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Self
+from uuid import UUID
+
+import msgspec
+from prometheus_client import Counter
+
+from payintent.callbacks import store as callback_store
+from payintent.callbacks.store import NewCallback, WaitingCallback
+from payintent.cases.model import CaseKind
+from payintent.cases.open import open_case
+from payintent.core import ids
+from payintent.core.card_data import mask_card_data
+from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.db.batcher import LOCK_TIMEOUT_MS, Batcher
+from payintent.db.database import Database, Tx
+from payintent.disputes.record import EarlyReportError, record_dispute, record_fraud_warning
+from payintent.gateway_accounts.accounts import GatewayConnection
+from payintent.gateways.port import (
+    CallbackAnswer,
+    CallbackRequest,
+    Capture,
+    FailureReason,
+    GatewaySessionState,
+    InvalidCallbackError,
+    SessionReport,
+    UnusableCallbackError,
+    VerifiedCallback,
+)
+from payintent.payment_sessions.settle import (
+    ReportedSession,
+    settle_session,
+    settle_sessions,
+    verbatim_note,
+)
+from payintent.payments import captures_store as capture_store
+from payintent.payments import sessions_store as session_store
+from payintent.payments.captures_store import MoneyOrigin
+from payintent.refunds import store as refund_store
+from payintent.refunds.record_outside import (
+    RefundUnderWayError,
+    open_outside_refund_case,
+    record_outside_refund,
+)
+from payintent.refunds.settle import settle_refund
+from payintent.runtime import tracing
+from payintent.runtime.log import get_logger
+
+_log = get_logger("receive")
+_LATE_S = 0.1  # for a transaction of many statements
+
+
+class StoredReport(msgspec.Struct):
+    """A report as JSON, for a callback that arrives before its session is stored."""
+
+    state: GatewaySessionState
+    reason: FailureReason | None
+    reference: str | None = None
+    amount_minor: int | None = None
+    currency: str | None = None
+    verbatim: str | None = None
+    uncertain: bool = False
+
+    @classmethod
+    def from_report(cls, report: SessionReport) -> Self:
+        capture = asdict(report.capture) if report.capture else {}
+        return cls(state=report.state, reason=report.reason, **capture)
+
+    def to_report(self) -> SessionReport:
+        capture = None
+        if (
+            self.reference is not None
+            and self.amount_minor is not None
+            and self.currency is not None
+        ):
+            capture = Capture(
+                reference=self.reference,
+                amount_minor=self.amount_minor,
+                currency=self.currency,
+                verbatim=self.verbatim,
+                uncertain=self.uncertain,
+            )
+        return SessionReport(state=self.state, capture=capture, reason=self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackResult:
+    fresh: bool
+    payment_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class _IncomingCallback:
+    account_id: int
+    callback: VerifiedCallback
+    body: bytes
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.account_id, self.callback.id
+
+
+class _SharedPaymentError(Exception):
+    """Two callbacks of a batch have the same payment: the second must see the first's effects."""
+
+
+class CallbackReceiver:
+    """Stores callbacks and applies them; concurrent callbacks share a transaction.
+
+    Duplicates and callbacks about unknown objects change nothing.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._settling = Batcher(
+            together=self._settle,
+            identities=_identities,
+            late_s=_LATE_S,
+        )
+
+    async def receive(
+        self, account_id: int, callback: VerifiedCallback, body: bytes
+    ) -> CallbackResult:
+        """Store a callback and apply it in the same transaction.
+
+        Money for an unknown session opens a case immediately, and pays the session if it appears.
+        """
+        incoming = _IncomingCallback(account_id, callback, body)
+        if callback.refund_id is not None:
+            owner = await refund_store.find_account_and_payment(self._database, callback.refund_id)
+            payment_id = owner[1] if owner and owner[0] == account_id else None
+            is_own = owner is not None and owner[0] == account_id
+            # A refund is stored before its gateway receives it, so no report waits for a refund.
+            if is_own or callback.outside_refund is None:
+                return await self._receive_refund(incoming, payment_id, is_own=is_own)
+        if any([callback.dispute, callback.outside_refund, callback.fraud_warning]):
+            return await self._receive_about_capture(incoming)
+        result = await self._settling.run(incoming)
+        if result.payment_id is not None:
+            tracing.follow_payment(result.payment_id)
+        return result
+
+    async def close(self) -> None:
+        await self._settling.close()
+
+    async def _settle(self, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
+        patience_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None
+        async with self._database.transaction(patience_ms) as tx:
+            return await self._apply(tx, batch)
+
+    async def _apply(self, tx: Tx, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
+        """Store callbacks and settle the new reports."""
+        payment_ids = await callback_store.add(tx, [_new_callback(incoming) for incoming in batch])
+        results = [
+            CallbackResult(incoming.key in payment_ids, payment_ids.get(incoming.key))
+            for incoming in batch
+        ]
+        fresh = [
+            (incoming, result.payment_id)
+            for incoming, result in zip(batch, results, strict=True)
+            if result.fresh
+        ]
+        await self._settle_known(tx, fresh)
+        for incoming, payment_id in fresh:
+            if payment_id is None:
+                await _add_unknown_capture(tx, incoming)
+        return results
+
+    async def _settle_known(
+        self, tx: Tx, fresh: Sequence[tuple[_IncomingCallback, UUID | None]]
+    ) -> None:
+        reports = [
+            ReportedSession(payment_id, incoming.callback.session_id, incoming.callback.report)
+            for incoming, payment_id in fresh
+            if payment_id and incoming.callback.session_id and incoming.callback.report
+        ]
+        if len({item.payment_id for item in reports}) < len(reports):
+            raise _SharedPaymentError
+        if reports:
+            await settle_sessions(tx, reports)
+
+    async def _receive_about_capture(self, incoming: _IncomingCallback) -> CallbackResult:
+        """Store and apply a report about a capture.
+
+        Raises `CONFLICT` if the capture is not stored yet or a refund of it is running, so that the
+        gateway repeats its callback. This also requests an inquiry or opens a case.
+        """
+        try:
+            return await self._apply_about_capture(incoming)
+        except EarlyReportError as error:
+            await session_store.request_inquiry(self._database, error.session_id)
+            session = ids.format_id(ids.SESSION, error.session_id)
+            _log.warning("report_early", account=incoming.account_id, session=session)
+            raise _retry_error("this capture is not known yet, retry later") from None
+        except RefundUnderWayError:
+            report = incoming.callback.outside_refund
+            assert report is not None  # noqa: S101 - the only source of this error
+            async with self._database.transaction() as tx:
+                await open_outside_refund_case(tx, incoming.account_id, report)
+            raise _retry_error("a refund of this capture is in progress, retry later") from None
+
+    async def _apply_about_capture(self, incoming: _IncomingCallback) -> CallbackResult:
+        account_id, callback = incoming.account_id, incoming.callback
+        async with self._database.transaction() as tx:
+            [result] = await self._apply(tx, [incoming])
+            if not result.fresh:
+                return result
+            payment_id = None
+            if callback.dispute is not None:
+                payment_id = await record_dispute(tx, account_id, callback.dispute)
+            if callback.outside_refund is not None:
+                payment_id = await record_outside_refund(tx, account_id, callback.outside_refund)
+            if callback.fraud_warning is not None:
+                payment_id = await record_fraud_warning(tx, account_id, callback.fraud_warning)
+        return CallbackResult(True, result.payment_id or payment_id)
+
+    async def _receive_refund(
+        self, incoming: _IncomingCallback, payment_id: UUID | None, *, is_own: bool
+    ) -> CallbackResult:
+        """Store a report about a refund, and apply it if the refund belongs to this account."""
+        refund_id, report = incoming.callback.refund_id, incoming.callback.refund
+        async with self._database.transaction() as tx:
+            fresh = bool(await callback_store.add(tx, [_new_callback(incoming)]))
+            if fresh and is_own and refund_id and report:
+                await settle_refund(tx, refund_id, report)
+        return CallbackResult(fresh, payment_id)
+
+
+def _retry_error(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.CONFLICT, message, retry_after_s=60)
+
+
+def _identities(incoming: _IncomingCallback) -> list[Hashable]:
+    """Return the key, session and capture, which callbacks of a batch must not share.
+
+    Otherwise the same capture could be credited twice.
+    """
+    callback = incoming.callback
+    identities: list[Hashable] = [("key", incoming.key)]
+    if callback.session_id is not None:
+        identities.append(("session", callback.session_id))
+    if callback.report is not None and callback.report.capture is not None:
+        identities.append(("capture", incoming.account_id, callback.report.capture.reference))
+    return identities
+
+
+def _new_callback(incoming: _IncomingCallback) -> NewCallback:
+    callback = incoming.callback
+    return NewCallback(
+        account_id=incoming.account_id,
+        callback_id=callback.id,
+        # A report about a refund does not concern a session, even if it contains one.
+        session_id=callback.session_id if callback.refund_id is None else None,
+        refund_id=callback.refund_id,
+        report=_stored_report(callback),
+        body=mask_card_data(callback.facts or incoming.body),
+    )
+
+
+def _stored_report(callback: VerifiedCallback) -> str | None:
+    if callback.report is None or callback.refund_id is not None:
+        return None
+    return msgspec.json.encode(StoredReport.from_report(callback.report)).decode()
+
+
+async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
+    """Store a capture of an unknown session, and open a case."""
+    account_id, callback = incoming.account_id, incoming.callback
+    if callback.report is None or callback.report.capture is None:
+        return
+    money = callback.report.capture
+    capture_id = tx.id_generator.new_id()
+    capture = await capture_store.add_unknown(tx, capture_id, account_id, callback.id, money)
+    if capture is None:
+        return
+    origin = MoneyOrigin(merchant_id=capture.merchant_id, payment_id=None, session_id=None)
+    note = f"callback {callback.id} names {await _describe_session(tx, callback)}"
+    case_id = await open_case(
+        tx,
+        CaseKind.UNKNOWN_REFERENCE,
+        origin,
+        capture_id=capture.id,
+        note="; ".join(filter(None, [note, verbatim_note(money)])),
+    )
+    assert case_id is not None  # noqa: S101 - the capture is new
+    _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
+
+
+async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
+    """Describe the session of a callback, which is not a session of the callback's account."""
+    if callback.session_id is None:
+        return "no session"
+    session = ids.format_id(ids.SESSION, callback.session_id)
+    account_id = await session_store.find_account_id(tx, callback.session_id)
+    if account_id is None:
+        return f"{session}, which is not known"
+    return (
+        f"{session} of account {account_id}: if both accounts have the same credentials, this is "
+        "the money of that session's payment, reported twice, and must not be refunded here"
+    )
+
+
+async def apply_waiting_callbacks(database: Database, limit: int) -> int:
+    """Apply callbacks that arrived before their session was stored; returns their number.
+
+    A failure does not stop the remaining callbacks; the last failure is raised at the end.
+    """
+    number = 0
+    failure: Exception | None = None
+    for waiting in await callback_store.list_waiting(database, limit):
+        try:
+            number += await _apply_waiting(database, waiting)
+        except StorageUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised below
+            failure = error
+    if failure is not None:
+        raise failure
+    return number
+
+
+async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
+    """Apply a waiting callback; returns False if it has already been applied."""
+    report = msgspec.json.decode(waiting.report, type=StoredReport).to_report()
+    async with database.transaction() as tx:
+        if not await callback_store.mark_applied(tx, waiting.account_id, waiting.callback_id):
+            return False
+        await settle_session(tx, waiting.payment_id, waiting.session_id, report)
+    return True
+
+
+_answer_log = get_logger("callbacks")
+REFUSED = Counter(
+    "payintent_callbacks_refused_total", "Callbacks with an invalid signature", ["provider"]
+)
+
+
+async def answer_callback(
+    receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
+) -> CallbackAnswer:
+    """Verify a callback with its account, apply it, and return the gateway's expected response.
+
+    Raises `UNAUTHORIZED` if the callback is not signed with the account's credentials, and
+    `BAD_REQUEST` if the gateway must be configured not to send this kind of callback.
+    """
+    account, gateway = connection.account, connection.gateway
+    try:
+        callback = gateway.parse_callback(account, request)
+    except InvalidCallbackError as error:
+        REFUSED.labels(account.provider).inc()
+        _answer_log.warning(
+            "callback_refused", provider=account.provider, account=account.id, why=str(error)
+        )
+        if isinstance(error, UnusableCallbackError):
+            raise RefusedError(ErrorCode.BAD_REQUEST, str(error)) from error
+        raise RefusedError(ErrorCode.UNAUTHORIZED, "the callback could not be verified") from error
+    await receiver.receive(account.id, callback, request.body)
+    return gateway.acknowledge(callback)

@@ -1,0 +1,48 @@
+"""The route of gateways' callbacks."""
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.callbacks.receive import CallbackReceiver, answer_callback
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateways.port import CallbackRequest
+from payintent.http.bodies import read_raw
+
+_ACCOUNT_DIGITS_MAX = 18  # fits into a bigint; Starlette's `int` convertor accepts any number
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackRoutes:
+    accounts: GatewayAccounts
+    receiver: CallbackReceiver
+    body_bytes_max: int
+
+    def routes(self) -> list[Route]:
+        path = "/v1/callbacks/{provider}/{account_id}"
+        return [Route(path, self.receive_callback, methods=["POST"])]
+
+    async def receive_callback(self, request: Request) -> Response:
+        """`POST /callbacks/{provider}/{account_id}`: answered as the gateway expects."""
+        provider: str = request.path_params["provider"]
+        account_id = _parse_account_id(request.path_params["account_id"])
+        connection = await self.accounts.connect(account_id, provider) if account_id else None
+        if connection is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such provider account")
+        gateway_max = connection.gateway.capabilities.callback_bytes_max
+        callback = CallbackRequest(
+            method=request.method,
+            headers={name.lower(): value for name, value in request.headers.items()},
+            query=dict(request.query_params),
+            body=await read_raw(request, min(gateway_max, self.body_bytes_max)),
+        )
+        answer = await answer_callback(self.receiver, connection, callback)
+        return Response(answer.body, 200, media_type=answer.content_type)
+
+
+def _parse_account_id(text: str) -> int | None:
+    is_valid = text.isascii() and text.isdecimal() and len(text) <= _ACCOUNT_DIGITS_MAX
+    return int(text) if is_valid else None

@@ -1,0 +1,1 @@
+"""Money without an owner, and contradictions that need manual review."""

@@ -1,0 +1,61 @@
+"""Cases: money without a payment, and contradictions that need manual review."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from payintent.core.money import format_smallest_units
+
+
+class CaseKind(StrEnum):
+    ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or abandoned
+    LATE_PAYMENT = "LATE_PAYMENT"  # the payment had ended unpaid
+    DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment was already paid
+    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # not the amount or currency of the frozen quote
+    TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a kind
+    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # the capture does not match any payment or session
+    REFUND_REVERSED = "REFUND_REVERSED"
+    RECONCILIATION = "RECONCILIATION"
+    DISPUTE = "DISPUTE"  # the buyer's bank claims the money back
+    UNDECIDED = "UNDECIDED"  # its gateway was still deciding when the payment expired
+    OUTSIDE_REFUND = "OUTSIDE_REFUND"  # refunded at the gateway itself
+    FRAUD_WARNING = "FRAUD_WARNING"  # the card issuer warns of fraud
+
+
+#: Money without a payment, which is refunded immediately if the merchant has `auto_refund`.
+AUTOMATIC = frozenset(
+    {
+        CaseKind.ORPHAN_CAPTURE,
+        CaseKind.LATE_PAYMENT,
+        CaseKind.DOUBLE_PAYMENT,
+        CaseKind.AMOUNT_MISMATCH,
+        CaseKind.TOKEN_MISMATCH,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseAmount:
+    amount: str | None  # None: only `amount_minor` is known, since the token is not configured
+    currency: str  # the address of a token that is not configured
+    chain: str | None
+    amount_minor: str | None = None  # smallest units
+
+    @classmethod
+    def from_smallest_units(
+        cls,
+        amount_minor: str | None,
+        currency: str | None,
+        chain: str | None,
+        token_decimals: int | None,
+    ) -> "CaseAmount | None":
+        if amount_minor is None or currency is None:
+            return None
+        amount = format_smallest_units(
+            int(amount_minor), currency, token_decimals, on_chain=chain is not None
+        )
+        return cls(amount=amount, currency=currency, chain=chain, amount_minor=amount_minor)
+
+    @property
+    def text(self) -> str:
+        amount = self.amount or f"{self.amount_minor} smallest units of"
+        return f"{amount} {self.currency}" + (f" on {self.chain}" if self.chain else "")

@@ -1,0 +1,446 @@
+"""Cases, table `money_case`: reading, opening and closing. No other module writes this table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.cases.model import AUTOMATIC, CaseAmount, CaseKind
+from payintent.core import ids
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
+from payintent.payments.captures_store import MoneyOrigin
+
+STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRefund:
+    id: str
+    status: str
+    step: str
+    failure_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseDispute:
+    reference: str  # the gateway's id of the dispute
+    state: str
+    funds: str  # untouched, withdrawn or reinstated
+    reason: str
+    respond_by: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseDetails:
+    id: str
+    kind: str
+    status: str
+    merchant_id: int | None
+    payment_id: str | None
+    session_id: str | None
+    opened_at: datetime
+    closed_at: datetime | None
+    closed_by: str | None
+    note: str
+    account_id: int | None
+    reference: str | None  # of the capture, at its gateway
+    currency: str | None
+    amount_minor: str | None  # smallest units
+    chain: str | None
+    tx_hash: str | None
+    payer: str | None
+    token: str | None
+    subject: str | None  # the line of a gateway's list, or the log, that the case is about
+    refund_id: str | None  # the refund that the case is about
+    refund: CaseRefund | None  # the latest refund of the case's money
+    dispute: CaseDispute | None
+    came: CaseAmount | None
+    expected: CaseAmount | None = None  # from the session's quote; only read for a single case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseStanding:
+    """Whether a case is open and has money that can be refunded."""
+
+    id: UUID
+    kind: str
+    status: str
+    payment_id: UUID | None
+    capture_id: UUID | None
+    credited: bool  # the capture pays its payment, so it can only be refunded with the payment
+    refund_id: UUID | None  # the latest refund of the case's money
+    refund_status: str | None
+
+
+COLUMNS: LiteralString = """
+    m.id, m.kind, m.status, m.merchant_id, m.payment_id, m.session_id, m.opened_at, m.closed_at,
+    m.closed_by, m.note, coalesce(c.account_id, r.account_id) AS account_id, c.reference,
+    coalesce(d.currency, c.currency) AS currency,
+    coalesce(d.amount_minor, c.amount_minor, r.amount)::text AS amount_minor, r.chain,
+    '0x' || encode(r.tx_hash, 'hex') AS tx_hash, '0x' || encode(r.payer, 'hex') AS payer,
+    '0x' || encode(r.token, 'hex') AS token, m.refund_id, m.subject,
+    f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason,
+    d.reference AS d_reference, d.state AS d_state, d.funds AS d_funds, d.reason AS d_reason,
+    d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
+    t.decimals AS token_decimals
+"""
+#: The tables of `COLUMNS`; `f` is the latest refund of the case's money.
+SOURCES: LiteralString = """
+    FROM money_case m
+    LEFT JOIN capture c ON c.id = m.capture_id
+    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
+    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
+    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
+    LEFT JOIN dispute d ON d.case_id = m.id
+    LEFT JOIN LATERAL (
+        SELECT id, status, step, failure_reason
+        FROM refund
+        WHERE case_id = m.id
+        ORDER BY id DESC
+        LIMIT 1
+    ) f ON true
+"""
+
+
+async def get(database: Executor, case_id: UUID) -> CaseDetails | None:
+    row = await database.row("SELECT" + COLUMNS + SOURCES + "WHERE m.id = $1", case_id)
+    return from_row(row) if row else None
+
+
+def from_row(row: Row) -> CaseDetails:
+    """Build a case from a row with `COLUMNS`."""
+    refund = dispute = None
+    if row["f_id"]:
+        refund_id = ids.format_id(ids.REFUND, row["f_id"])
+        refund = CaseRefund(refund_id, row["f_status"], row["f_step"], row["f_failure_reason"])
+    if row["d_reference"]:
+        dispute = CaseDispute(
+            row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
+        )
+    return build(
+        CaseDetails,
+        row,
+        id=ids.format_id(ids.CASE, row["id"]),
+        payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        session_id=row["session_id"] and ids.format_id(ids.SESSION, row["session_id"]),
+        refund_id=row["refund_id"] and ids.format_id(ids.REFUND, row["refund_id"]),
+        refund=refund,
+        dispute=dispute,
+        came=CaseAmount.from_smallest_units(
+            row["amount_minor"],
+            row["token_symbol"] or row["currency"] or row["token"],
+            row["money_chain"],
+            row["token_decimals"],
+        ),
+        expected=None,
+    )
+
+
+async def get_standing(database: Executor, case_id: UUID) -> CaseStanding | None:
+    row = await database.row(
+        """
+        SELECT m.id, m.kind, m.status, m.payment_id, m.capture_id,
+            coalesce(c.credited, false) AS credited, f.id AS refund_id, f.status AS refund_status
+        """
+        + SOURCES
+        + "WHERE m.id = $1",
+        case_id,
+    )
+    return CaseStanding(**row) if row else None
+
+
+async def lock(tx: Tx, case_id: UUID) -> None:
+    """Lock a case. Lock its payment, capture and refund first, if you need them."""
+    await tx.row("SELECT id FROM money_case WHERE id = $1 FOR NO KEY UPDATE", case_id)
+
+
+async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
+    """Append a note if the case is open."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET note = coalesce(nullif(note, '') || '; ', '') || $2::text
+        WHERE id = $1 AND status = 'OPEN'
+        """,
+        case_id,
+        note,
+    )
+
+
+async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -> None:
+    """Close an open case and append a note."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = $2, closed_at = clock(), closed_by = $3,
+            note = coalesce(nullif(note, '') || '; ', '') || $4::text
+        WHERE id = $1 AND status = 'OPEN'
+        """,
+        case_id,
+        status,
+        closed_by,
+        note,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCase:
+    """A case to open; opening another case of this kind for the same objects has no effect."""
+
+    id: UUID
+    kind: CaseKind
+    origin: MoneyOrigin
+    capture_id: UUID | None = None
+    receipt_id: UUID | None = None  # of a chain transfer
+    refund_id: UUID | None = None
+    subject: str | None = None
+    note: str = ""
+    opened_at: datetime | None = None  # default: now
+
+
+async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
+    """Open cases that do not exist yet, and return their ids."""
+    if not cases:
+        return set()
+    rows = await tx.fetch(
+        """
+        INSERT INTO money_case
+            (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, refund_id,
+             subject, note, opened_at)
+        SELECT id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, refund_id,
+            subject, note, coalesce(opened_at, clock())
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::uuid[], $5::uuid[], $6::uuid[],
+            $7::uuid[], $8::uuid[], $9::text[], $10::text[], $11::timestamptz[])
+            AS c (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, refund_id,
+                subject, note, opened_at)
+        ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
+        RETURNING id
+        """,
+        [case.id for case in cases],
+        [case.kind for case in cases],
+        [case.origin.merchant_id for case in cases],
+        [case.origin.payment_id for case in cases],
+        [case.origin.session_id for case in cases],
+        [case.capture_id for case in cases],
+        [case.receipt_id for case in cases],
+        [case.refund_id for case in cases],
+        [case.subject for case in cases],
+        [case.note for case in cases],
+        [case.opened_at for case in cases],
+    )
+    return {row["id"] for row in rows}
+
+
+async def find_by_subject(
+    tx: Tx, kind: CaseKind, subject: str, session_id: UUID | None
+) -> UUID | None:
+    row = await tx.row(
+        """
+        SELECT id FROM money_case WHERE kind = $1 AND subject = $2 AND session_id = $3
+        UNION ALL
+        SELECT id FROM money_case
+        WHERE kind = $1 AND subject = $2 AND session_id IS NULL AND $3::uuid IS NULL
+        LIMIT 1
+        """,
+        kind,
+        subject,
+        session_id,
+    )
+    return row["id"] if row else None
+
+
+async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) -> None:
+    """Close the open cases of a capture's money if all of it is refunded."""
+    await tx.fetch(
+        """
+        UPDATE money_case m
+        SET status = 'REFUNDED', closed_at = clock(), closed_by = $2,
+            note = coalesce(nullif(m.note, '') || '; ', '') || $3::text
+        FROM capture c
+        WHERE m.capture_id = $1 AND m.status = 'OPEN' AND m.kind = ANY($4::text[])
+            AND c.id = $1 AND NOT c.credited AND c.refunded_minor = c.amount_minor
+        """,
+        capture_id,
+        closed_by,
+        note,
+        [*AUTOMATIC, CaseKind.UNKNOWN_REFERENCE],
+    )
+
+
+async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
+    """Record money that finally arrived in its session's open UNDECIDED case.
+
+    Returns the ids of the filled cases by the ids of the given cases, which are not needed then.
+    """
+    filling = [case for case in cases if case.origin.session_id and case.capture_id]
+    if not filling:
+        return {}
+    rows = await tx.fetch(
+        """
+        UPDATE money_case m
+        SET kind = c.kind, capture_id = c.capture_id, receipt_id = c.receipt_id,
+            note = CASE WHEN m.note = '' OR c.note = '' THEN m.note || c.note
+                ELSE m.note || '; ' || c.note END
+        FROM (
+            SELECT DISTINCT ON (session_id) id, session_id, kind, capture_id, receipt_id, note
+            FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::uuid[], $6::text[])
+                WITH ORDINALITY
+                AS n (id, session_id, kind, capture_id, receipt_id, note, position)
+            ORDER BY session_id, position
+        ) c
+        WHERE m.session_id = c.session_id AND m.kind = 'UNDECIDED' AND m.status = 'OPEN'
+        RETURNING m.id, c.id AS not_needed
+        """,
+        [case.id for case in filling],
+        [case.origin.session_id for case in filling],
+        [case.kind for case in filling],
+        [case.capture_id for case in filling],
+        [case.receipt_id for case in filling],
+        [case.note for case in filling],
+    )
+    return {row["not_needed"]: row["id"] for row in rows}
+
+
+async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
+    """Close the UNDECIDED case of a session that has ended unpaid."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'payintent',
+            note = coalesce(nullif(note, '') || '; ', '') || $2::text
+        WHERE session_id = $1 AND kind = 'UNDECIDED' AND status = 'OPEN'
+        """,
+        session_id,
+        note,
+    )
+
+
+async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Close the UNKNOWN_REFERENCE cases of captures whose session has appeared since.
+
+    This overrides an operator's earlier decision, which is recorded in the note.
+    """
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:session_appeared',
+            note = coalesce(nullif(note, '') || '; ', '') || 'its session has appeared'
+                || coalesce('; it was ' || status || ' by ' || closed_by, '')
+        WHERE capture_id = ANY($1::uuid[]) AND kind = 'UNKNOWN_REFERENCE'
+        """,
+        capture_ids,
+    )
+
+
+async def assign_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Assign the dispute cases of locked captures to the payments that have adopted them."""
+    await tx.fetch(
+        """
+        UPDATE money_case m
+        SET merchant_id = p.merchant_id, payment_id = p.id, session_id = c.session_id
+        FROM capture c
+        JOIN payment p ON p.id = c.payment_id
+        WHERE c.id = ANY($1::uuid[]) AND m.capture_id = c.id AND m.kind = 'DISPUTE'
+        """,
+        capture_ids,
+    )
+
+
+async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
+    """Close the open cases of chain logs that have since been proven."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:log_proven',
+            note = coalesce(nullif(note, '') || '; ', '') || 'its log is proven'
+        WHERE status = 'OPEN' AND subject = ANY($1::text[])
+        """,
+        subjects,
+    )
+
+
+async def dismiss_decided(database: Executor, limit: int) -> int:
+    """Close the cases of stranded payments that have ended after their chain was read again.
+
+    Returns the number of closed cases. A case stays open if the fate of the money is unclear:
+    another case of the session is open, or there is no credited capture although an exact transfer
+    was seen or a posted transaction is not final.
+    """
+    rows = await database.fetch(
+        """
+        UPDATE money_case d
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:chain_read',
+            note = coalesce(nullif(d.note, '') || '; ', '')
+                || 'its chain was read again: the payment is ' || w.status
+        FROM (
+            SELECT m.id, p.status
+            FROM money_case m
+            JOIN session s ON s.id = m.session_id
+            JOIN payment p ON p.id = m.payment_id
+            WHERE m.status = 'OPEN' AND m.kind = 'RECONCILIATION'
+                AND num_nonnulls(m.capture_id, m.receipt_id, m.refund_id, m.subject) = 0
+                AND s.chain IS NOT NULL AND s.life = 'ended'
+                AND p.status NOT IN ('PENDING', 'PROCESSING')
+                AND NOT EXISTS (SELECT FROM money_case o
+                    WHERE o.session_id = s.id AND o.status = 'OPEN' AND o.id <> m.id)
+                AND (EXISTS (SELECT FROM capture c
+                        WHERE c.payment_id = p.id AND c.session_id = s.id AND c.credited)
+                    OR NOT EXISTS (SELECT FROM chain_sighting g
+                        WHERE g.session_id = s.id AND g.exact)
+                    AND NOT EXISTS (SELECT FROM chain_hint h
+                        WHERE h.session_id = s.id AND h.step = 'pay' AND h.state <> 'foreign'
+                            AND NOT h.final))
+            ORDER BY m.id
+            LIMIT $1
+            FOR UPDATE OF m SKIP LOCKED
+        ) w
+        WHERE d.id = w.id
+        RETURNING d.id
+        """,
+        limit,
+    )
+    return len(rows)
+
+
+async def count_open(database: Executor, subject_prefix: str) -> int:
+    row = await database.row(
+        "SELECT count(*) AS n FROM money_case WHERE status = 'OPEN' AND subject LIKE $1 || '%'",
+        subject_prefix,
+    )
+    assert row is not None  # noqa: S101 - an aggregate returns a row
+    return row["n"]
+
+
+async def reopen(tx: Tx, case_id: UUID) -> None:
+    """Reopen a closed case and keep its notes."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'OPEN', closed_at = NULL, closed_by = NULL
+        WHERE id = $1 AND status <> 'OPEN'
+        """,
+        case_id,
+    )
+
+
+async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str, *, once: bool = False) -> bool:
+    """Reopen the only RECONCILIATION case of a refund, or keep it open, and append a note.
+
+    With `once`, does nothing and returns False if the case already has this note.
+    """
+    row = await tx.row(
+        """
+        UPDATE money_case
+        SET status = 'OPEN', closed_at = NULL, closed_by = NULL,
+            note = coalesce(nullif(note, '') || '; ', '') || $2::text
+        WHERE refund_id = $1 AND kind = 'RECONCILIATION'
+            AND NOT ($3 AND note LIKE '%' || $2::text || '%')
+        RETURNING id
+        """,
+        refund_id,
+        note,
+        once,
+    )
+    return row is not None

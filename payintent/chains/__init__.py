@@ -1,0 +1,1 @@
+"""Configuration of chains, tokens and contracts."""

@@ -1,0 +1,297 @@
+"""Compare the endpoints, tokens and contracts of a chain with its configuration."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from payintent.chains.store import ChainRecord, DeployedContract, TokenRecord
+from payintent.core.errors import ChainUnavailableError
+from payintent.evm.abi import (
+    WORD,
+    encode_allowance,
+    encode_balance_of,
+    encode_decimals,
+    to_address,
+    to_checksum_address,
+    to_uint,
+)
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.event_logs import read_immutables
+from payintent.evm.port import CallRevertedError, ChainReader
+from payintent.evm.signer import ExternalSigner
+from payintent.runtime.log import get_logger
+
+RECEIVER = bytes.fromhex("f7260d3e")  # receiver()
+_FAULTS = {
+    "connection": "cannot be reached",
+    "timeout": "does not answer in time",
+    "wrong_chain": "is another chain",
+    "no_finality": "has no finalized block",
+    "finality": "reports its latest block as finalized",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    right: bool
+    text: str
+
+
+async def check_chain(
+    reader: RpcChainReader,
+    chain: ChainRecord,
+    tokens: Sequence[TokenRecord],
+    contracts: Sequence[DeployedContract],
+) -> AsyncGenerator[CheckResult]:
+    """Check the identity of each endpoint, and the enabled tokens and our contracts there."""
+    for name in reader.names:
+        head = await _check_endpoint(reader, name, chain)
+        yield head
+        if not head.right:
+            continue
+        for token in tokens:
+            if token.enabled and token.address is not None and not token.native:
+                yield await _check_decimals(reader, name, token, token.address)
+        for contract in contracts:
+            if contract.current:
+                yield await examine_contract(reader, name, contract.address, contract.receiver)
+
+
+async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
+    try:
+        heads = await reader.heads_of(name)
+    except ChainUnavailableError as error:
+        return CheckResult(
+            False, f"{endpoint_fault(name, error)}, expected is chain {chain.network_id}"
+        )
+    behind = heads.latest.number - heads.final.number
+    return CheckResult(
+        True,
+        f"{name} is chain {chain.network_id} at block {heads.latest.number}, "
+        f"which is {behind} blocks after the last final block",
+    )
+
+
+async def _check_decimals(
+    reader: RpcChainReader, name: str, token: TokenRecord, address: bytes
+) -> CheckResult:
+    subject = f"{name}: {token.symbol} at {to_checksum_address(address)}"
+    word_or_problem = await read_contract_word(reader, name, address, encode_decimals())
+    if isinstance(word_or_problem, str):
+        return CheckResult(False, f"{subject} {word_or_problem}")
+    decimals = to_uint(word_or_problem)
+    is_right = decimals == token.decimals
+    expected = "" if is_right else f", configured are {token.decimals}"
+    return CheckResult(is_right, f"{subject} has {decimals} decimals{expected}")
+
+
+async def examine_contract(
+    reader: RpcChainReader, name: str, address: bytes, receiver: bytes
+) -> CheckResult:
+    """Compare the code and the receiver of a contract with our compiled contract.
+
+    The receiver is read twice: from the code, and from the answer to `receiver()`.
+    """
+    subject = f"{name}: contract {to_checksum_address(address)}"
+    try:
+        code = await reader.code(name, address)
+    except ChainUnavailableError as error:
+        return CheckResult(False, f"{subject}: {endpoint_fault(name, error)}")
+    immutables = read_immutables(code)
+    if immutables is None:
+        problem = "other code than the compiled contract" if code else "no code"
+        return CheckResult(False, f"{subject} has {problem}")
+    answer = await read_contract_word(reader, name, address, RECEIVER)
+    if isinstance(answer, str):
+        return CheckResult(False, f"{subject} {answer}")
+    if answer != immutables["receiver"]:
+        return CheckResult(False, f"{subject} returns another receiver than its code has")
+    return _check_receiver(subject, answer, receiver)
+
+
+def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult:
+    try:
+        deployed = to_address(answer)
+    except ValueError:
+        return CheckResult(False, f"{subject} has an invalid receiver")
+    is_right = deployed == receiver
+    expected = "" if is_right else f", configured is {to_checksum_address(receiver)}"
+    return CheckResult(
+        is_right, f"{subject} has our code and pays to {to_checksum_address(deployed)}{expected}"
+    )
+
+
+def endpoint_fault(name: str, error: ChainUnavailableError) -> str:
+    """Describe an endpoint's error by the endpoint's name, never its URL."""
+    fault = str(error).rpartition(": ")[2]
+    return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
+
+
+async def read_contract_word(
+    reader: RpcChainReader, name: str, to: bytes, data: bytes
+) -> bytes | str:
+    """Call a contract and return a word of 32 bytes, or a description of the problem."""
+    try:
+        answer = await reader.call(name, to, data)
+    except CallRevertedError:
+        return "rejects the call"
+    except ChainUnavailableError:
+        return "does not answer"
+    if not answer:
+        return "has no code"
+    return answer if len(answer) == WORD else "returns an invalid answer"
+
+
+_contract_log = get_logger("contracts")
+_ADDRESS_BYTES = 20
+
+
+async def contracts_match(
+    chain: str, reader: RpcChainReader, contracts: Sequence[DeployedContract]
+) -> bool:
+    """Return True if every current contract has our code and the configured receiver.
+
+    If not, the chain is not watched: unknown code could log payments that were never made, and a
+    missing contract accepts coins without a log. Retired contracts are not compared, because open
+    payments through them may still arrive. Raises `ChainUnavailableError` if no endpoint answers.
+    """
+    for contract in contracts:
+        if contract.current and not await _has_our_code(reader, contract):
+            address = to_checksum_address(contract.address)
+            _contract_log.error("contract_misfit", chain=chain, contract=address)
+            return False
+    return True
+
+
+async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> bool:
+    """Query endpoints until our code is found, so that none can halt the chain alone."""
+    has_answer = False
+    for name in reader.names:
+        try:
+            code = await reader.code(name, contract.address)
+        except ChainUnavailableError:
+            continue
+        has_answer = True
+        immutables = read_immutables(code)
+        if immutables is not None and immutables["receiver"][-_ADDRESS_BYTES:] == contract.receiver:
+            return True
+    if not has_answer:
+        raise ChainUnavailableError("no endpoint returns the code of a contract")
+    return False
+
+
+_token_log = get_logger("tokens")
+
+
+async def token_decimals_match(
+    chain: str, reader: ChainReader, tokens: Sequence[TokenRecord]
+) -> bool:
+    """Return True if every enabled token has the configured decimals.
+
+    Otherwise the chain is not watched: confusing 6 with 18 decimals is an error of 10^12. Raises
+    `ChainUnavailableError` if no endpoint answers.
+    """
+    for token in tokens:
+        if token.enabled and token.address is not None and not token.native:
+            decimals = await _fetch_decimals(reader, token.address, token.decimals)
+            if decimals != token.decimals:
+                _token_log.error("token_misfit", chain=chain, token=token.symbol, decimals=decimals)
+                return False
+    return True
+
+
+async def _fetch_decimals(reader: ChainReader, token: bytes, expected: int) -> int | None:
+    """Query endpoints until the expected decimals are found, so that none can halt the chain alone.
+
+    Otherwise returns the last answer; None if there is no token or no such function.
+    """
+    has_answer, decimals = False, None
+    for name in reader.names:
+        try:
+            answer = await reader.call(name, token, encode_decimals())
+            decimals = to_uint(answer) if len(answer) == WORD else None
+        except CallRevertedError:
+            decimals = None
+        except ChainUnavailableError:
+            continue
+        has_answer = True
+        if decimals == expected:
+            return decimals
+    if not has_answer:
+        raise ChainUnavailableError("no endpoint returns the decimals of a token")
+    return decimals
+
+
+async def check_refund_setup(
+    signer: ExternalSigner | None,
+    reader: RpcChainReader,
+    chain: ChainRecord,
+    tokens: Sequence[TokenRecord],
+    contracts: Sequence[DeployedContract],
+) -> AsyncGenerator[CheckResult]:
+    """Check the identity of the signer, and the funds and allowances of the refunder."""
+    sender = chain.refunder
+    if signer is None or sender is None:
+        missing = "signer" if signer is None else "refunder"
+        yield CheckResult(False, f"refunds are on hold: no {missing} is configured")
+        return
+    yield await _check_signer(signer, chain, sender)
+    yield await _check_coins(signer, chain, sender)
+    for token in tokens:
+        if not token.enabled or token.native or token.address is None:
+            continue
+        for contract in contracts:
+            if contract.current:
+                yield await _check_allowance(reader, token, token.address, contract, sender)
+
+
+async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
+    try:
+        identity = await signer.identity()
+    except ChainUnavailableError as error:
+        return CheckResult(False, f"refunds are on hold: {error}")
+    if identity.network_id != chain.network_id:
+        return CheckResult(
+            False, f"the signer is chain {identity.network_id}, expected is {chain.network_id}"
+        )
+    has_key = sender in identity.senders
+    return CheckResult(
+        has_key, f"the signer has {'a' if has_key else 'no'} key of {to_checksum_address(sender)}"
+    )
+
+
+async def _check_coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
+    """Check the native balance, which pays for the gas of all refunds and for coin refunds."""
+    refunder = f"the refunder {to_checksum_address(sender)}"
+    try:
+        coins = await signer.coins(sender)
+    except ChainUnavailableError:
+        return CheckResult(False, f"{refunder}: no endpoint returns its balance")
+    return CheckResult(coins > 0, f"{refunder} has {_format_units(coins, 18)} {chain.coin_symbol}")
+
+
+async def _check_allowance(
+    reader: RpcChainReader,
+    token: TokenRecord,
+    address: bytes,
+    contract: DeployedContract,
+    sender: bytes,
+) -> CheckResult:
+    calls = (encode_balance_of(sender), encode_allowance(sender, contract.address))
+    subject = f"the refunder, {token.symbol} through {to_checksum_address(contract.address)}"
+    amounts: list[int] = []
+    for data in calls:
+        word = await read_contract_word(reader, reader.names[0], address, data)
+        if isinstance(word, str):
+            return CheckResult(False, f"{subject}: {to_checksum_address(address)} {word}")
+        amounts.append(to_uint(word))
+    balance, allowance = amounts
+    usable = "all of it" if allowance >= balance else _format_units(allowance, token.decimals)
+    return CheckResult(
+        min(amounts) > 0,
+        f"{subject}: has {_format_units(balance, token.decimals)}, may refund {usable}",
+    )
+
+
+def _format_units(amount: int, decimals: int) -> str:
+    whole, part = divmod(amount, 10**decimals)
+    return f"{whole}.{part:0{decimals}d}".rstrip("0").rstrip(".") if decimals else str(whole)

@@ -1,0 +1,137 @@
+"""Compare the endpoints of a chain within four seconds; empty if it has none."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from payintent.chains.checks import endpoint_fault
+from payintent.chains.readers import open_configured_reader
+from payintent.chains.store import ChainRecord
+from payintent.core.errors import ChainUnavailableError
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.port import ChainHeads
+from payintent.runtime.caches import TtlMap
+from payintent.runtime.settings import Settings
+
+_ANSWER_S = 2.0  # for the newest blocks, and again for the compared block
+_CACHED_S = 10.0
+_CHAINS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointState:
+    """The state of an endpoint, by its name and never its URL."""
+
+    name: str
+    latest: int | None
+    latest_at: datetime | None
+    final: int | None
+    agrees: bool | None  # about the highest common final block; None: nothing to compare
+    problem: str | None
+
+
+class EndpointComparison:
+    """Compares the endpoints of chains; results are cached for ten seconds."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._cache: TtlMap[str, list[EndpointState]] = TtlMap(_CACHED_S, _CHAINS_MAX, monotonic)
+        self._tasks: dict[str, asyncio.Task[list[EndpointState]]] = {}
+
+    async def compare(self, chain: ChainRecord) -> list[EndpointState]:
+        """Compare the endpoints of a chain within four seconds; empty if it has none."""
+        if (states := self._cache.get(chain.slug)) is not None:
+            return states
+        task = self._tasks.get(chain.slug)
+        if task is None:
+            task = asyncio.create_task(self._compare(chain))
+            self._tasks[chain.slug] = task
+            task.add_done_callback(lambda _: self._tasks.pop(chain.slug, None))
+        return await asyncio.shield(task)
+
+    async def _compare(self, chain: ChainRecord) -> list[EndpointState]:
+        if chain.slug not in self._settings.endpoints:
+            return []
+        reader = open_configured_reader(self._settings, chain)
+        if reader is None:
+            return []
+        try:
+            states = await compare_endpoints(reader)
+        finally:
+            await reader.close()
+        self._cache.set(chain.slug, states)
+        return states
+
+
+async def compare_endpoints(reader: RpcChainReader) -> list[EndpointState]:
+    """Query the newest blocks of all endpoints at once, and then a common final block."""
+    names = sorted(reader.names)
+    results = await asyncio.gather(*(_fetch_heads(reader, name) for name in names))
+    heads = [head for head in results if isinstance(head, ChainHeads)]
+    hashes = await _fetch_final_hashes(reader, heads)
+    majority = _most_common(list(hashes.values()))
+    return [_state(name, head, hashes, majority) for name, head in zip(names, results, strict=True)]
+
+
+async def _fetch_heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
+    """Return the newest blocks of an endpoint, or a description of the problem."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await reader.heads_of(name)
+    except ChainUnavailableError as error:
+        return endpoint_fault(name, error).removeprefix(f"{name} ")
+    except TimeoutError:
+        return "does not answer in time"
+
+
+async def _fetch_final_hashes(
+    reader: RpcChainReader, heads: Sequence[ChainHeads]
+) -> dict[str, bytes]:
+    """Return the hash of the highest common final block by endpoint."""
+    if len(heads) < 2:  # noqa: PLR2004 - a comparison needs two
+        return {}
+    number = min(head.final.number for head in heads)
+
+    async def fetch_hash(head: ChainHeads) -> bytes | None:
+        if head.final.number == number:
+            return head.final.hash
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                block = await reader.block(head.endpoint, number)
+        except (ChainUnavailableError, TimeoutError):
+            return None
+        return block and block.hash
+
+    hashes = await asyncio.gather(*(fetch_hash(head) for head in heads))
+    return {
+        head.endpoint: block_hash
+        for head, block_hash in zip(heads, hashes, strict=True)
+        if block_hash is not None
+    }
+
+
+def _most_common(hashes: Sequence[bytes]) -> bytes | None:
+    """Return the most frequent hash; None if it is not unique."""
+    counts = sorted((hashes.count(block_hash), block_hash) for block_hash in set(hashes))
+    if not counts or (len(counts) > 1 and counts[-1][0] == counts[-2][0]):
+        return None
+    return counts[-1][1]
+
+
+def _state(
+    name: str, head: ChainHeads | str, hashes: dict[str, bytes], majority: bytes | None
+) -> EndpointState:
+    if isinstance(head, str):
+        return EndpointState(
+            name=name, latest=None, latest_at=None, final=None, agrees=None, problem=head
+        )
+    return EndpointState(
+        name=name,
+        latest=head.latest.number,
+        latest_at=head.latest.at,
+        final=head.final.number,
+        agrees=hashes[name] == majority if name in hashes else None,
+        problem=None,
+    )

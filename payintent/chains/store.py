@@ -1,0 +1,391 @@
+"""Chains, their tokens, our contracts, and the cursor of each chain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from payintent.chains.watch_store import NOW, UNTIL_NOW
+from payintent.db.database import Executor, Row, Tx
+from payintent.evm.port import NATIVE
+
+_CONTRACTS_MAX = 1_000
+_TOKENS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainRecord:
+    """A chain with its configuration."""
+
+    slug: str
+    name: str
+    network_id: int
+    finality: str
+    confirmations: int | None
+    instant_finality: bool
+    grace_s: int
+    typical_s: int
+    block_time_ms: int
+    coin_symbol: str
+    coin_name: str
+    wallet_symbol: str
+    public_rpc_urls: Sequence[str]
+    explorer_urls: Sequence[str]
+    refunders: Sequence[bytes]  # senders of refunds; the last is current
+    refund_approval_above: Decimal  # in tokens; refunds above it need approval
+    auto_refund_gas: int  # per day, UTC
+    updated_at: datetime
+
+    @property
+    def refunder(self) -> bytes | None:
+        return self.refunders[-1] if self.refunders else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRecord:
+    """A token on a chain. An address of 20 zero bytes is the native coin, None is unknown."""
+
+    chain: str
+    symbol: str
+    address: bytes | None
+    decimals: int
+    approve_zero_first: bool
+    minimum: int
+    enabled: bool
+    auto_refund_from: Decimal  # in tokens; smaller amounts are not refunded automatically
+
+    @property
+    def native(self) -> bool:
+        return self.address == NATIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedContract:
+    """A gateway contract of ours; retired contracts stay watched."""
+
+    account_id: int
+    chain: str
+    address: bytes
+    receiver: bytes
+    deployed_block: int
+    current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainCursor:
+    """The progress of reading a chain, and its newest known block."""
+
+    chain: str
+    block: int
+    hash: bytes | None
+    at: datetime | None
+    head: int | None
+    head_at: datetime | None
+    window_at: datetime | None
+    second_look_at: datetime
+    second_look_block: int | None  # the progress of an unfinished second look
+    halted: str | None
+    polled_at: datetime | None
+    watched: bool  # read near its head recently, so that payments are detected
+
+
+_CHAIN = """
+    slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
+    block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
+    refunders, refund_approval_above, auto_refund_gas, updated_at
+"""
+_TOKEN = """
+    chain, symbol, address, decimals, approve_zero_first, minimum::text AS minimum, enabled,
+    auto_refund_from
+"""  # noqa: S105 - columns
+_CONTRACT = "account_id, chain, address, receiver, deployed_block, current"
+_CURSOR = """
+    chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
+    polled_at, halted IS NULL AND coalesce(watched_until > clock(), false) AS watched
+"""
+
+
+async def list_chains(database: Executor) -> list[ChainRecord]:
+    rows = await database.fetch(f"SELECT {_CHAIN} FROM chain ORDER BY slug LIMIT 100")
+    return [ChainRecord(**row) for row in rows]
+
+
+async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
+    row = await database.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1", slug)
+    return ChainRecord(**row) if row else None
+
+
+async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
+    """Lock a chain before it or a token of it is changed; payments are not blocked."""
+    row = await tx.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug)
+    return ChainRecord(**row) if row else None
+
+
+async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
+    """List the tokens of a chain, including disabled tokens."""
+    rows = await database.fetch(
+        f"SELECT {_TOKEN} FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
+        slug,
+        _TOKENS_MAX,
+    )
+    return [_to_token(row) for row in rows]
+
+
+async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
+    """Return a session's token as of its quote; None if it had no address."""
+    row = await database.row(
+        """
+        SELECT t.chain, t.symbol, s.token_address AS address,
+            coalesce(s.token_decimals, t.decimals) AS decimals,
+            coalesce(s.token_zero_first, t.approve_zero_first) AS approve_zero_first,
+            t.minimum::text AS minimum, t.enabled, t.auto_refund_from
+        FROM session s
+        JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
+        WHERE s.id = $1 AND s.token_address IS NOT NULL
+        """,
+        session_id,
+    )
+    return _to_token(row) if row else None
+
+
+async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
+    """List our contracts on a chain, including retired contracts."""
+    rows = await database.fetch(
+        f"SELECT {_CONTRACT} FROM chain_contract WHERE chain = $1 ORDER BY account_id LIMIT $2",
+        slug,
+        _CONTRACTS_MAX,
+    )
+    return [DeployedContract(**row) for row in rows]
+
+
+async def get_contract(database: Executor, account_id: int) -> DeployedContract | None:
+    row = await database.row(
+        f"SELECT {_CONTRACT} FROM chain_contract WHERE account_id = $1", account_id
+    )
+    return DeployedContract(**row) if row else None
+
+
+async def get_offered_contract(database: Executor, slug: str) -> DeployedContract | None:
+    """Return the newest current contract of the platform on a chain."""
+    row = await database.row(
+        """
+        SELECT c.account_id, c.chain, c.address, c.receiver, c.deployed_block, c.current
+        FROM chain_contract c
+        JOIN provider_account a ON a.id = c.account_id
+        WHERE c.chain = $1 AND c.current AND a.merchant_id IS NULL
+        ORDER BY c.account_id DESC
+        LIMIT 1
+        """,
+        slug,
+    )
+    return DeployedContract(**row) if row else None
+
+
+async def add_contract(tx: Tx, new: DeployedContract) -> None:
+    """Store a contract, and read its chain from the block of its deployment."""
+    await tx.fetch(
+        """
+        INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
+        VALUES ($1, $2, $3, $4, $5)
+        """,
+        new.account_id,
+        new.chain,
+        new.address,
+        new.receiver,
+        new.deployed_block,
+    )
+    await tx.fetch(
+        """
+        INSERT INTO chain_cursor (chain, block)
+        VALUES ($1, greatest($2::bigint - 1, 0))
+        ON CONFLICT (chain) DO NOTHING
+        """,
+        new.chain,
+        new.deployed_block,
+    )
+    # A separate statement: a concurrent insert of the cursor has committed by now.
+    await tx.fetch(
+        f"""
+        UPDATE chain_cursor k
+        SET block = greatest($2::bigint - 1, 0), hash = NULL, at = NULL, second_look_block = NULL,
+            watched_until = {UNTIL_NOW}
+        {NOW}
+        WHERE k.chain = $1 AND k.block > greatest($2::bigint - 1, 0)
+        """,
+        new.chain,
+        new.deployed_block,
+    )
+
+
+async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
+    row = await tx.row(
+        "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING " + _CONTRACT,
+        account_id,
+    )
+    return DeployedContract(**row) if row else None
+
+
+async def save_token(tx: Tx, token: TokenRecord) -> None:
+    await tx.fetch(
+        """
+        INSERT INTO chain_token
+            (chain, symbol, address, decimals, approve_zero_first, minimum, enabled,
+             auto_refund_from)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        ON CONFLICT (chain, symbol) DO UPDATE
+        SET address = excluded.address, decimals = excluded.decimals,
+            approve_zero_first = excluded.approve_zero_first, minimum = excluded.minimum,
+            enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from
+        """,
+        token.chain,
+        token.symbol,
+        token.address,
+        token.decimals,
+        token.approve_zero_first,
+        token.minimum,
+        token.enabled,
+        token.auto_refund_from,
+    )
+
+
+async def save_chain(tx: Tx, row: ChainRecord) -> None:
+    await tx.fetch(
+        """
+        UPDATE chain
+        SET finality = $2, confirmations = $3, instant_finality = $4, public_rpc_urls = $5,
+            explorer_urls = $6, refunders = $7, refund_approval_above = $8, auto_refund_gas = $9,
+            updated_at = clock()
+        WHERE slug = $1
+        """,
+        row.slug,
+        row.finality,
+        row.confirmations,
+        row.instant_finality,
+        list(row.public_rpc_urls),
+        list(row.explorer_urls),
+        list(row.refunders),
+        row.refund_approval_above,
+        row.auto_refund_gas,
+    )
+
+
+async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
+    row = await database.row(f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1", slug)
+    return ChainCursor(**row) if row else None
+
+
+async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
+    """Lock a cursor; must be called before the payments of its logs are locked."""
+    row = await tx.row(
+        f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
+    )
+    return ChainCursor(**row) if row else None
+
+
+async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: datetime) -> None:
+    """Advance a locked cursor."""
+    await tx.fetch(
+        "UPDATE chain_cursor SET block = $2, hash = $3, at = $4 WHERE chain = $1",
+        slug,
+        block,
+        block_hash,
+        at,
+    )
+
+
+async def set_head(
+    database: Executor, slug: str, head: int, head_at: datetime, window_at: datetime | None
+) -> None:
+    """Record the newest block, and the time up to which two endpoints showed all logs."""
+    await database.fetch(
+        """
+        UPDATE chain_cursor
+        SET head = $2, head_at = greatest(head_at, $3),
+            window_at = greatest(window_at, $4::timestamptz)
+        WHERE chain = $1
+        """,
+        slug,
+        head,
+        head_at,
+        window_at,
+    )
+
+
+async def set_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
+    """Record the progress of a second look, and whether it has ended."""
+    await database.fetch(
+        """
+        UPDATE chain_cursor
+        SET second_look_block = CASE WHEN $3 THEN NULL ELSE $2::bigint END,
+            second_look_at = CASE WHEN $3 THEN t.now ELSE second_look_at END
+        FROM (SELECT clock() AS now) t
+        WHERE chain = $1
+        """,
+        slug,
+        block,
+        ended,
+    )
+
+
+async def halt(database: Executor, slug: str, why: str) -> None:
+    """Stop reading a chain until an operator resumes it."""
+    await database.fetch(
+        f"""
+        UPDATE chain_cursor k
+        SET halted = coalesce(k.halted, $2), watched_until = {UNTIL_NOW}
+        {NOW}
+        WHERE k.chain = $1
+        """,
+        slug,
+        why,
+    )
+
+
+async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
+    """Resume a halted chain, from a given block or from where it stopped.
+
+    A block beyond that point is ignored: payments in between would never be read.
+    """
+    row = await tx.row(
+        f"""
+        WITH resumed AS (
+            UPDATE chain_cursor k
+            SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
+                second_look_block = NULL, watched_until = {UNTIL_NOW}
+            {NOW}
+            WHERE k.chain = $1
+            RETURNING k.*
+        )
+        SELECT {_CURSOR} FROM resumed
+        """,
+        slug,
+        block,
+    )
+    return ChainCursor(**row) if row else None
+
+
+async def is_busy(database: Executor, slug: str) -> bool:
+    """Return True if a chain has an unfinished session or refund."""
+    row = await database.row(
+        """
+        SELECT
+        WHERE EXISTS (SELECT FROM session WHERE chain = $1 AND life <> 'ended')
+            OR EXISTS (SELECT FROM refund r
+                JOIN capture c ON c.id = r.capture_id
+                JOIN chain_contract k ON k.account_id = c.account_id
+                WHERE r.step = 'sent' AND r.destination IS NOT NULL AND r.next_at IS NOT NULL
+                    AND k.chain = $1)
+        """,
+        slug,
+    )
+    return row is not None
+
+
+def _to_token(row: Row) -> TokenRecord:
+    values = dict(row)
+    values["minimum"] = int(row["minimum"])
+    return TokenRecord(**values)
+
+
+PROVIDER = "gateway_contract"

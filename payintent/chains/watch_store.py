@@ -1,0 +1,149 @@
+"""The rule that decides whether a chain is watched, and so whether its methods are offered."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from payintent.db.database import Executor
+
+#: Whether a chain is watched, by its row `k` in `chain_cursor`; false if there is no row.
+WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
+#: The new `watched_until` of a chain that is not watched from now on, and its FROM clause.
+UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
+NOW = " FROM (SELECT clock() AS now) t "
+
+
+async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
+    """Record a successful check of a chain up to its last final block.
+
+    The chain counts as watched for the next `watched_s` seconds. 0 means that it is not watched any
+    more, because its endpoints are far behind.
+    """
+    await database.fetch(
+        """
+        UPDATE chain_cursor
+        SET polled_at = clock(),
+            watched_since = CASE
+                WHEN watched_until > t.now OR $3::float8 = 0 THEN watched_since
+                ELSE t.now
+            END,
+            watched_until = CASE
+                WHEN $3::float8 = 0 AND watched_until > t.now THEN t.now
+                WHEN $3::float8 = 0 THEN watched_until
+                ELSE t.later
+            END
+        FROM (SELECT clock() AS now, clock() + $3::float8 * interval '1 second' AS later) t
+        WHERE chain = $1 AND block >= $2 AND halted IS NULL
+        """,
+        slug,
+        block,
+        watched_s,
+    )
+
+
+async def is_unwatched(database: Executor, slug: str) -> bool:
+    """Return True if a chain with a contract of ours is neither watched nor halted."""
+    row = await database.row(
+        f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT {WATCHED}",
+        slug,
+    )
+    return row is not None
+
+
+async def is_watched(database: Executor, slug: str) -> bool:
+    """Return True if a chain is watched: it has a contract of ours and is not halted."""
+    row = await database.row(f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND {WATCHED}", slug)
+    return row is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainWatch:
+    """Whether a chain is watched, and the number of unfinished sessions on it."""
+
+    chain: str
+    watched: bool
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranded:
+    """A payment past its deadline on a chain that has not been watched for a long time."""
+
+    session_id: UUID
+    payment_id: UUID
+
+
+async def list_watches(database: Executor) -> list[ChainWatch]:
+    """List the chains that have a contract of ours."""
+    rows = await database.fetch(
+        f"""
+        SELECT k.chain, {WATCHED} AS watched,
+            (SELECT count(*) FROM session s WHERE s.chain = k.chain AND s.life <> 'ended')
+                AS sessions
+        FROM chain_cursor k
+        ORDER BY k.chain
+        LIMIT 100
+        """
+    )
+    return [ChainWatch(**row) for row in rows]
+
+
+async def list_stranded(
+    database: Executor, chain: str, after: timedelta, limit: int
+) -> list[Stranded]:
+    """List payments past their deadline, without a case, on a chain unwatched since `after`."""
+    rows = await database.fetch(
+        """
+        SELECT s.id AS session_id, p.id AS payment_id
+        FROM chain_cursor k
+        JOIN session s ON s.chain = k.chain AND s.life <> 'ended'
+        JOIN payment p ON p.session_id = s.id
+        WHERE k.chain = $1 AND coalesce(k.watched_until, '-infinity') <= clock() - $2::interval
+            AND p.status = 'PROCESSING' AND p.expires_at <= clock()
+            AND NOT EXISTS (SELECT FROM money_case m
+                WHERE m.session_id = s.id AND m.kind = 'RECONCILIATION')
+        ORDER BY p.expires_at
+        LIMIT $3
+        """,
+        chain,
+        after,
+        limit,
+    )
+    return [Stranded(**row) for row in rows]
+
+
+_TODAY = "(SELECT (clock() AT TIME ZONE 'UTC')::date AS today) t"
+_USED = "CASE WHEN k.auto_refund_day = t.today THEN k.auto_refund_gas_used ELSE 0 END"
+
+
+async def spend(database: Executor, chain: str, gas: int) -> bool:
+    """Count gas as used; False if the day has less left, and then nothing is counted."""
+    row = await database.row(
+        f"""
+        UPDATE chain_cursor k
+        SET auto_refund_day = t.today, auto_refund_gas_used = $2 + {_USED}
+        FROM chain h CROSS JOIN {_TODAY}
+        WHERE k.chain = $1 AND h.slug = k.chain AND $2 + {_USED} <= h.auto_refund_gas
+        RETURNING k.chain
+        """,
+        chain,
+        gas,
+    )
+    return row is not None
+
+
+async def list_left(database: Executor) -> dict[str, int | None]:
+    """Return the remaining gas of the day by chain; None if automatic refunds are off."""
+    rows = await database.fetch(
+        f"""
+        SELECT k.chain,
+            CASE WHEN h.auto_refund_gas > 0 THEN greatest(0, h.auto_refund_gas - {_USED}) END
+                AS gas_left
+        FROM chain_cursor k
+        JOIN chain h ON h.slug = k.chain
+        CROSS JOIN {_TODAY}
+        ORDER BY k.chain
+        LIMIT 100
+        """
+    )
+    return {row["chain"]: row["gas_left"] for row in rows}

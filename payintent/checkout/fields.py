@@ -1,0 +1,150 @@
+"""The JSON of a checkout, a quote and a next action."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from payintent.core import ids
+from payintent.core.addresses import web_url
+from payintent.core.money import CURRENCIES
+from payintent.db.sealing import order_id_of
+from payintent.merchants.model import Merchant, Quote
+from payintent.merchants.test_side import PROVIDER
+from payintent.payment_sessions.select_quote import ServiceUrls
+from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
+from payintent.runtime.json_format import format_timestamp
+from payintent.test_mode import model as test_gateway
+
+_POLL_MS = 2_000
+_TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
+_ORDER_ID_MAX = 120
+_INTEGER_CHARS_MAX = 18
+
+
+def checkout_fields(
+    payment: Payment, session: Session | None, merchant: Merchant, now: datetime, urls: ServiceUrls
+) -> dict[str, Any]:
+    """Return the buyer's view: without the payer's id, and with product and order id only."""
+    live = payment.status in OPEN and not payment.is_past_expiry(now)
+    fields: dict[str, Any] = {
+        "checkout_id": payment.checkout_id,
+        "payment_id": ids.format_id(ids.PAYMENT, payment.id),
+        "status": payment.status,
+        "version": payment.version,
+        "amount": payment.amount_text,
+        "currency": payment.currency,
+        "decimals": CURRENCIES[payment.currency].display_decimals,
+        "merchant": _without_none(
+            name=merchant.name,
+            logo_url=merchant.logo_url,
+            support_url=web_url(merchant.support_url),
+            terms_url=web_url(merchant.terms_url),
+        ),
+        "include_pegged_assets": payment.include_pegged_assets,
+        "server_time": format_timestamp(now),
+        "can": {
+            "select": live,
+            "change_method": live and payment.status is PaymentStatus.PROCESSING,
+            "cancel": live and payment.status is PaymentStatus.PENDING,
+        },
+        "next_action": next_action_fields(payment, session, urls),
+        **_public_metadata(payment.metadata),
+    }
+    if payment.status in OPEN:
+        fields["expires_at"] = format_timestamp(payment.expires_at)
+    if session is not None:
+        fields["selected"] = quote_fields(session.quote)
+    return fields | _without_none(
+        payer_email=_masked_email(payment.payer_email),
+        failure_reason=payment.failure_reason,
+        receipt_id=payment.receipt_id and ids.format_id(ids.RECEIPT, payment.receipt_id),
+        return_url=web_url((session.return_url if session else None) or merchant.return_url),
+    )
+
+
+def quote_fields(quote: Quote) -> dict[str, Any]:
+    price = quote.price
+    return {
+        "payment_method_id": quote.payment_method_id,
+        "kind": quote.kind,
+        "label": quote.label,
+        "provider": quote.provider_name,
+        "currency": price.currency,
+        **_without_none(chain=quote.chain, token=quote.token),
+        "amount": price.amount,
+        "fee_mode": price.fee_mode,
+        "fee_rate": price.fee_rate,
+        "fee_amount": price.fee_amount,
+        "estimated_tax": price.estimated_tax,
+        "total_amount": price.total_amount,
+    }
+
+
+def next_action_fields(
+    payment: Payment, session: Session | None, urls: ServiceUrls
+) -> dict[str, Any]:
+    base = urls.checkout_base
+    fallback = {"fallback_url": f"{base}/{payment.checkout_id}"} if base else {}
+    if payment.status is not PaymentStatus.PROCESSING or session is None:
+        return {"type": "none", "none": {}, **fallback}
+    if session.status is SessionStatus.OPEN and session.next_action is not None:
+        action: dict[str, Any] = msgspec.json.decode(session.next_action)
+        return _with_current_urls(action, session, urls) | fallback
+    return {"type": "wait", "wait": {"poll_after_ms": _POLL_MS}, **fallback}
+
+
+def _with_current_urls(
+    action: dict[str, Any], session: Session, urls: ServiceUrls
+) -> dict[str, Any]:
+    """Replace our own URLs: the settings may have changed since the session was opened."""
+    if onchain := action.get("onchain_session"):
+        url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
+        return action | {"onchain_session": onchain | {"url": url}}
+    if session.quote.provider == PROVIDER:
+        url = test_gateway.card_page_url(urls.pages_base, session.id)
+        return action | {"redirect": action["redirect"] | {"url": url}}
+    return action
+
+
+def _public_metadata(metadata: str) -> dict[str, Any]:
+    """Return the metadata that a buyer may read, with long texts cut off."""
+    parsed: dict[str, Any] = json.loads(metadata, parse_int=_integer, parse_float=str)
+    fields: dict[str, Any] = {}
+    product: object = parsed.get("product")
+    if isinstance(product, dict):
+        fields["product"] = _product(product)  # pyright: ignore[reportUnknownArgumentType]
+    order_id = parsed.get("order_id")
+    if isinstance(order_id, int) and not isinstance(order_id, bool):
+        order_id = order_id_of(metadata)  # with its original digits
+    if isinstance(order_id, str):
+        fields["order_id"] = order_id[:_ORDER_ID_MAX]
+    return fields
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _INTEGER_CHARS_MAX else digits
+
+
+def _product(product: dict[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        name: product[name][:length]
+        for name, length in _TEXT_MAX.items()
+        if isinstance(product.get(name), str)
+    }
+    quantity = product.get("quantity")
+    if isinstance(quantity, int) and not isinstance(quantity, bool):
+        fields["quantity"] = quantity
+    return fields
+
+
+def _masked_email(email: str | None) -> str | None:
+    if email is None:
+        return None
+    name, _, host = email.rpartition("@")
+    return f"{name[:1]}***@{host}"
+
+
+def _without_none(**fields: object) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,439 @@
+"""A cache of merchants' pictures, which are fetched when a browser first requests them.
+
+The name of a picture contains its URL, a pseudonym of its merchant, and our signature. Thus only
+signed URLs are fetched, every process can serve the picture, and merchants share the concurrent
+fetches fairly.
+"""
+
+import asyncio
+import hmac
+import ssl
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from PIL import Image, ImageOps
+
+from payintent.http.egress import (
+    CheckedResolver,
+    EgressRefusedError,
+    EgressRules,
+    check_callback_url,
+    checked_socket,
+)
+from payintent.runtime.addresses import encode_unsendable, exact_url
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.log import get_logger
+from payintent.runtime.version import API_VERSION
+from payintent.runtime.waiting import release_slot
+
+if TYPE_CHECKING:
+    pass
+
+
+class NoPictureError(Exception):
+    """A picture is unavailable; the message has the reason without the URL."""
+
+
+SIDE_PX = 256
+#: By format. JPEG is decoded at a reduced size; PNG and WebP need 4 and about 17 bytes per pixel.
+PIXELS_MAX = {"JPEG": 16_000_000, "PNG": 9_000_000, "WEBP": 9_000_000}
+FORMATS = tuple(PIXELS_MAX)
+#: Scans of a JPEG; a progressive JPEG has about ten. A scan of 31 bytes is decoded over all pixels:
+#: decoding the scans that fit into 4 MiB would take twenty minutes.
+SCANS_MAX = 100
+_SCAN = b"\xff\xda"  # unique: in compressed data, ff is followed by 00
+_QUALITY = 80
+
+# Pillow only warns; our own limit is lower and is checked before decoding.
+Image.MAX_IMAGE_PIXELS = None
+
+
+def encode_picture(content: bytes) -> bytes:
+    """Encode a PNG, JPEG or WebP as a WebP with sides of at most 256 pixels.
+
+    Metadata, colour profiles and further frames are dropped. Raises `NoPictureError`.
+    """
+    try:
+        with Image.open(BytesIO(content), formats=FORMATS) as picture:
+            _check_size(picture)
+            _check_scans(picture, content)
+            return _write_webp(_shrink(picture))
+    except NoPictureError:
+        raise
+    except Exception as error:  # decoders raise all kinds of errors
+        raise NoPictureError("not a readable PNG, JPEG or WebP") from error
+
+
+def _check_size(picture: Image.Image) -> None:
+    """Reject a decompression bomb by the size in its header, before decoding."""
+    width, height = picture.size
+    if width * height > PIXELS_MAX[picture.format or ""]:
+        raise NoPictureError(f"too large: {width} x {height} pixels")
+
+
+def _check_scans(picture: Image.Image, content: bytes) -> None:
+    """Reject a short JPEG that takes long to decode."""
+    if picture.format == "JPEG" and content.count(_SCAN) > SCANS_MAX:
+        raise NoPictureError(f"more than {SCANS_MAX} scans")
+
+
+def _shrink(picture: Image.Image) -> Image.Image:
+    """Decode a picture, shrink it, and then apply its EXIF orientation.
+
+    Shrinking comes first, so that there are fewer large copies.
+    """
+    picture.draft("RGB", (2 * SIDE_PX, 2 * SIDE_PX))
+    mode = "RGBA" if picture.has_transparency_data else "RGB"
+    thumbnail = picture if picture.mode == mode else picture.convert(mode)
+    thumbnail.thumbnail((SIDE_PX, SIDE_PX))
+    return ImageOps.exif_transpose(thumbnail)
+
+
+def _write_webp(picture: Image.Image) -> bytes:
+    plain = Image.new(picture.mode, picture.size)  # without metadata
+    plain.paste(picture)
+    buffer = BytesIO()
+    plain.save(buffer, "WEBP", quality=_QUALITY)
+    return buffer.getvalue()
+
+
+USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
+BYTES_MAX = 4 * 1024 * 1024
+TIMEOUT_S = 3.0
+REDIRECTS_MAX = 3
+_SOCKETS_MAX = 8
+_HEADER_BYTES_MAX = 8 * 1024
+_OK = 200
+_MOVED = frozenset({301, 302, 303, 307, 308})
+
+
+class _PictureResolver(CheckedResolver, AbstractResolver):
+    """The checked resolver as a resolver of the HTTP client."""
+
+
+class PictureFetcher:
+    """The HTTP client for pictures; its session opens with the first fetch.
+
+    Every address is checked with the rules for webhooks, also after a redirect.
+    """
+
+    def __init__(
+        self,
+        rules: EgressRules,
+        tls: ssl.SSLContext | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._rules = rules
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._needs_https = not rules.sandbox
+        self._session: aiohttp.ClientSession | None = None
+        self._resolver: _PictureResolver | None = None
+
+    async def fetch(self, url: str) -> bytes:
+        """Return the content of a URL; raise `NoPictureError` for any failure."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._follow(url)
+        except NoPictureError:
+            raise
+        except EgressRefusedError as error:
+            raise NoPictureError(error.reason) from error
+        except TimeoutError as error:
+            raise NoPictureError("no complete response in time") from error
+        except aiohttp.ClientConnectorError as error:
+            cause = error.os_error
+            is_refused = isinstance(cause, EgressRefusedError)
+            raise NoPictureError(cause.reason if is_refused else "no connection") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise NoPictureError(f"no readable response ({type(error).__name__})") from error
+
+    async def close(self) -> None:
+        session, resolver = self._session, self._resolver
+        self._session = self._resolver = None
+        if session is not None:
+            await session.close()
+        if resolver is not None:
+            await resolver.close()
+
+    async def _follow(self, url: str) -> bytes:
+        for _ in range(REDIRECTS_MAX + 1):
+            target = check_callback_url(encode_unsendable(url), self._rules)
+            if self._needs_https and not target.url.startswith("https://"):
+                raise NoPictureError("the address must be https")
+            request = self._open_session().get(exact_url(target.url), allow_redirects=False)
+            async with request as response:
+                if response.status == _OK:
+                    return await _read_body(response)
+                if response.status not in _MOVED:
+                    raise NoPictureError(f"HTTP {response.status}")
+                url = urljoin(target.url, response.headers.get("Location", ""))
+        raise NoPictureError("too many redirects")
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._resolver = _PictureResolver(rules=self._rules)
+            connector = aiohttp.TCPConnector(
+                resolver=self._resolver,
+                use_dns_cache=False,
+                socket_factory=partial(checked_socket, rules=self._rules),
+                limit=_SOCKETS_MAX,
+                force_close=True,
+                ssl=self._tls or True,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a few bytes may expand to gigabytes
+                trust_env=False,  # a proxy would connect to unchecked addresses
+                max_line_size=_HEADER_BYTES_MAX,
+                max_field_size=_HEADER_BYTES_MAX,
+            )
+        return self._session
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
+    if (response.content_length or 0) <= BYTES_MAX:
+        async for chunk in response.content.iter_any():
+            content += chunk
+            if len(content) > BYTES_MAX:
+                break
+        else:
+            return bytes(content)
+    response.close()  # do not read the rest
+    raise NoPictureError(f"more than {BYTES_MAX} bytes")
+
+
+class FairTurns:
+    """Grants up to `total_max` turns at once, and up to `party_max` of them to the same party.
+
+    Waiting parties take turns, however many requests each of them has.
+    """
+
+    def __init__(self, total_max: int, party_max: int) -> None:
+        self._total_max = total_max
+        self._party_max = party_max
+        self._active: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, party: str, wait_s: float) -> AsyncGenerator[None]:
+        """Hold a turn inside the block; raise `TimeoutError` if none is free within `wait_s`."""
+        await self._wait(party, wait_s)
+        try:
+            yield
+        finally:
+            self._active[party] -= 1
+            if not self._active[party]:
+                del self._active[party]
+            self._admit()
+
+    async def _wait(self, party: str, wait_s: float) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(party, deque()).append(turn)
+        self._admit()
+        try:
+            async with asyncio.timeout(wait_s):
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # it was granted at the moment of the timeout
+                self._active[party] -= 1
+                self._admit()
+            raise
+
+    def _admit(self) -> None:
+        """Grant free turns to the parties that have waited longest for a turn."""
+        while self._active.total() < self._total_max and (party := self._next()) is not None:
+            turn = self._waiting[party].popleft()
+            if self._waiting[party]:
+                self._waiting.move_to_end(party)
+            else:
+                del self._waiting[party]
+            if not turn.done():
+                self._active[party] += 1
+                turn.set_result(None)
+
+    def _next(self) -> str | None:
+        eligible = (name for name in self._waiting if self._active[name] < self._party_max)
+        return next(eligible, None)
+
+
+CACHED_BYTES_MAX = 8 * 1024 * 1024
+CACHED_MAX = 2_000
+FRESH_S = 3_600.0
+FAILED_S = 300.0
+#: The time limit of a request, including the queue.
+REQUEST_S = 5.0
+QUEUE_S = 2.0  # the rest is for the fetch
+FETCHES_MAX = 8
+FETCHES_PER_MERCHANT_MAX = 2
+WAITING_MAX = 64  # pictures that are being fetched or queued
+WAITING_PER_MERCHANT_MAX = 16
+WAITERS_PER_PICTURE_MAX = 32
+_SIGNATURE_BYTES = 15
+_SIGNATURE_CHARS = 20  # of base64
+_OWNER_BYTES = 6
+_OWNER_CHARS = 8  # of base64
+_CONTEXT = "picture:"
+_OWNER = "picture owner:"
+_log = get_logger("pictures")
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSource:
+    """The URL of a picture, and a pseudonym of its merchant for fair queueing."""
+
+    url: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _CacheEntry:
+    content: bytes | None  # None: the picture was unavailable
+    until_s: float
+
+
+@dataclass(slots=True)
+class _Fetch:
+    owner: str
+    task: asyncio.Task[bytes | None]
+    waiters: int = 0
+
+
+class PictureCache:
+    """Pictures by URL; concurrent requests for a picture share its fetch."""
+
+    def __init__(
+        self, encryption: Encryption, rules: EgressRules, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._encryption = encryption
+        self._rules = rules
+        self._tls = tls
+        self._fetcher: PictureFetcher | None = None
+        self._entries: OrderedDict[str, _CacheEntry] = OrderedDict()
+        self.cached_bytes = 0
+        self._fetching: dict[str, _Fetch] = {}
+        self._turns = FairTurns(FETCHES_MAX, FETCHES_PER_MERCHANT_MAX)
+        self._decoding = asyncio.Semaphore(1)  # decoding a large picture needs much memory
+
+    def name_of(self, url: str, merchant_id: int) -> str:
+        """Return the signed name under which we serve a merchant's picture."""
+        owner = _base64(self._encryption.digest(f"{_OWNER}{merchant_id}")[:_OWNER_BYTES])
+        return self._signature(owner, url) + owner + _base64(url.encode())
+
+    def source_of(self, name: str) -> PictureSource | None:
+        """Return the source of a picture; None if the signature of the name is invalid."""
+        signature, rest = name[:_SIGNATURE_CHARS], name[_SIGNATURE_CHARS:]
+        owner, encoded = rest[:_OWNER_CHARS], rest[_OWNER_CHARS:]
+        try:
+            url = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+            is_valid = hmac.compare_digest(self._signature(owner, url), signature)
+        except (ValueError, TypeError):
+            return None
+        return PictureSource(url, owner) if is_valid else None
+
+    def has_failed(self, url: str) -> bool:
+        """Return whether a recent fetch of the picture failed."""
+        entry = self._entries.get(url)
+        return entry is not None and entry.content is None and entry.until_s > monotonic()
+
+    async def get(self, source: PictureSource) -> bytes | None:
+        """Return a picture; None if it cannot be fetched within `REQUEST_S`.
+
+        A waiting request holds no slot, and the number of waiting requests is limited.
+        """
+        entry = self._entries.get(source.url)
+        if entry is not None and entry.until_s > monotonic():
+            self._entries.move_to_end(source.url)
+            return entry.content
+        fetch = self._fetching.get(source.url) or self._start_fetch(source)
+        if fetch is None or fetch.waiters >= WAITERS_PER_PICTURE_MAX:
+            return None
+        release_slot()
+        fetch.waiters += 1
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                return await asyncio.shield(fetch.task)
+        except TimeoutError:
+            return None
+        finally:
+            fetch.waiters -= 1
+
+    async def close(self) -> None:
+        tasks = [fetch.task for fetch in self._fetching.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._fetcher is not None:
+            await self._fetcher.close()
+
+    def _start_fetch(self, source: PictureSource) -> _Fetch | None:
+        """Start a fetch; return None if too many are waiting, in total or of the merchant."""
+        of_owner = sum(fetch.owner == source.owner for fetch in self._fetching.values())
+        if len(self._fetching) >= WAITING_MAX or of_owner >= WAITING_PER_MERCHANT_MAX:
+            return None
+        fetch = _Fetch(source.owner, asyncio.create_task(self._fetch(source)))
+        self._fetching[source.url] = fetch
+        fetch.task.add_done_callback(lambda _: self._fetching.pop(source.url, None))
+        return fetch
+
+    async def _fetch(self, source: PictureSource) -> bytes | None:
+        try:
+            async with self._turns.turn(source.owner, QUEUE_S):
+                content = await self._load(source.url)
+        except TimeoutError:  # it says nothing about the picture, so do not cache it
+            return None
+        self._store(source.url, content)
+        return content
+
+    async def _load(self, url: str) -> bytes | None:
+        try:
+            original = await self._open_fetcher().fetch(url)
+            async with self._decoding:
+                return await asyncio.to_thread(_encode, original)
+        except NoPictureError as error:
+            _log.warning("picture_unavailable", host=urlsplit(url).hostname, reason=str(error))
+            return None
+
+    def _open_fetcher(self) -> "PictureFetcher":
+        if self._fetcher is None:
+            self._fetcher = PictureFetcher(self._rules, self._tls)
+        return self._fetcher
+
+    def _store(self, url: str, content: bytes | None) -> None:
+        self._drop(url)
+        self._entries[url] = _CacheEntry(
+            content, monotonic() + (FAILED_S if content is None else FRESH_S)
+        )
+        self.cached_bytes += len(content or b"")
+        while self.cached_bytes > CACHED_BYTES_MAX or len(self._entries) > CACHED_MAX:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, url: str) -> None:
+        entry = self._entries.pop(url, None)
+        self.cached_bytes -= len(entry.content or b"") if entry else 0
+
+    def _signature(self, owner: str, url: str) -> str:
+        return _base64(self._encryption.digest(f"{_CONTEXT}{owner}:{url}")[:_SIGNATURE_BYTES])
+
+
+def _base64(content: bytes) -> str:
+    return urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def _encode(content: bytes) -> bytes:
+
+    return encode_picture(content)

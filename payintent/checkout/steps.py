@@ -1,0 +1,88 @@
+"""The wallet step of the hosted page: the on-chain session and its URL."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from payintent.checkout.context import CheckoutContext
+from payintent.core import ids
+from payintent.core.addresses import web_origin
+from payintent.core.errors import RefusedError
+from payintent.http.middleware import ScriptSources
+from payintent.onchain.routes import session_view
+from payintent.runtime.settings import Settings
+
+_OWN_API = "/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class WalletStep:
+    session: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` returns it
+    url: str  # of the session; relative if page and API have the same origin
+
+    @property
+    def is_seen(self) -> bool:
+        """Return whether the exact payment was detected: the method cannot be changed any more."""
+        return self.session["status"] in {"detected", "confirming"}
+
+    @property
+    def awaits(self) -> bool:
+        """Return whether the buyer still has to pay, as far as we know."""
+        return self.session["payable"] and self.session["status"] == "awaiting_payment"
+
+
+async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
+    """Return the wallet step; None if the next action needs no wallet, or if the session has ended.
+
+    In the latter case the page shows that it is waiting.
+    """
+    if action["type"] != "onchain_session":
+        return None
+    session_id: str = action["onchain_session"]["session_id"]
+    try:
+        session = await session_view(
+            context.database, ids.parse_id(ids.SESSION, session_id), context.wallet_handoff
+        )
+    except RefusedError:
+        return None
+    return WalletStep(session, f"{api_url(context.settings)[0]}/onchain/sessions/{session_id}")
+
+
+def api_url(settings: Settings) -> tuple[str, str]:
+    """Return the URL of the API for the page, and its origin if it differs from the page's."""
+    if not settings.checkout_base:  # page and API have the same origin
+        return _OWN_API, ""
+    api = web_origin(settings.api_base)
+    if api is None or api == web_origin(settings.checkout_base):
+        return urlsplit(settings.api_base).path.rstrip("/"), ""
+    return settings.api_base.rstrip("/"), api
+
+
+#: As documented for Stripe.js: https://docs.stripe.com/security/guide
+_STRIPE = ScriptSources(
+    scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
+    frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
+    connections=("https://api.stripe.com",),
+)
+_DOCUMENTED = {"https://js.stripe.com": _STRIPE}
+
+
+@dataclass(frozen=True, slots=True)
+class CardStep:
+    script_url: str
+    publishable_key: str
+    client_secret: str = field(repr=False)  # allows to pay and to read the result
+
+    @property
+    def sources(self) -> ScriptSources:
+        origin = web_origin(self.script_url)
+        if origin is None:
+            return ScriptSources()
+        return _DOCUMENTED.get(origin) or ScriptSources((origin,), (origin,), (origin,))
+
+
+def card_step(action: dict[str, Any]) -> CardStep | None:
+    if action["type"] != "embedded_card":
+        return None
+    card: dict[str, str] = action["embedded_card"]
+    return CardStep(card["script_url"], card["publishable_key"], card["client_secret"])

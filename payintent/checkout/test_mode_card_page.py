@@ -1,0 +1,133 @@
+"""The card page of the test gateway, with test cards, 3-D Secure and the result; English only.
+
+The service treats it like the page of any gateway: the buyer is redirected here and back.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.checkout.context import CheckoutContext, get_checkout_context
+from payintent.checkout.languages import load_language
+from payintent.checkout.refusal_pages import answers_with_pages
+from payintent.checkout.rendering import HEADERS, common_fields, render_page
+from payintent.checkout.static_files import page_style
+from payintent.core import ids
+from payintent.core.addresses import web_origin
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.middleware import content_security_policy
+from payintent.http.pages.forms import read_form_fields
+from payintent.merchants.model import Merchant
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
+from payintent.payments.model import Session
+from payintent.test_mode import store as test_mode_store
+from payintent.test_mode.buyer_simulator import Step
+from payintent.test_mode.model import (
+    TEST_CARDS,
+    TestSession,
+    TestSessionStatus,
+    answer_challenge,
+    enter_test_card,
+    give_up,
+)
+
+_UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
+
+
+@dataclass(frozen=True, slots=True)
+class _CardPage:
+    """The session at the test gateway, our session with the same id, and its merchant."""
+
+    at_gateway: TestSession
+    session: Session
+    merchant: Merchant
+    return_url: str
+
+
+@answers_with_pages
+async def get_card_page(request: Request) -> Response:
+    context = get_checkout_context(request)
+    return _render(request, await _open_page(request, context))
+
+
+@answers_with_pages
+async def post_card_page(request: Request) -> Response:
+    """`POST /c/test/card/{session_id}`: a card, a 3-D Secure response, or cancellation."""
+    context = get_checkout_context(request)
+    page = await _open_page(request, context)
+    step = _read_step(await read_form_fields(request))
+    if step is None:
+        return _render(request, page, _UNKNOWN_CARD)
+    try:
+        after = await context.buyer_simulator.enter(page.session.id, step)
+    except RefusedError as refused:
+        if refused.code is not ErrorCode.INVALID_CHECKOUT_STATE:
+            raise
+        return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the result
+    onward = request.url.path
+    if after.status is not TestSessionStatus.CHALLENGE:
+        onward = page.return_url or onward
+    return RedirectResponse(onward, 303, HEADERS)
+
+
+def _read_step(form: dict[str, str]) -> Step | None:
+    """Return the buyer's action; None for an unknown card number."""
+    if "challenge" in form:
+        approved = form["challenge"] == "approve"
+        return lambda session, _now: answer_challenge(session, approved=approved)
+    if "cancel" in form:
+        return lambda session, _now: give_up(session)
+    number = "".join(form.get("card", "").split())
+    if number not in TEST_CARDS:
+        return None
+    return lambda session, now: enter_test_card(session, number, now)
+
+
+async def _open_page(request: Request, context: CheckoutContext) -> _CardPage:
+    """Read the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
+    context.addresses.take(context.viewers.viewer_address(request))
+    session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
+    page = await _find_page(context, session_id) if session_id else None
+    if page is None:
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such session")
+    return page
+
+
+async def _find_page(context: CheckoutContext, session_id: UUID) -> _CardPage | None:
+    database = context.database
+    at_gateway = await test_mode_store.find_session(database, session_id)
+    session = await session_store.get(database, session_id) if at_gateway else None
+    snapshot = await payment_store.get(database, session.payment_id) if session else None
+    if at_gateway is None or session is None or snapshot is None:
+        return None
+    setup = await context.merchants.get(snapshot.payment.merchant_id)
+    base, return_url = context.settings.checkout_base, at_gateway.return_url
+    path = return_url.find(f"/{snapshot.payment.checkout_id}/return")  # -1: not our page
+    if base and path >= 0:
+        return_url = base + return_url[path:]
+    return _CardPage(at_gateway, session, setup.merchant, return_url)
+
+
+def _render(request: Request, page: _CardPage, problem: str | None = None) -> Response:
+    language, merchant, price = load_language("en"), page.merchant, page.session.quote.price
+    style = page_style(merchant.accent_colour)
+    fields = common_fields(language) | {
+        "title": f"Test card · {merchant.name}",
+        "merchant": merchant,
+        "amount": language.money(price.total_amount, price.currency),
+        "style": style,
+        "status": page.at_gateway.status,
+        "back": page.return_url,
+        "cards": list(TEST_CARDS.values()),
+        "problem": problem,
+        "page_path": request.url.path,
+    }
+    policy = content_security_policy(
+        frame_ancestors=merchant.origins,
+        form_targets=[web_origin(page.return_url)],
+        styles=[style.source],
+    )
+    return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

@@ -1,0 +1,410 @@
+"""The sections of a configuration file: how each is read, changed and removed.
+
+Accounts, contracts and refunders are not in it: they belong to one installation, like the keys and
+credentials they are bound to.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from payintent.chains import store as chain_store
+from payintent.chains.tokens_operations import SetToken
+from payintent.chains.views import token_view
+from payintent.configuration.entries import (
+    ChainEntry,
+    ConfigEntry,
+    FraudRuleEntry,
+    MerchantFraudRuleEntry,
+    MethodEntry,
+    ProviderEntry,
+    RateLimitEntry,
+    RefundThresholdEntry,
+    RestrictionEntry,
+    RetentionEntry,
+    TaxRateEntry,
+    TokenEntry,
+    write_number,
+)
+from payintent.core.access import RateLimitClass
+from payintent.fraud import store as fraud_store
+from payintent.fraud.operations import AddFraudRule, RemoveFraudRule
+from payintent.gateway_accounts import store as account_store
+from payintent.gateway_accounts.providers_operations import (
+    DisableProvider,
+    EnableProvider,
+    RenameProvider,
+)
+from payintent.merchants import limits_store as rate_limits
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import restrictions
+from payintent.merchants import store as merchant_store
+from payintent.merchants import taxes as tax_rates
+from payintent.merchants.limits_operations import ClearRateLimit, SetRateLimit
+from payintent.merchants.methods_operations import (
+    AddPaymentMethod,
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    EnablePaymentMethod,
+)
+from payintent.merchants.model import Merchant
+from payintent.merchants.operations import SetRefundThreshold
+from payintent.merchants.restrictions import AddRestriction, LiftRestriction
+from payintent.merchants.taxes import RemoveTaxRate, SetTaxRate
+from payintent.onchain.operations import SetChain
+from payintent.operators.fields import LISTED_MAX
+from payintent.operators.operation import ChangeOperation, OperationContext, copy_fields
+
+_LIMITS_MAX = 10_000_000
+Operations = Sequence[ChangeOperation[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledEntry:
+    """An entry as the installation has it, and the number of its row."""
+
+    entry: Any
+    number: int = 0
+    is_exported: bool = True  # False: a provider without changes, or a method that is disabled
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An entry that is new or differs: all its fields, and those that change."""
+
+    entry: Any
+    fields: Mapping[str, Any]
+    before: InstalledEntry | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKind:
+    section: str
+    entry: type[ConfigEntry]
+    key: tuple[str, ...]  # the fields that identify an entry
+    read: Callable[[OperationContext], Awaitable[list[InstalledEntry]]]
+    change: Callable[[Change], Operations]
+    remove: Callable[[InstalledEntry], Operations] = (
+        lambda _: ()
+    )  # default: entries are not removed
+    is_fixed: bool = False  # migrations or gateways add entries, operators do not
+    repeats: bool = False  # several entries may have the same key
+    of_merchants: bool = False  # exported on request: merchants' numbers are an installation's own
+    #: How an operator changes it, if no operation does.
+    by_hand: Callable[[Any], str] | None = None
+
+    def key_of(self, entry: ConfigEntry) -> tuple[object, ...]:
+        return tuple(getattr(entry, name) for name in self.key)
+
+
+async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(
+            entry=copy_fields(
+                ChainEntry,
+                row,
+                chain=row.slug,
+                confirmations=UNSET if row.confirmations is None else row.confirmations,
+                public_rpc_urls=list(row.public_rpc_urls),
+                explorer_urls=list(row.explorer_urls),
+                refund_approval_above=write_number(row.refund_approval_above),
+            )
+        )
+        for row in await chain_store.list_chains(context.database)
+    ]
+
+
+async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(
+            entry=copy_fields(
+                TokenEntry,
+                token,
+                address=UNSET if token.address is None else token.address,
+                minimum=int(token.minimum),
+            )
+        )
+        for chain in await chain_store.list_chains(context.database)
+        for token in map(token_view, await chain_store.list_tokens(context.database, chain.slug))
+    ]
+
+
+async def _read_providers(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(
+            entry=ProviderEntry(provider=row.name, wire_name=row.wire_name, enabled=row.enabled),
+            is_exported=row.wire_name != row.name or not row.enabled,
+        )
+        for row in await account_store.list_providers(context.database)
+    ]
+
+
+def _change_provider(change: Change) -> Operations:
+    operations: list[ChangeOperation[Any]] = []
+    provider, fields = change.entry.provider, change.fields
+    if "wire_name" in fields:
+        operations.append(RenameProvider(provider=provider, wire_name=fields["wire_name"]))
+    if "enabled" in fields:
+        switch = EnableProvider if fields["enabled"] else DisableProvider
+        operations.append(switch(provider=provider))
+    return operations
+
+
+def _reset_provider(installed: InstalledEntry) -> Operations:
+    operations: list[ChangeOperation[Any]] = []
+    provider = installed.entry.provider
+    if installed.entry.wire_name != provider:
+        operations.append(RenameProvider(provider=provider, wire_name=provider))
+    if not installed.entry.enabled:
+        operations.append(EnableProvider(provider=provider))
+    return operations
+
+
+async def _read_restrictions(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(
+            entry=RestrictionEntry(type=row.type, country=row.country, active=row.active)
+        )
+        for row in await restrictions.list_restrictions(context.database)
+    ]
+
+
+def _change_restriction(change: Change) -> Operations:
+    """Add or lift a restriction; a new restriction that is not active is added and then lifted."""
+    key = {"type": change.entry.type, "country": change.entry.country}
+    operations: list[ChangeOperation[Any]] = []
+    if change.entry.active or change.before is None:
+        operations.append(AddRestriction(**key))
+    if not change.entry.active:
+        operations.append(LiftRestriction(**key))
+    return operations
+
+
+def _lift_restriction(installed: InstalledEntry) -> Operations:
+    if not installed.entry.active:
+        return ()
+    return [LiftRestriction(type=installed.entry.type, country=installed.entry.country)]
+
+
+async def _read_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
+    rules = await fraud_store.list_rules(context.database)
+    return [
+        InstalledEntry(entry=copy_fields(FraudRuleEntry, rule), number=rule.id)
+        for rule in rules
+        if rule.merchant_id is None
+    ]
+
+
+async def _read_merchant_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
+    rules = await fraud_store.list_rules(context.database)
+    return [
+        InstalledEntry(entry=copy_fields(MerchantFraudRuleEntry, rule), number=rule.id)
+        for rule in rules
+        if rule.merchant_id
+    ]
+
+
+async def _read_tax_rates(context: OperationContext) -> list[InstalledEntry]:
+    rates = await tax_rates.list_tax_rates(context.database)
+    return [
+        InstalledEntry(entry=TaxRateEntry(country=country, rate=write_number(rate)))
+        for country, rate in rates.items()
+    ]
+
+
+async def _read_retention(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(entry=RetentionEntry(rule=rule, days=days))
+        for rule, days in context.settings.retention.items()
+    ]
+
+
+async def _read_rate_limits(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(entry=copy_fields(RateLimitEntry, row, kind=RateLimitClass(row.kind)))
+        for row in await rate_limits.list_limits(context.database, None, _LIMITS_MAX)
+    ]
+
+
+async def _list_merchants(context: OperationContext) -> list[Merchant]:
+    result: list[Merchant] = []
+    while True:
+        after = result[-1].id if result else 0
+        page = await merchant_store.list_merchants(context.database, LISTED_MAX, after=after)
+        result += page
+        if len(page) < LISTED_MAX:
+            return result
+
+
+async def _read_refund_thresholds(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(
+            entry=RefundThresholdEntry(
+                merchant_id=merchant.id, currency=currency, above=write_number(above)
+            )
+        )
+        for merchant in await _list_merchants(context)
+        for currency, above in sorted(merchant.refund_approval_above.items())
+    ]
+
+
+async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(
+            entry=copy_fields(
+                MethodEntry,
+                method,
+                currencies=list(method.currencies),
+                countries=None if method.countries is None else list(method.countries),
+                fee_rate=write_number(method.fee_rate),
+                limits=list(method.limits),
+            ),
+            number=method.id,
+            is_exported=method.enabled,
+        )
+        for merchant in await _list_merchants(context)
+        for method in await payment_methods.list_for_merchant(context.database, merchant.id, ())
+    ]
+
+
+def _change_method(change: Change) -> Operations:
+    fields = dict(change.fields)
+    if "fee_rate" in fields:
+        fields["fee_rate"] = Decimal(fields["fee_rate"])
+    if change.before is None:
+        return [AddPaymentMethod(**fields)]
+    operations: list[ChangeOperation[Any]] = []
+    if fields:
+        if "countries" in fields:  # which are all if there are none
+            fields["countries"] = fields["countries"] or []
+        operations.append(ChangePaymentMethod(method_id=change.before.number, **fields))
+    if not change.before.is_exported:
+        operations.append(EnablePaymentMethod(method_id=change.before.number))
+    return operations
+
+
+def _remove_method(installed: InstalledEntry) -> Operations:
+    return [DisablePaymentMethod(method_id=installed.number)] if installed.is_exported else ()
+
+
+def _fields_of(entry: Any) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in msgspec.structs.asdict(entry).items()
+        if value is not UNSET and value is not None
+    }
+
+
+KINDS: Sequence[ConfigKind] = (
+    ConfigKind(
+        section="chains",
+        entry=ChainEntry,
+        key=("chain",),
+        read=_read_chains,
+        change=lambda change: [SetChain(chain=change.entry.chain, **change.fields)],
+        is_fixed=True,
+    ),
+    ConfigKind(
+        section="tokens",
+        entry=TokenEntry,
+        key=("chain", "symbol"),
+        read=_read_tokens,
+        change=lambda change: [
+            SetToken(chain=change.entry.chain, symbol=change.entry.symbol, **change.fields)
+        ],
+        is_fixed=True,
+    ),
+    ConfigKind(
+        section="providers",
+        entry=ProviderEntry,
+        key=("provider",),
+        read=_read_providers,
+        change=_change_provider,
+        remove=_reset_provider,
+        is_fixed=True,
+    ),
+    ConfigKind(
+        section="restrictions",
+        entry=RestrictionEntry,
+        key=("type", "country"),
+        read=_read_restrictions,
+        change=_change_restriction,
+        remove=_lift_restriction,
+    ),
+    ConfigKind(
+        section="fraud_rules",
+        entry=FraudRuleEntry,
+        key=FraudRuleEntry.__struct_fields__,
+        read=_read_fraud_rules,
+        change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
+        remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
+        repeats=True,
+    ),
+    ConfigKind(
+        section="tax_rates",
+        entry=TaxRateEntry,
+        key=("country",),
+        read=_read_tax_rates,
+        change=lambda change: [
+            SetTaxRate(country=change.entry.country, rate=Decimal(change.entry.rate))
+        ],
+        remove=lambda installed: [RemoveTaxRate(country=installed.entry.country)],
+    ),
+    ConfigKind(
+        section="retention",
+        entry=RetentionEntry,
+        key=("rule",),
+        read=_read_retention,
+        change=lambda _: (),
+        is_fixed=True,
+        by_hand=lambda entry: f"set PAYINTENT_{entry.rule.upper()}_DAYS={entry.days}",
+    ),
+    ConfigKind(
+        section="merchant_rate_limits",
+        entry=RateLimitEntry,
+        key=("merchant_id", "kind"),
+        read=_read_rate_limits,
+        change=lambda change: [SetRateLimit(**_fields_of(change.entry))],
+        remove=lambda installed: [
+            ClearRateLimit(merchant_id=installed.entry.merchant_id, kind=installed.entry.kind)
+        ],
+        of_merchants=True,
+    ),
+    ConfigKind(
+        section="merchant_fraud_rules",
+        entry=MerchantFraudRuleEntry,
+        key=MerchantFraudRuleEntry.__struct_fields__,
+        read=_read_merchant_fraud_rules,
+        change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
+        remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
+        repeats=True,
+        of_merchants=True,
+    ),
+    ConfigKind(
+        section="merchant_refund_thresholds",
+        entry=RefundThresholdEntry,
+        key=("merchant_id", "currency"),
+        read=_read_refund_thresholds,
+        change=lambda change: [SetRefundThreshold(**_fields_of(change.entry))],
+        remove=lambda installed: [
+            SetRefundThreshold(
+                merchant_id=installed.entry.merchant_id, currency=installed.entry.currency
+            )
+        ],
+        of_merchants=True,
+    ),
+    ConfigKind(
+        section="merchant_methods",
+        entry=MethodEntry,
+        key=("merchant_id", "account_id", "kind", "token", "label"),
+        read=_read_methods,
+        change=_change_method,
+        remove=_remove_method,
+        repeats=True,
+        of_merchants=True,
+    ),
+)

@@ -1,0 +1,392 @@
+"""Read and write configuration files in a safe subset of YAML; errors report the line.
+
+Aliases, tags and repeated keys are rejected, so the time to read a file grows only with its size.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NoReturn, cast
+from uuid import UUID
+
+import msgspec
+import yaml
+
+from payintent.configuration.entries import ConfigEntry
+from payintent.configuration.kinds import KINDS, Change, ConfigKind, InstalledEntry
+from payintent.core import ids
+from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
+from payintent.db.locks import hold_advisory_lock
+from payintent.operators import proposals_store as proposals
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.operators.proposals_store import Proposal
+from payintent.runtime.encryption import proposal_context
+
+_VERSION = "1"
+_BYTES_MAX = 16 << 20
+_DEPTH_MAX = 8
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_HEAD = "# Configuration of a payintent installation, by `payintent config export`.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the file and its line; a scalar is the text as it is written."""
+
+    line: int
+    value: "str | list[Node] | dict[str, Node] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """An entry of the file and its position, such as `shop.yaml:12: tax_rates[2]`."""
+
+    entry: ConfigEntry
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """The entries of each section; installations keep their own in sections that are left out."""
+
+    sections: Mapping[str, Sequence[FileEntry]]
+
+
+def parse_config(content: bytes, name: str) -> ConfigFile:
+    """Parse a file called `name`; raise `BAD_REQUEST` with the line of the first mistake."""
+    if len(content) > _BYTES_MAX:
+        _refuse(name, f"the file has more than {_BYTES_MAX >> 20} MiB")
+    root = _parse_yaml(content, name)
+    if not isinstance(root.value, dict):
+        _refuse(f"{name}:{root.line}", "expected sections such as `tax_rates:`")
+    sections = dict(root.value)
+    version = sections.pop("version", None)
+    if version is None or version.value != _VERSION:
+        line = root.line if version is None else version.line
+        _refuse(f"{name}:{line}", f"version: expected `version: {_VERSION}`")
+    kinds = {kind.section: kind for kind in KINDS}
+    for section, node in sections.items():
+        if section not in kinds:
+            names = ", ".join(kinds)
+            _refuse(f"{name}:{node.line}", f"unknown section `{section}`; sections are {names}")
+    return ConfigFile(
+        {section: _read_section(kinds[section], sections[section], name) for section in sections}
+    )
+
+
+def format_config(entries: Iterable[tuple[str, Sequence[ConfigEntry]]]) -> str:
+    """Write sections as a file that `parse_config` reads."""
+    sections = {section: msgspec.to_builtins(values) for section, values in entries}
+    return _HEAD + yaml.safe_dump(
+        {"version": int(_VERSION), **sections}, sort_keys=False, allow_unicode=True, width=1_000
+    )
+
+
+def _read_section(kind: ConfigKind, node: Node, name: str) -> list[FileEntry]:
+    if not isinstance(node.value, list):
+        _refuse(f"{name}:{node.line}", f"{kind.section}: expected a list, or [] for none")
+    entries: list[FileEntry] = []
+    lines: dict[tuple[object, ...], int] = {}
+    for number, item in enumerate(node.value):
+        position = f"{name}:{item.line}: {kind.section}[{number}]"
+        entry = _read_entry(kind, item, position, name)
+        key = kind.key_of(entry)
+        if key in lines and not kind.repeats:
+            _refuse(position, f"this is the same entry as in line {lines[key]}")
+        lines[key] = item.line
+        entries.append(FileEntry(entry, position))
+    return entries
+
+
+def _read_entry(kind: ConfigKind, node: Node, position: str, name: str) -> ConfigEntry:
+    fields = node.value
+    if not isinstance(fields, dict):
+        _refuse(position, "expected fields such as `country: TH`")
+    try:
+        entry: ConfigEntry = msgspec.convert(
+            {field: _plain(value) for field, value in fields.items()}, kind.entry, strict=False
+        )
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        field = path.rstrip("`")
+        unknown = next((key for key in fields if f"unknown field `{key}`" in problem), None)
+        node_at = fields.get(unknown or field.partition("[")[0], node)
+        dotted = f"{kind.section}{position.rpartition(kind.section)[2]}" + (field and f".{field}")
+        _refuse(f"{name}:{node_at.line}: {dotted}", problem[0].lower() + problem[1:])
+    try:
+        return entry.normalized()
+    except RefusedError as error:
+        _refuse(position, error.message)
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node.value, dict):
+        return {name: _plain(value) for name, value in node.value.items()}
+    return [_plain(item) for item in node.value] if isinstance(node.value, list) else node.value
+
+
+def _parse_yaml(content: bytes, name: str) -> Node:
+    """Build the file's tree of events: no objects are constructed, whatever the tags are."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        events: Iterator[Any] = cast("Any", yaml).parse(content.decode(), Loader=loader)
+        next(events)  # the start of the stream
+        first = next(events, None) and next(events, None)  # after the start of the document
+        if first is None:
+            _refuse(f"{name}:1", "the file is empty")
+        root = _build(events, first, name, 0)
+        next(events)  # the document's end
+        if isinstance(more := next(events), yaml.DocumentStartEvent):
+            _refuse(f"{name}:{more.start_mark.line + 1}", "the file has a second document")
+    except UnicodeDecodeError as error:
+        _refuse(name, f"the file is not UTF-8: {error.reason} at byte {error.start}")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = name if mark is None else f"{name}:{mark.line + 1}"
+        _refuse(at, f"not valid YAML: {getattr(error, 'problem', None) or error}")
+    return root
+
+
+def _build(events: Iterator[Any], event: Any, name: str, depth: int) -> Node:
+    line = event.start_mark.line + 1
+    if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+        _refuse(f"{name}:{line}", "anchors and aliases are not allowed")
+    if event.tag is not None:
+        _refuse(f"{name}:{line}", "tags are not allowed")
+    if depth > _DEPTH_MAX:
+        _refuse(f"{name}:{line}", f"more than {_DEPTH_MAX} levels")
+    if isinstance(event, yaml.ScalarEvent):
+        is_null = event.implicit[0] and event.value in _NULLS
+        return Node(line, None if is_null else event.value)
+    if isinstance(event, yaml.SequenceStartEvent):
+        items: list[Node] = []
+        while not isinstance(inner := next(events), yaml.SequenceEndEvent):
+            items.append(_build(events, inner, name, depth + 1))
+        return Node(line, items)
+    fields: dict[str, Node] = {}
+    while not isinstance(inner := next(events), yaml.MappingEndEvent):
+        key = _build(events, inner, name, depth + 1)
+        if not isinstance(key.value, str):
+            _refuse(f"{name}:{key.line}", "a key must be a string")
+        if key.value in fields:
+            _refuse(f"{name}:{key.line}", f"`{key.value}` is given twice")
+        fields[key.value] = _build(events, next(events), name, depth + 1)
+    return Node(line, fields)
+
+
+def _refuse(position: str, problem: str) -> NoReturn:
+    raise BadRequestError(f"{position}: {problem}")
+
+
+_PAGE = 1_000
+_LOCK = "config"
+Submit = Callable[[ReadOperation[Any] | ChangeOperation[Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A difference between the file and the installation, and the operations that remove it."""
+
+    sign: str  # + is added, ~ changes, - is removed
+    subject: str
+    changes: str
+    position: str  # in the file; empty for a removal
+    operations: Sequence[ChangeOperation[Any]]
+    by_hand: str = ""  # the operator's task, if no operation can make the change
+    needs_approval: bool = False
+    approval_id: str | None = None  # of the pending proposal
+
+    def __str__(self) -> str:
+        note = f" [{self.by_hand}]" if self.by_hand else ""
+        if self.approval_id is not None:
+            note = f" [waits for approval: {self.approval_id}]"
+        elif self.needs_approval:
+            note = " [needs approval]"
+        return f"{self.sign} {self.subject}: {self.changes}{note}"
+
+
+class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=True, kw_only=True):
+    """Read the configuration by section."""
+
+    action: ClassVar[str] = "config.export"
+    with_merchants: bool = False
+
+    async def read(self, context: OperationContext) -> list[tuple[str, list[ConfigEntry]]]:
+        return [
+            (
+                kind.section,
+                [entry.entry for entry in await kind.read(context) if entry.is_exported],
+            )
+            for kind in KINDS
+            if self.with_merchants or not kind.of_merchants
+        ]
+
+
+class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
+    """Compare a configuration file with the installation."""
+
+    action: ClassVar[str] = "config.diff"
+    file: ConfigFile
+
+    async def read(self, context: OperationContext) -> list[Step]:
+        """Return the differences in their order; raise the first refusal of an operation."""
+        steps = [
+            await _check(context, step)
+            for kind in KINDS
+            if kind.section in self.file.sections
+            for step in _compare(kind, await kind.read(context), self.file.sections[kind.section])
+        ]
+        pending = await _load_pending(context, steps)
+        return [replace(step, approval_id=_find_approval(step, pending)) for step in steps]
+
+
+async def apply_plan(
+    url: str, plan: PlanConfig, steps: Sequence[Step], submit: Submit
+) -> list[Step]:
+    """Run the steps of a plan; return the steps that need approval.
+
+    `url` is the URL of the database itself, not of a pooler. Raises `CONFLICT` if another `config
+    apply` is running, or if the plan has changed since it was shown.
+    """
+    async with hold_advisory_lock(url, _LOCK) as lock:
+        if not lock.is_held:
+            raise RefusedError(ErrorCode.CONFLICT, "another `config apply` is running")
+        if await submit(plan) != steps:
+            raise RefusedError(
+                ErrorCode.CONFLICT, "the configuration has changed since then; apply the file again"
+            )
+        return await _run_steps(steps, submit)
+
+
+async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
+    """Run steps; an operation that needs approval stops the rest of its own step only."""
+    pending: list[Step] = []
+    for step in steps:
+        if step.approval_id is not None:
+            pending.append(step)
+            continue
+        for operation in step.operations:
+            result = await submit(operation)
+            if isinstance(result, Proposal):
+                approval_id = ids.format_id(ids.APPROVAL, result.id)
+                pending.append(replace(step, approval_id=approval_id))
+                break
+    return pending
+
+
+def _compare(
+    kind: ConfigKind, installed: Sequence[InstalledEntry], from_file: Sequence[FileEntry]
+) -> Iterator[Step]:
+    """Yield the steps from the installation's entries to the file's; removals come last."""
+    present: defaultdict[tuple[object, ...], deque[InstalledEntry]] = defaultdict(deque)
+    for entry in sorted(installed, key=lambda entry: not entry.is_exported):
+        present[kind.key_of(entry.entry)].append(entry)
+    for item in from_file:
+        same = present[kind.key_of(item.entry)]
+        before = same.popleft() if same else None
+        if step := _build_step(kind, before, item):
+            yield step
+    for entry in (entry for same in present.values() for entry in same):
+        if operations := kind.remove(entry):
+            fields = _format_fields(kind, entry.entry)
+            yield Step(
+                sign="-",
+                subject=_subject(kind, entry.entry),
+                changes=f"removed{fields and f' ({fields})'}",
+                position="",
+                operations=operations,
+            )
+
+
+def _build_step(kind: ConfigKind, before: InstalledEntry | None, target: FileEntry) -> Step | None:
+    entry = target.entry
+    old: Mapping[str, Any] = {} if before is None else msgspec.structs.asdict(before.entry)
+    fields = {
+        name: value
+        for name, value in msgspec.structs.asdict(entry).items()
+        if value is not msgspec.UNSET and (before is None or value != old[name])
+    }
+    if before is None and kind.is_fixed:
+        raise NotFoundError(f"{target.position}: this installation has no {_subject(kind, entry)}")
+    # Omitted fields keep their value, even in operations that set all fields.
+    same = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
+    whole = msgspec.structs.replace(entry, **same)
+    by_hand = kind.by_hand(entry) if kind.by_hand and fields else ""
+    is_different = before is None or fields or not before.is_exported
+    operations = kind.change(Change(whole, fields, before)) if is_different else ()
+    if not operations and not by_hand:
+        return None
+    if before is None:
+        changes = _format_fields(kind, entry) or "added"
+    else:
+        changes = ", ".join(
+            f"{name} {_format_value(old[name])} → {_format_value(value)}"
+            for name, value in fields.items()
+        )
+    return Step(
+        sign="+" if before is None else "~",
+        subject=_subject(kind, entry),
+        changes=changes or "offered again",
+        position=target.position,
+        operations=operations,
+        by_hand=by_hand,
+    )
+
+
+def _subject(kind: ConfigKind, entry: ConfigEntry) -> str:
+    values = [_format_value(value) for value in kind.key_of(entry) if value is not None]
+    return " ".join([kind.section, *values])
+
+
+def _format_fields(kind: ConfigKind, entry: ConfigEntry) -> str:
+    """Format the fields that do not identify an entry."""
+    return ", ".join(
+        f"{name} {_format_value(value)}"
+        for name, value in msgspec.structs.asdict(entry).items()
+        if name not in kind.key and value is not msgspec.UNSET
+    )
+
+
+def _format_value(value: object) -> str:
+    if value is msgspec.UNSET:
+        return "none"
+    text = str(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+async def _check(context: OperationContext, step: Step) -> Step:
+    needs_approval = False
+    for operation in step.operations:
+        try:
+            await operation.check(context)
+            if context.actor.role is not None:
+                needs_approval |= await operation.needs_approval(context)
+        except RefusedError as error:
+            at = step.position or step.subject
+            raise RefusedError(error.code, f"{at}: {error.message}") from error
+    return replace(step, needs_approval=needs_approval)
+
+
+async def _load_pending(context: OperationContext, steps: Sequence[Step]) -> dict[bytes, str]:
+    """Return the approval ids of pending proposals for these actions, by the encoded operation."""
+    actions = {operation.action for step in steps for operation in step.operations}
+    pending: dict[bytes, str] = {}
+    after: UUID | None = None
+    while actions:
+        page = await proposals.list_waiting(context.database, after, _PAGE)
+        for proposal in page:
+            if proposal.action in actions and proposal.sealed is not None:
+                encryption_context = proposal_context(
+                    proposal.id, proposal.action, proposal.proposed_by
+                )
+                fields = context.encryption.decrypt(proposal.sealed, encryption_context)
+                pending[fields] = ids.format_id(ids.APPROVAL, proposal.id)
+        if len(page) < _PAGE:
+            break
+        after = page[-1].id
+    return pending
+
+
+def _find_approval(step: Step, pending: Mapping[bytes, str]) -> str | None:
+    encoded = map(msgspec.json.encode, step.operations)
+    return next((pending[fields] for fields in encoded if fields in pending), None)

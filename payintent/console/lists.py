@@ -1,0 +1,76 @@
+"""Lists in the console: filters from the query, and links to further pages and to forms."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from payintent.console.access import OperatorVisit
+from payintent.operators.operation import ChangeOperation, ReadOperation
+from payintent.operators.submit import convert_operation
+
+Read = TypeVar("Read", bound=ReadOperation[Any])
+#: Rows per page.
+ROWS = 50
+_MINUTES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)  # as browsers send a time
+
+
+def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
+    """Build an operation from the query and `fixed` fields; unknown parameters are ignored.
+
+    Raises `BAD_REQUEST` for an invalid value.
+    """
+    names = set(kind.__struct_fields__) - fixed.keys()
+    values = {
+        name: f"{value}:00Z" if _MINUTES.fullmatch(value) else value
+        for name, value in visit.query.items()
+        if name in names and value
+    }
+    return convert_operation({**values, **fixed}, kind, strict=False)
+
+
+def read_queue(visit: OperatorVisit, kind: type[Read], *, is_pending: bool) -> Read:
+    """Like `read_query` for a page; pending rows start with the oldest by default."""
+    is_oldest_first = is_pending and not visit.request.query_params.get("order")
+    order = {"order": "oldest"} if is_oldest_first else {}
+    return read_query(visit, kind, limit=ROWS, **order)
+
+
+def has_status(visit: OperatorVisit, default: str) -> bool:
+    """Return whether the list shows the status that it shows without a filter."""
+    return visit.request.query_params.get("status") in (None, "", default)
+
+
+def other_page(visit: OperatorVisit, **changes: object) -> str:
+    """Return the current URL with changed parameters; None removes a parameter."""
+    url = visit.request.url.path
+    values = {**visit.request.query_params, **changes}
+    query = {name: str(value) for name, value in values.items() if value not in (None, "")}
+    return f"{url}?{urlencode(query)}" if query else url
+
+
+@dataclass(frozen=True, slots=True)
+class NextPage:
+    href: str
+    label: str
+
+
+def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> NextPage | None:
+    """Return the link to the page after these rows; None if they are the last."""
+    if len(ids) < ROWS:
+        return None
+    if order == "oldest":
+        return NextPage(other_page(visit, after=ids[-1]), "Newer")
+    return NextPage(other_page(visit, before=ids[-1]), "Older")
+
+
+def link_operation(
+    visit: OperatorVisit, operation: type[ChangeOperation[Any]], **fields: object
+) -> str | None:
+    """Return the URL of an operation's form with these fields; None if the role lacks it."""
+    if not visit.allows(operation):
+        return None
+    url = f"/operations/{operation.action.replace('.', '/')}"
+    query = {name: str(value) for name, value in fields.items() if value is not None}
+    return f"{url}?{urlencode(query)}" if query else url

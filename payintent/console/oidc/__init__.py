@@ -1,0 +1,1 @@
+"""Operators' sign-in by OpenID Connect."""

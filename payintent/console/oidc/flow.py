@@ -1,0 +1,80 @@
+"""A pending sign-in, which is stored in a cookie and not in the database.
+
+State, nonce and verifier are keyed digests of the cookie. They cannot be computed for a forged
+cookie, and a state is valid only in the browser that started the sign-in.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from payintent.core import access as api_key
+from payintent.http.address_limits import UnauthorizedError
+from payintent.runtime.encryption import Encryption
+
+VALID_S = 600
+_SECRET_BYTES = 24
+_COOKIE_CHARS_MAX = 3_500
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SignInFlow:
+    cookie: str = field(repr=False)
+    onward: str  # the page to open afterwards, unchecked
+    state: str = field(repr=False)
+    nonce: str = field(repr=False)
+    verifier: str = field(repr=False)
+
+    @property
+    def challenge(self) -> str:
+        """Return the code challenge (RFC 7636, section 4.2)."""
+        return _base64url(hashlib.sha256(self.verifier.encode()).digest())
+
+
+def begin_flow(encryption: Encryption, onward: str, now: datetime) -> SignInFlow:
+    """Start a sign-in; its cookie is valid for ten minutes."""
+    page = _base64url(onward.encode())
+    if len(page) > _COOKIE_CHARS_MAX - 100:
+        page = ""
+    cookie = f"{secrets.token_urlsafe(_SECRET_BYTES)}.{int(now.timestamp())}.{page}"
+    return _flow(encryption, cookie)
+
+
+def resume_flow(encryption: Encryption, cookie: str, state: str, now: datetime) -> SignInFlow:
+    """Return a recent sign-in by its cookie; raise `UNAUTHORIZED` if the state does not match."""
+    if len(cookie) > _COOKIE_CHARS_MAX or not cookie.isascii() or cookie.count(".") != _PARTS - 1:
+        raise _refused()
+    flow = _flow(encryption, cookie)
+    if not hmac.compare_digest(flow.state.encode(), state.encode(errors="replace")):
+        raise _refused()
+    started_s = int(cookie.split(".")[1])  # the state has authenticated it
+    if not 0 <= now.timestamp() - started_s + 1 <= VALID_S:
+        raise _refused()
+    return flow
+
+
+def _flow(encryption: Encryption, cookie: str) -> SignInFlow:
+    def derive(purpose: str) -> str:
+        return _base64url(encryption.digest(f"console sign-in {purpose}:{cookie}"))
+
+    return SignInFlow(cookie, _page(cookie), derive("state"), derive("nonce"), derive("verifier"))
+
+
+def _page(cookie: str) -> str:
+    encoded = cookie.rpartition(".")[2]
+    try:
+        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+    except ValueError:
+        return ""
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _refused() -> UnauthorizedError:
+    return UnauthorizedError(api_key.OPERATOR, "oidc_state")

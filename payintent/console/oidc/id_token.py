@@ -1,0 +1,152 @@
+"""Verification of ID tokens: their signature and their claims."""
+
+import base64
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, RSAKey
+
+from payintent.console.oidc.provider import IdentityProvider
+from payintent.core import access as api_key
+from payintent.http.address_limits import UnauthorizedError
+
+LEEWAY_S = 60  # for differences between the provider's clock and ours
+_ALGORITHMS = {"RS256": "RSA", "ES256": "EC"}
+_RSA_BITS_MIN = 2_048
+_SUBJECT_MAX = 255
+_TOKEN_CHARS_MAX = 64 * 1024
+_MALFORMED = (JoseError, ValueError, TypeError, KeyError, AttributeError)
+#: Unknown headers are ignored unless `crit` lists them.
+_REGISTRY = jws.JWSRegistry(algorithms=list(_ALGORITHMS), strict_check_header=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IdToken:
+    """The verified identity of a person, by issuer and subject, with all claims."""
+
+    issuer: str
+    subject: str
+    claims: Mapping[str, Any]
+
+
+async def check_id_token(
+    provider: IdentityProvider, text: str, nonce: str, now: datetime
+) -> IdToken:
+    """Verify an ID token (OpenID Connect Core 1.0, section 3.1.3.7; `UNAUTHORIZED` if invalid).
+
+    It must be signed with RS256 or ES256 by a published key of the provider, issued for us by
+    exactly this issuer, contain this nonce, and not be expired.
+    """
+    claims = await _verify_signature(provider, text)
+    _check_audience(claims, provider.client_id)
+    _check_times(claims, now.timestamp())
+    subject = claims.get("sub")
+    if claims.get("iss") != provider.issuer:
+        raise _refused("issuer")
+    claim = claims.get("nonce")
+    if not isinstance(claim, str) or not hmac.compare_digest(claim.encode(), nonce.encode()):
+        raise _refused("nonce")
+    if not isinstance(subject, str) or not _is_subject(subject):
+        raise _refused("subject")
+    return IdToken(provider.issuer, subject, claims)
+
+
+async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, Any]:
+    """Verify the signature with the key that the token names, and return the claims."""
+    if len(text) > _TOKEN_CHARS_MAX:
+        raise _refused("signature")
+    try:
+        header = jws.extract_compact(text.encode(), registry=_REGISTRY).protected
+    except _MALFORMED:
+        raise _refused("signature") from None
+    algorithm, kid = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
+        raise _refused("algorithm")
+    if kid is not None and not isinstance(kid, str):
+        raise _refused("signature")
+    key = _find_key(await provider.keys(kid), kid, algorithm)
+    try:
+        signed = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
+        claims = msgspec.json.decode(signed.payload or b"")
+    except _MALFORMED:
+        raise _refused("signature") from None
+    if not isinstance(claims, dict):
+        raise _refused("signature")
+    return cast("dict[str, Any]", claims)
+
+
+def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RSAKey | ECKey:
+    """Return the key that must have signed; the key determines the key type, never the token."""
+    candidates = [
+        key
+        for key in keys
+        if key.get("kty") == _ALGORITHMS[algorithm]
+        and key.get("crv", "P-256") == "P-256"
+        and _is_for_signatures(key)
+        and key.get("alg", algorithm) == algorithm
+        and (kid is None or key.get("kid") == kid)
+    ]
+    if len(candidates) != 1:  # without a key id, the choice must be unambiguous
+        raise _refused("key")
+    public = {name: candidates[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
+    jwk: Any = {name: value for name, value in public.items() if value is not None}
+    try:
+        if algorithm == "ES256":
+            return ECKey.import_key(jwk)
+        return _import_rsa(jwk)
+    except _MALFORMED:
+        raise _refused("key") from None
+
+
+def _import_rsa(jwk: Any) -> RSAKey:
+    """Import an RSA key of sufficient length; leading zeros of the modulus do not count."""
+    modulus = base64.urlsafe_b64decode(jwk["n"] + "==")
+    if int.from_bytes(modulus).bit_length() < _RSA_BITS_MIN:
+        raise ValueError("an RSA key below 2048 bits")
+    return RSAKey.import_key(jwk)
+
+
+def _is_for_signatures(key: Mapping[str, Any]) -> bool:
+    """Return whether `use` and `key_ops` (RFC 7517) allow to verify signatures."""
+    operations = key.get("key_ops", ["verify"])
+    values = cast("list[object]", operations) if isinstance(operations, list) else []
+    return key.get("use", "sig") == "sig" and "verify" in values
+
+
+def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
+    """Reject a token for a different client, or for several clients unless `azp` is ours."""
+    audience = claims.get("aud")
+    clients = cast("list[object]", audience) if isinstance(audience, list) else [audience]
+    party = claims.get("azp")
+    if client_id not in clients or (party is None and len(clients) > 1):
+        raise _refused("audience")
+    if party is not None and party != client_id:
+        raise _refused("audience")
+
+
+def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
+    issued = _moment(claims.get("iat"))
+    if _moment(claims.get("exp")) <= now_s - LEEWAY_S:
+        raise _refused("expired")
+    if max(issued, _moment(claims.get("nbf", issued))) > now_s + LEEWAY_S:
+        raise _refused("time")
+
+
+def _moment(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refused("time")
+    return value
+
+
+def _is_subject(subject: str) -> bool:
+    return 0 < len(subject) <= _SUBJECT_MAX and subject.isascii() and subject.isprintable()
+
+
+def _refused(reason: str) -> UnauthorizedError:
+    return UnauthorizedError(api_key.OPERATOR, f"oidc_{reason}")

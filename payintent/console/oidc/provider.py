@@ -1,0 +1,215 @@
+"""The client of an identity provider: its metadata, its keys, and the token endpoint."""
+
+import base64
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+from msgspec import Struct
+from prometheus_client import Counter
+
+from payintent.core import access as api_key
+from payintent.core.addresses import is_confidential
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.http.address_limits import UnauthorizedError
+from payintent.runtime.caches import TtlCache
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
+from payintent.runtime.waiting import Waiters, release_slot
+
+T = TypeVar("T")
+_log = get_logger("operator")
+_TIMEOUT_S = 5.0
+_ANSWER_BYTES_MAX = 256 * 1024
+_CACHED_S = 3600.0  # metadata and keys
+_KEYS_AGAIN_S = 10.0  # between two refreshes for unknown keys
+_RETRY_S = 2.0  # after a failed request
+_KEYS_MAX = 100
+_WAITING_MAX = 64  # sign-ins
+_OK = 200
+_REFUSALS = frozenset({400, 401, 403})
+_BASIC, _POST = "client_secret_basic", "client_secret_post"
+_CODE_CHARS_MAX = 4_096
+FAILURES = Counter(
+    "payintent_oidc_provider_failures_total",
+    "Failed requests of sign-ins to the identity provider",
+    ["reason"],
+)
+
+
+class ProviderUnusableError(RefusedError):
+    """The provider is unreachable or its response is invalid; `reason` is for log and metrics."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(
+            ErrorCode.SERVICE_UNAVAILABLE, "the identity provider cannot be used: " + detail
+        )
+        self.reason = reason
+        self.detail = detail
+
+
+class ProviderMetadata(Struct, frozen=True):
+    """The metadata of a provider (OpenID Connect Discovery 1.0, section 3)."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    token_endpoint_auth_methods_supported: tuple[str, ...] = (_BASIC,)
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class _Keys(Struct, frozen=True):
+    keys: list[dict[str, Any]]
+
+
+class _TokenResponse(Struct, frozen=True):
+    id_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An authorization code, with the redirect URI and the verifier of its request."""
+
+    code: str
+    redirect_uri: str
+    verifier: str
+
+
+class IdentityProvider:
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.issuer = settings.oidc_issuer
+        self.client_id = settings.oidc_client_id
+        self._secret = settings.oidc_client_secret.get_secret_value()
+        self._http = GatewayHttpClient(_TIMEOUT_S, _ANSWER_BYTES_MAX, settings.client_tls)
+        self._monotonic = monotonic
+        self._waiters = Waiters()
+        self._metadata: TtlCache[ProviderMetadata | None] = TtlCache(
+            self._read_metadata, None, _CACHED_S, monotonic, self._wait
+        )
+        self._keys: TtlCache[_Keys] = TtlCache(
+            self._read_keys, _Keys([]), _CACHED_S, monotonic, self._wait
+        )
+        self._keys_again_at = 0.0
+        self._failure: tuple[float, ProviderUnusableError] | None = None
+
+    async def metadata(self) -> ProviderMetadata:
+        """Return the provider's metadata, which is at most an hour old."""
+        if self._failure is not None and self._monotonic() < self._failure[0]:
+            raise self._failure[1]
+        try:
+            metadata = await self._metadata.get()
+        except ProviderUnusableError as error:
+            self._failure = self._monotonic() + _RETRY_S, error
+            raise
+        assert metadata is not None  # noqa: S101 - it was read
+        return metadata
+
+    async def keys(self, kid: str | None) -> list[dict[str, Any]]:
+        """Return the provider's public keys as JWKs, refreshed if none has this id."""
+        keys = (await self._keys.get()).keys
+        now = self._monotonic()
+        if kid is None or any(key.get("kid") == kid for key in keys) or now < self._keys_again_at:
+            return keys
+        self._keys_again_at = now + _KEYS_AGAIN_S
+        self._keys.invalidate()
+        return (await self._keys.get()).keys
+
+    async def exchange(self, exchange: Exchange) -> str:
+        """Return the ID token for a code; raise `UNAUTHORIZED` if the provider rejects the code."""
+        if not 0 < len(exchange.code) <= _CODE_CHARS_MAX:
+            raise UnauthorizedError(api_key.OPERATOR, "oidc_code")
+        metadata = await self.metadata()
+        fields = {
+            "grant_type": "authorization_code",
+            "code": exchange.code,
+            "redirect_uri": exchange.redirect_uri,
+            "code_verifier": exchange.verifier,
+        }
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if _BASIC in metadata.token_endpoint_auth_methods_supported:
+            headers["Authorization"] = self._basic()
+        else:
+            fields |= {"client_id": self.client_id, "client_secret": self._secret}
+        with self._wait():
+            response = await self._request(
+                "token", "POST", metadata.token_endpoint, headers, fields
+            )
+        if response.status in _REFUSALS:
+            raise UnauthorizedError(api_key.OPERATOR, "oidc_code")
+        return _decode("token", response, _TokenResponse).id_token
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    @contextmanager
+    def _wait(self) -> Generator[None]:
+        """Count a waiting sign-in, which holds no slot while it waits."""
+        if self._waiters[self.issuer] >= _WAITING_MAX:
+            raise RefusedError(
+                ErrorCode.SERVICE_UNAVAILABLE, "too many people are signing in", retry_after_s=1
+            )
+        release_slot()
+        with self._waiters.count(self.issuer):
+            yield
+
+    def _basic(self) -> str:
+        """Authenticate as the client; both parts are form-encoded first (RFC 6749, 2.3.1)."""
+        pair = f"{quote_plus(self.client_id)}:{quote_plus(self._secret)}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+    async def _read_metadata(self, _: ProviderMetadata | None) -> ProviderMetadata:
+        url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
+        response = await self._request("discovery", "GET", url, {})
+        metadata = _decode("discovery", response, ProviderMetadata)
+        if metadata.issuer != self.issuer:
+            raise _unusable("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
+        endpoints = metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri
+        if not all(is_confidential(url) and "#" not in url for url in endpoints):
+            raise _unusable("discovery", "one of its endpoints is not https")
+        if not {_BASIC, _POST} & set(metadata.token_endpoint_auth_methods_supported):
+            raise _unusable("discovery", "it does not support client secrets")
+        return metadata
+
+    async def _read_keys(self, _: _Keys) -> _Keys:
+        metadata = await self.metadata()
+        response = await self._request("keys", "GET", metadata.jwks_uri, {})
+        return _Keys(_decode("keys", response, _Keys).keys[:_KEYS_MAX])
+
+    async def _request(
+        self,
+        purpose: str,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+    ) -> HttpAnswer:
+        response = await self._http.request(
+            method,
+            url,
+            headers={"Accept": "application/json", **headers},
+            body=urlencode(fields).encode() if fields else None,
+        )
+        if not isinstance(response, HttpAnswer):
+            raise _unusable(purpose, response.detail)
+        return response
+
+
+def _decode(purpose: str, response: HttpAnswer, kind: type[T]) -> T:
+    if response.status != _OK:
+        raise _unusable(purpose, f"HTTP {response.status} for its {purpose}")
+    try:
+        return msgspec.json.decode(response.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _unusable(purpose, f"its {purpose} cannot be decoded") from None
+
+
+def _unusable(purpose: str, detail: str) -> ProviderUnusableError:
+    FAILURES.labels(purpose).inc()
+    _log.warning("identity_provider_failed", what=purpose, why=detail)
+    return ProviderUnusableError(purpose, detail)

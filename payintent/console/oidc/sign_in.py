@@ -1,0 +1,201 @@
+"""Signing in with OpenID Connect: the redirect to the identity provider, and its callback."""
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.console.access import check_host, own_origin
+from payintent.console.context import ConsoleContext, get_console_context
+from payintent.console.oidc.flow import VALID_S, SignInFlow, begin_flow, resume_flow
+from payintent.console.oidc.provider import Exchange, IdentityProvider
+from payintent.console.rendering import render
+from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
+from payintent.console.sessions_store import SessionHolder
+from payintent.console.sign_in import onward_path, refused_page
+from payintent.core import access as api_key
+from payintent.core.access import parse_claim_roles, role_of_claim
+from payintent.core.errors import NotFoundError, RefusedError
+from payintent.db.database import Tx, current_time
+from payintent.http.address_limits import PROVIDER_SIGN_IN, UnauthorizedError
+from payintent.http.pages.forms import SignInCookie
+from payintent.operators import audit_store as audit
+from payintent.operators import identities_store as operator_identities
+from payintent.operators.audit_store import NewAuditEntry
+from payintent.operators.identities_store import NewSignIn, SignedIn
+from payintent.operators.operation import IDENTITY
+from payintent.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from payintent.console.oidc.id_token import IdToken
+
+
+_CALLBACK = "/sign-in/oidc/callback"
+_LABEL_MAX = 100
+_DIGEST_CHARS = 12
+_CODE = "code"
+
+
+async def get_oidc_sign_in(request: Request) -> Response:
+    """`GET /sign-in/oidc`: redirects to the provider with a state that is bound to the browser."""
+    context = get_console_context(request)
+    check_host(request, context.settings)
+    provider = _provider(context)
+    onward = onward_path(request.query_params.get("next", ""))
+    try:
+        metadata = await provider.metadata()
+    except RefusedError as refused:
+        return refused_page(request, refused, onward)
+    flow = begin_flow(context.encryption, onward, await current_time(context.database))
+    fields = {
+        "response_type": _CODE,
+        "client_id": provider.client_id,
+        "redirect_uri": _redirect_uri(request, context.settings),
+        "scope": "openid profile email",
+        "state": flow.state,
+        "nonce": flow.nonce,
+        "code_challenge": flow.challenge,
+        "code_challenge_method": "S256",
+    }
+    url = metadata.authorization_endpoint
+    url += f"{'&' if '?' in url else '?'}{urlencode(fields)}"
+    response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
+    _flow_cookie(context.settings).set(response, flow.cookie)
+    return response
+
+
+async def get_oidc_callback(request: Request) -> Response:
+    """`GET /sign-in/oidc/callback`: creates a session for the person that the provider confirms.
+
+    A browser sends no strict cookie after a cross-site redirect, so the response is a page
+    that opens the next page.
+    """
+    context = get_console_context(request)
+    settings = context.settings
+    check_host(request, settings)
+    provider = _provider(context)
+    cookie = _flow_cookie(settings).read(request) or ""
+    onward = "/"
+    try:
+        async with context.attempts.attempt(request, PROVIDER_SIGN_IN):
+            now = await current_time(context.database)
+            state = request.query_params.get("state", "")
+            flow = resume_flow(context.encryption, cookie, state, now)
+            onward = onward_path(flow.onward)
+            token = await _fetch_token(request, provider, flow)
+            new, identity = await _open_session(context, request, flow, token)
+    except RefusedError as refused:
+        response = refused_page(request, refused, onward)
+        _flow_cookie(settings).clear(response)
+        return response
+    log_sign_in(context, request, new, identity.name, "oidc")
+    response = render(request, "onward.html", onward=onward)
+    _flow_cookie(settings).clear(response)
+    console_cookie(settings).set(response, new.cookie)
+    return response
+
+
+async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
+    from payintent.console.oidc.id_token import check_id_token  # few installations use it
+
+    query, context = request.query_params, get_console_context(request)
+    if "error" in query:
+        raise _refused("declined")
+    metadata = await provider.metadata()
+    issuer = query.get("iss")  # RFC 9207: it identifies the provider that sent the response
+    is_required = metadata.authorization_response_iss_parameter_supported
+    if (issuer is not None or is_required) and issuer != provider.issuer:
+        raise _refused("issuer")
+    exchange = Exchange(
+        code=query.get(_CODE, ""),
+        redirect_uri=_redirect_uri(request, context.settings),
+        verifier=flow.verifier,
+    )
+    text = await provider.exchange(exchange)
+    return await check_id_token(provider, text, flow.nonce, await current_time(context.database))
+
+
+async def _open_session(
+    context: ConsoleContext, request: Request, flow: SignInFlow, token: "IdToken"
+) -> tuple[NewSessionCookie, SignedIn]:
+    """Create a session with the role of the claims; a sign-in cannot be replayed."""
+    settings, database = context.settings, context.database
+    claim = token.claims.get(settings.oidc_claim)
+    role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
+    if role is None:
+        async with database.transaction() as tx:
+            await operator_identities.end_role(tx, token.issuer, token.subject)
+        raise _refused("no_role")
+    sign_in = NewSignIn(
+        id=database.id_generator.new_id(),
+        issuer=token.issuer,
+        subject=token.subject,
+        name=_name(token),
+        role=role,
+    )
+    digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
+    async with database.transaction() as tx:
+        if not await operator_identities.complete(tx, digest, VALID_S):
+            raise _refused("replayed")
+        identity = await operator_identities.sign_in(tx, sign_in)
+        if identity is None:
+            raise _refused("blocked")
+        if identity.role is not identity.role_before:
+            await _audit(tx, identity, token)
+        holder = SessionHolder(identity_id=identity.id)
+        return await add_session(context, tx, request, holder), identity
+
+
+async def _audit(tx: Tx, identity: SignedIn, token: "IdToken") -> None:
+    """Record that the provider's claims made somebody an operator or changed a role."""
+    details: Mapping[str, Any] = {
+        "issuer": token.issuer,
+        "subject": token.subject,
+        "role": identity.role,
+        "role_before": identity.role_before,
+    }
+    entry = NewAuditEntry(
+        id=tx.id_generator.new_id(),
+        who=identity.name,
+        why="signed in by OpenID Connect",
+        action="operator.sign-in",
+        merchant_id=None,
+        details=details,
+    )
+    await audit.add(tx, entry)
+
+
+def _name(token: "IdToken") -> str:
+    """Return a readable name, followed by a hash of issuer and subject, which make it unique."""
+    claims = token.claims
+    email = claims.get("email") if claims.get("email_verified") is True else None
+    labels = (email, claims.get("preferred_username"), token.subject)
+    label = next(label for label in labels if isinstance(label, str) and label.strip())
+    plain = unicodedata.normalize("NFKC", label[:_LABEL_MAX])
+    printable = "".join(char for char in plain if char.isprintable() and char not in "/ ")
+    digest = hashlib.sha256(f"{token.issuer}\x00{token.subject}".encode()).hexdigest()
+    return f"{IDENTITY}{printable[:_LABEL_MAX]}/{digest[:_DIGEST_CHARS]}"
+
+
+def _provider(context: ConsoleContext) -> IdentityProvider:
+    if context.identity_provider is None:
+        raise NotFoundError("no such page")
+    return context.identity_provider
+
+
+def _redirect_uri(request: Request, settings: Settings) -> str:
+    return own_origin(request, settings) + _CALLBACK
+
+
+def _flow_cookie(settings: Settings) -> SignInCookie:
+    """Return the sign-in cookie; it is lax, for the provider redirects across sites."""
+    is_secure = bool(settings.console_base)
+    return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
+
+
+def _refused(reason: str) -> UnauthorizedError:
+    return UnauthorizedError(api_key.OPERATOR, f"oidc_{reason}")

@@ -1,0 +1,1 @@
+"""Values that every trade uses: ids, money, countries, addresses, roles and errors."""

@@ -1,0 +1,114 @@
+"""Roles of operators, and limits of proposals and tokens."""
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import cast
+
+from payintent.core.ids import to_base62
+
+PROPOSAL_HOURS = 24  # until a proposal expires
+TOKEN_DAYS = 90  # default validity
+TOKEN_DAYS_MAX = 365
+#: Validity of a role from an identity provider: a session, and a proposal made at its end.
+IDENTITY_HOURS = 12 + PROPOSAL_HOURS
+#: Tokens that a terminal without a token may issue on an empty installation.
+FIRST_OPERATORS = 2
+
+
+class Role(StrEnum):
+    """Roles in ascending order; each includes the rights of the previous roles."""
+
+    VIEWER = "viewer"
+    SUPPORT = "support"
+    FINANCE = "finance"
+    ADMIN = "admin"
+
+    def includes(self, role: "Role") -> bool:
+        return _RANK[self] >= _RANK[role]
+
+
+_RANK = {role: rank for rank, role in enumerate(Role)}
+
+
+_VALUES_MAX = 1_000  # considered per claim
+
+
+def parse_claim_roles(text: str) -> dict[str, Role]:
+    """Parse `value=role,value=role`; raises `ValueError`."""
+    roles: dict[str, Role] = {}
+    entries = [item.strip() for item in text.split(",") if item.strip()]
+    for number, item in enumerate(entries, start=1):
+        value, _, role = (part.strip() for part in item.rpartition("="))
+        if not value or role not in list(Role):
+            raise ValueError(
+                f"has an entry, number {number}, that is not like payments-admins=admin; "
+                f"the roles are {', '.join(Role)}"
+            )
+        if value in roles:
+            raise ValueError(f"has two roles for entry number {number}")
+        roles[value] = Role(role)
+    return roles
+
+
+def role_of_claim(roles: Mapping[str, Role], claim: object) -> Role | None:
+    """Return the highest role of a claim, which is a text or a list; None if it has no role."""
+    values = cast("list[object]", claim)[:_VALUES_MAX] if isinstance(claim, list) else [claim]
+    claimed_roles = {roles[value] for value in values if isinstance(value, str) and value in roles}
+    return next((role for role in reversed(Role) if role in claimed_roles), None)
+
+
+MERCHANT = "sk_live"
+MERCHANT_TEST = "sk_test"  # a merchant's test side
+OPERATOR = "op"
+PUBLIC_CHARS = 8
+MARK_CHARS = 2
+SECRET_CHARS = 43  # 256 bits
+_CHECKSUM_CHARS = 6
+_KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyText:
+    public_id: str  # identifies the stored key
+    text: str  # must match the stored digest
+
+
+def merchant_prefix(livemode: bool) -> str:
+    return MERCHANT if livemode else MERCHANT_TEST
+
+
+def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
+    body = f"{prefix}_{public_id}_{secret}"
+    return ApiKeyText(public_id, body + _checksum(body))
+
+
+def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
+    """Parse a key; returns None if it is malformed, so that a typo does not need a query."""
+    match = _KEY.fullmatch(text)
+    if match is None or match[2] != prefix or _checksum(match[1]) != match[4]:
+        return None
+    return ApiKeyText(match[3], text)
+
+
+def _checksum(body: str) -> str:
+    return to_base62(zlib.crc32(body.encode()), _CHECKSUM_CHARS)
+
+
+class RateLimitClass(StrEnum):
+    CREATE = "create"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    per_s: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitStatus:
+    remaining: int
+    full_in_s: float

@@ -1,0 +1,155 @@
+"""Parse IP addresses, and group the addresses of a client."""
+
+import re
+from functools import lru_cache
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+#: The address of a caller if it cannot be determined. It matches every address rule, and all these
+#: callers share a rate limit.
+UNREADABLE_ADDRESS = "unreadable"
+
+_CLIENT_PREFIX = 64  # an IPv6 client controls all addresses of its /64
+_MAPPED_PREFIX = 96
+_TEXT_MAX = 64  # 45 characters and an interface name
+_CACHED_MAX = 10_000  # about 200 bytes each
+
+
+def parse_ip_address(text: str) -> Address | None:
+    """Parse an address; returns None if it is invalid. Mapped addresses become IPv4."""
+    return _parse(text) if len(text) <= _TEXT_MAX else None
+
+
+@lru_cache(maxsize=_CACHED_MAX)  # every request parses the addresses of its peer and client
+def _parse(text: str) -> Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def parse_ip_network(text: str) -> Network:
+    """Parse a network or an address; raises `ValueError`. Mapped networks become IPv4."""
+    network = ip_network(text)
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    if mapped is None or network.prefixlen < _MAPPED_PREFIX:
+        return network
+    return IPv4Network((mapped, network.prefixlen - _MAPPED_PREFIX))
+
+
+def ip_network_of(address: Address, length: int) -> Network:
+    if isinstance(address, IPv4Address):
+        return IPv4Network((int(address), length), strict=False)
+    return IPv6Network((int(address), length), strict=False)
+
+
+def client_address_key(address: str) -> str:
+    """Return the rate limit key of an address: the address, or the /64 of an IPv6 address."""
+    ip = parse_ip_address(address)
+    if isinstance(ip, IPv6Address):
+        return str(ip_network_of(ip, _CLIENT_PREFIX))
+    return address if ip is None else str(ip)
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_PORT_MAX = 65_535
+_PORT_DIGITS_MAX = 5
+_HOST_MAX = 253
+_LABEL_MAX = 63
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def web_origin(url: str) -> str | None:
+    """Return the origin of an absolute URL with lower-case scheme and host, without default port.
+
+    Returns None unless the scheme is http or https, and for URLs that browsers may parse
+    differently: user names, backslashes, spaces, control characters, non-ASCII hosts (RFC 6454).
+    """
+    if "\\" in url or not url.isprintable() or " " in url:
+        return None
+    scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
+    if not separator or scheme not in _DEFAULT_PORTS:
+        return None
+    authority = rest.partition("/")[0].partition("?")[0].partition("#")[0].lower()
+    host, port = _split(authority)
+    if port is None or not _is_host(host):
+        return None
+    suffix = "" if port in {0, _DEFAULT_PORTS[scheme]} else f":{port}"
+    return f"{scheme}://{host}{suffix}"
+
+
+def web_url(url: str | None) -> str | None:
+    """Return the URL if a page may link to it, otherwise None."""
+    return url if url is not None and web_origin(url) is not None else None
+
+
+def is_confidential(url: str) -> bool:
+    """Return whether requests to a URL cannot be read in transit: https, or a local host."""
+    origin = web_origin(url)
+    if origin is None:
+        return False
+    scheme, _, authority = origin.partition("://")
+    return scheme == "https" or _split(authority)[0] in _LOOPBACK
+
+
+def _split(authority: str) -> tuple[str, int | None]:
+    """Split host and port; the port is 0 if it is missing and None if it is invalid."""
+    end = authority.find("]") + 1  # an IPv6 address contains colons
+    host, colon, port = authority[end:].partition(":")
+    host = authority[:end] + host
+    if not colon:
+        return host, 0
+    is_port = port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX
+    return host, int(port) if is_port and 0 < int(port) <= _PORT_MAX else None
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("["):
+        try:
+            return host.endswith("]") and str(IPv6Address(host[1:-1])) == host[1:-1]
+        except AddressValueError:
+            return False
+    labels = host.split(".")
+    return len(host) <= _HOST_MAX and all(
+        0 < len(label) <= _LABEL_MAX and _HOST_CHARS.issuperset(label) for label in labels
+    )
+
+
+def is_mail_address(text: str) -> bool:
+    """Return whether a text is a plain ASCII address, which cannot inject a header."""
+    name, _, host = text.rpartition("@")
+    if len(text) > _MAIL_ADDRESS_MAX or len(name) > _MAIL_NAME_MAX or len(host) > _MAIL_HOST_MAX:
+        return False
+    labels = host.split(".")
+    is_host = len(labels) > 1 and all(_MAIL_LABEL.fullmatch(label) for label in labels)
+    return is_host and _MAIL_NAME.fullmatch(name) is not None
+
+
+_MAIL_ADDRESS_MAX = 254  # RFC 5321, section 4.5.3.1.3, without the brackets
+
+
+_MAIL_NAME_MAX = 64
+
+
+_MAIL_HOST_MAX = 253
+
+
+#: RFC 5322's dot-atom: the form without quotes, which every server accepts.
+_MAIL_NAME = re.compile(r"[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*", re.ASCII)
+
+
+_MAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RFC 1123, section 2.1

@@ -1,0 +1,173 @@
+"""Money as text, `Decimal` and smallest units, never as float."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal
+from functools import lru_cache
+from typing import TypeGuard
+
+from payintent.core.errors import ErrorCode, RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Currency:
+    code: str
+    crypto: bool
+    display_decimals: int  # shown to buyers: ISO 4217 for fiat, 4 for tokens
+    amount_decimals: int  # allowed in amounts; for tokens, the highest number on any chain
+
+
+FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
+CRYPTO = ("USDT", "NATIVED")
+#: Tokens that only pay payments in their pegged fiat currency.
+SETTLING = ("USDC",)
+TOKEN_DECIMALS_MAX = 18
+CRYPTO_DISPLAY_DECIMALS = 4
+
+#: Currencies that buyers can pay with.
+TENDER: dict[str, Currency] = {
+    code: Currency(code, crypto=False, display_decimals=decimals, amount_decimals=decimals)
+    for code, decimals in FIAT.items()
+} | {
+    code: Currency(
+        code,
+        crypto=True,
+        display_decimals=CRYPTO_DISPLAY_DECIMALS,
+        amount_decimals=TOKEN_DECIMALS_MAX,
+    )
+    for code in (*CRYPTO, *SETTLING)
+}
+#: Currencies of payments; the API and the catalog show only these.
+CURRENCIES: dict[str, Currency] = {code: TENDER[code] for code in (*FIAT, *CRYPTO)}
+
+_NO_DECIMALS = """
+    BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF
+"""
+_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
+_ISO_DECIMALS: dict[str, int] = {
+    code: decimals
+    for decimals, codes in ((0, _NO_DECIMALS), (3, _THREE_DECIMALS))
+    for code in codes.split()
+}
+#: Decimals of minor units if they are not 2, including currencies that payments do not support.
+MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
+    code: currency.amount_decimals for code, currency in TENDER.items()
+}
+MINOR_DECIMALS_DEFAULT = 2
+#: Tokens that are pegged to a fiat currency (spec 2.2, `include_pegged_assets`).
+PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
+
+
+def minor_decimals(currency: str) -> int:
+    return MINOR_DECIMALS.get(currency, MINOR_DECIMALS_DEFAULT)
+
+
+def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
+    """Return the currencies that can pay a payment in `currency`, with `currency` first."""
+    return (currency, *(PEGGED.get(currency, ()) if pegged else ()))
+
+
+def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
+    """Raise if a currency is unknown or no method of the merchant can be paid in it."""
+    if code not in CURRENCIES:
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
+    if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}"
+        )
+
+
+#: Exact products of amounts and rates; the default context rounds to 28 digits.
+EXACT = Context(prec=80)
+
+_PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
+
+
+def parse_amount(
+    raw: object,
+    currency: str,
+    lowest: Decimal,
+    highest: Decimal,
+) -> Decimal:
+    """Parse the `amount` of a request in a supported currency.
+
+    Raises `INVALID_AMOUNT` if it is not a plain decimal string (malformed), or if the value is not
+    positive, has too many decimals, or is not between `lowest` and `highest`.
+    """
+    if not is_plain_decimal(raw):
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
+        )
+    value = Decimal(raw)
+    if value <= 0:
+        raise RefusedError(ErrorCode.INVALID_AMOUNT, "amount must be greater than zero")
+    decimals = CURRENCIES[currency].amount_decimals
+    if len(raw.partition(".")[2]) > decimals:
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, f"amount of {currency} has at most {decimals} decimals"
+        )
+    if not lowest <= value <= highest:
+        raise RefusedError(ErrorCode.INVALID_AMOUNT, f"amount must be from {lowest} to {highest}")
+    return value
+
+
+def is_plain_decimal(raw: object) -> TypeGuard[str]:
+    """Return whether a value is ASCII decimal text without exponent, plus sign, leading zeros."""
+    return isinstance(raw, str) and _PLAIN.fullmatch(raw) is not None
+
+
+def trim_zeros(text: str | None) -> str | None:
+    """Remove trailing zeros from a plain decimal (`10` for `10.00`); leaves the rest unchanged."""
+    if is_plain_decimal(text) and "." in text:
+        return text.rstrip("0").removesuffix(".")
+    return text
+
+
+def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
+    """Format an amount with `decimals` and without exponent; zero is `"0"`.
+
+    `trim` removes trailing zeros, because tokens have up to 18 decimals.
+    """
+    if value == 0:
+        return "0"
+    text = format(value.quantize(_unit(decimals), context=EXACT), "f")
+    return text.rstrip("0").rstrip(".") if trim and "." in text else text
+
+
+def format_smallest_units(
+    amount_minor: int, currency: str, token_decimals: int | None, *, on_chain: bool
+) -> str | None:
+    """Format an amount of smallest units; returns None if the token's decimals are unknown."""
+    decimals = token_decimals if on_chain else minor_decimals(currency)
+    if decimals is None:
+        return None
+    amount = Decimal(amount_minor).scaleb(-decimals, EXACT)
+    return format_amount(amount, decimals, trim=on_chain)
+
+
+def round_half_up(value: Decimal, decimals: int) -> Decimal:
+    """Round a fee or a tax, half away from zero."""
+    return value.quantize(_unit(decimals), ROUND_HALF_UP, EXACT)
+
+
+def round_up(value: Decimal, decimals: int) -> Decimal:
+    """Round a token amount up, so that the merchant receives at least the payment's amount."""
+    return value.quantize(_unit(decimals), ROUND_UP, EXACT)
+
+
+def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
+    """Convert to smallest units (minor units, wei); returns None if it has too many decimals."""
+    scaled = value.scaleb(decimals, EXACT)
+    whole = scaled.to_integral_value(context=EXACT)
+    return int(whole) if whole == scaled else None
+
+
+@lru_cache(maxsize=100)
+def _unit(decimals: int) -> Decimal:
+    return Decimal(1).scaleb(-decimals)
+
+
+def format_rate(rate: Decimal) -> str:
+    """Format a rate without trailing zeros: `0.029`, `0`."""
+    return "0" if rate == 0 else format(rate.normalize(), "f")

@@ -1,0 +1,107 @@
+"""Wait for an unreachable database; a final refusal ends the wait."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from payintent.core.errors import DatabaseRefusedError, StorageUnavailableError
+from payintent.db.database import Database
+from payintent.db.driver import GONE, connect
+from payintent.db.hosts import storage_error
+from payintent.runtime.log import get_logger
+
+COMMAND_WAIT_S = 5.0  # services wait without a limit
+NOTICE_AFTER_S = 2.0
+_RETRY_S = 0.5
+_LINE_EVERY_S = 5.0
+
+_log = get_logger("database")
+
+
+async def wait_for_database(
+    reach: Callable[[], Awaitable[None]],
+    wait_s: float | None,
+    notice: Callable[[], None] | None = None,
+) -> None:
+    """Repeat `reach` until it succeeds; None waits for ever and logs a line every 5 s.
+
+    Calls `notice` once if this takes 2 s. Raises `DatabaseRefusedError` at once, and
+    `StorageUnavailableError` after `wait_s`.
+    """
+    timer = notice and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice)
+    try:
+        await _repeat(reach, wait_s)
+    finally:
+        if timer:
+            timer.cancel()
+
+
+async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
+    started = monotonic()
+    next_line_s = 0.0 if wait_s is None else _LINE_EVERY_S
+    why = "the database cannot be reached: it did not respond in time"
+    while True:
+        try:
+            async with asyncio.timeout(wait_s and max(0.0, wait_s - (monotonic() - started))):
+                await reach()
+        except DatabaseRefusedError:
+            raise
+        except (StorageUnavailableError, TimeoutError) as error:
+            waited_s = monotonic() - started
+            why = str(error) or why  # a timeout has no message, but an earlier attempt may have
+            if wait_s is not None and waited_s + _RETRY_S > wait_s:
+                raise StorageUnavailableError(why) from error
+            if waited_s >= next_line_s:
+                next_line_s = waited_s + _LINE_EVERY_S
+                _log.warning("database_away", why=why, waited_s=round(waited_s))
+        else:
+            return
+        await asyncio.sleep(_RETRY_S)
+
+
+async def reach_database(url: str) -> None:
+    """Connect and disconnect (`StorageUnavailableError`, `DatabaseRefusedError`)."""
+    try:
+        connection = await connect(url)
+    except GONE as error:
+        raise storage_error(error) from error
+    await connection.close()
+
+
+VERSION_MIN = 15
+_PER_MAJOR = 10_000  # 150004 is 15.4
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    version: int
+    clock_ahead_s: float  # negative if the server's clock is behind ours
+    compiles: bool  # the `jit` setting of a pooled connection
+    connections_max: int  # without those reserved for superusers
+
+
+async def read_facts(database: Database) -> ServerFacts:
+    """Read the facts; the clock difference is accurate to the duration of the query."""
+    started = time.time()
+    [row] = await database.fetch(
+        "SELECT current_setting('server_version_num')::int AS version,\n"
+        "    current_setting('jit')::bool AS compiles,\n"
+        "    extract(epoch FROM clock())::float8 AS seconds,\n"
+        "    current_setting('max_connections')::int\n"
+        "        - current_setting('superuser_reserved_connections')::int\n"
+        "        - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections"
+    )
+    ended = time.time()
+    return ServerFacts(
+        version=row["version"] // _PER_MAJOR,
+        clock_ahead_s=outside(row["seconds"], started, ended),
+        compiles=row["compiles"],
+        connections_max=row["connections"],
+    )
+
+
+def outside(at: float, started: float, ended: float) -> float:
+    """Return the distance from a time to an interval: negative before it, 0 inside it."""
+    return min(at - started, 0.0) + max(at - ended, 0.0)

@@ -1,0 +1,297 @@
+"""Access to PostgreSQL: pooled statements, transactions, and our own exception classes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import LiteralString, Protocol
+
+from payintent.core.errors import (
+    InvalidTextError,
+    LockTimeoutError,
+    PermissionDeniedError,
+    StorageFullError,
+    StorageUnavailableError,
+)
+from payintent.db.driver import (
+    DISK_FULL,
+    GONE,
+    INTERNAL,
+    LOCK_TIMEOUT,
+    NO_PERMISSION,
+    NOT_TEXT,
+    OLD_SCHEMA,
+    READ_ONLY,
+    Connection,
+    Row,
+    connect_as,
+    transaction,
+)
+from payintent.db.hosts import storage_error
+from payintent.db.pool import ConnectionPool
+from payintent.db.sealing import PayerSealing
+from payintent.runtime.encryption import load_encryption
+from payintent.runtime.id_generator import IdGenerator
+from payintent.runtime.settings import Settings
+
+__all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "current_time", "in_transaction"]
+
+#: True inside a transaction. Ports assert that it is False: transactions must not use the network.
+in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
+
+_IDLE_IN_TRANSACTION_MS = 10_000
+_ANSWER_S = 1.0  # added to the server's statement timeout
+
+_FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
+
+
+class Executor(Protocol):
+    """Runs queries, each in its own transaction (`Database`) or all in the same (`Tx`)."""
+
+    @property
+    def payer_sealing(self) -> PayerSealing: ...
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]: ...
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        """Return the first row, or None."""
+        ...
+
+
+async def current_time(database: Executor) -> datetime:
+    """Read the database's clock; deadlines and ages are always decided by this clock."""
+    row = await database.row("SELECT clock() AS now")
+    assert row is not None  # noqa: S101 - SELECT without FROM has one row
+    return row["now"]
+
+
+class Tx:
+    """An open transaction. Its holder must not use the network."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        pool: ConnectionPool,
+        payer_sealing: PayerSealing,
+        id_generator: IdGenerator,
+    ) -> None:
+        self._connection = connection
+        self._pool = pool
+        self.payer_sealing = payer_sealing
+        self.id_generator = id_generator
+        self.wakes_delivery = False  # True if an event was recorded
+        self.after_commit: list[Callable[[], None]] = []
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        return await self._connection.fetch(query, *args)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        return await self._connection.fetchrow(query, *args)
+
+    async def copy(
+        self, table: LiteralString, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Insert rows by COPY, which is much cheaper than an INSERT of arrays."""
+        await self._connection.copy_records_to_table(table, records=rows, columns=columns)
+
+    async def allow(self, *, statement_s: float, lock_s: float) -> None:
+        """Raise the timeouts of this transaction, for background work.
+
+        `statement_s` also limits the idle time between two statements.
+        """
+        await self._connection.fetch(
+            """
+            SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true),
+                set_config('idle_in_transaction_session_timeout', $1, true)
+            """,
+            f"{statement_s:.0f}s",
+            f"{lock_s:.0f}s",
+        )
+        self._pool.allow(self._connection, statement_s + _ANSWER_S)
+
+
+class Database:
+    """A pool of connections; each statement outside `transaction` commits by itself."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        process: str = "payintent",
+        pool: ConnectionPool | None = None,
+        id_generator: IdGenerator | None = None,
+    ) -> None:
+        self.settings = settings
+        self.id_generator = id_generator or IdGenerator()
+        self._pool = pool or _open_pool(settings, process)
+        self._payer_sealing: PayerSealing | None = None  # created on first use
+        #: Called after a transaction that recorded an event has committed.
+        self.on_event: Callable[[], None] = lambda: None
+
+    @property
+    def payer_sealing(self) -> PayerSealing:
+        if self._payer_sealing is None:
+            encryption = load_encryption(self.settings)
+            self._payer_sealing = PayerSealing(encryption, is_on=self.settings.seal_payer_data)
+        return self._payer_sealing
+
+    async def open(self) -> None:
+        """Connect (`StorageUnavailableError`, or `DatabaseRefusedError` if a retry is useless)."""
+        self._pool.release(await self._borrow())
+
+    async def close(self) -> None:
+        """Close the pool; running statements get up to 5 s to finish."""
+        try:
+            await asyncio.wait_for(self._pool.close(), timeout=5)
+        except TimeoutError:
+            self._pool.terminate()
+
+    def cut_off(self) -> None:
+        """Drop every connection: running statements fail, later statements reconnect."""
+        self._pool.terminate()
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        connection = await self._borrow()
+        try:
+            return await connection.fetch(query, *args)
+        except _FAILURES as error:
+            raise self._fail(connection, error) from error
+        finally:
+            self._pool.release(connection)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        connection = await self._borrow()
+        try:
+            return await connection.fetchrow(query, *args)
+        except _FAILURES as error:
+            raise self._fail(connection, error) from error
+        finally:
+            self._pool.release(connection)
+
+    @asynccontextmanager
+    async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
+        """Open a transaction; it commits at the end and rolls back on any exception.
+
+        `lock_timeout_ms` replaces the lock timeout of the settings.
+        """
+        connection = await self._borrow()
+        token = in_transaction.set(True)
+        try:
+            async with transaction(connection, lock_timeout_ms):
+                tx = Tx(connection, self._pool, self.payer_sealing, self.id_generator)
+                yield tx
+        except _FAILURES as error:
+            raise self._fail(connection, error) from error
+        finally:
+            self._pool.release(connection)
+            in_transaction.reset(token)
+        if tx.wakes_delivery:
+            self.on_event()
+        for call in tx.after_commit:
+            call()
+
+    def guarded_by(self, prove: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
+        """Return a view that calls `prove` before every single statement and every commit."""
+        guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, prove)
+        guarded.on_event = self.on_event
+        return guarded
+
+    def _fail(self, connection: Connection, error: BaseException) -> Exception:
+        """Translate an error; drop the connections to a server that has become read-only."""
+        if isinstance(error, READ_ONLY):
+            self._pool.discard(connection)
+        return _translate_error(error)
+
+    async def _borrow(self) -> Connection:
+        try:
+            return await self._pool.acquire(self.settings.database_acquire_timeout_s)
+        except GONE as error:
+            raise storage_error(error) from error
+
+
+class GuardedDatabase(Database):
+    """The same pool, but `prove` must not raise before each statement and each commit.
+
+    Of two processes that must not both write, only the holder of the lock passes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: ConnectionPool,
+        id_generator: IdGenerator,
+        prove: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(settings, pool=pool, id_generator=id_generator)
+        self._prove = prove
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        await self._prove()
+        return await super().fetch(query, *args)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        await self._prove()
+        return await super().row(query, *args)
+
+    @asynccontextmanager
+    async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
+        async with super().transaction(lock_timeout_ms) as tx:
+            yield tx
+            await self._prove()  # last, immediately before the commit
+
+
+def _translate_error(error: BaseException) -> Exception:
+    if isinstance(error, NOT_TEXT):
+        return InvalidTextError()
+    if isinstance(error, OLD_SCHEMA):
+        return StorageUnavailableError("the schema is missing or old; run payintent migrate")
+    if isinstance(error, NO_PERMISSION):
+        return PermissionDeniedError(str(error).partition("\n")[0])
+    if isinstance(error, LOCK_TIMEOUT):
+        return LockTimeoutError()
+    if isinstance(error, DISK_FULL):
+        return StorageFullError("the database has no space left on its disk")
+    name, message = type(error).__name__, str(error).partition("\n")[0]
+    return StorageUnavailableError(f"{name}: {message}" if isinstance(error, INTERNAL) else name)
+
+
+def _open_pool(settings: Settings, process: str) -> ConnectionPool:
+    pooled = settings.database_pooled
+    server_settings = {"application_name": process}
+    if not pooled:
+        server_settings |= _server_settings(settings)
+    return ConnectionPool(
+        lambda: connect_as(settings.database_url, server_settings, pooled=pooled),
+        settings.database_connections_max,
+        _deadline_s(settings),
+    )
+
+
+def open_read_pool(settings: Settings) -> ConnectionPool | None:
+    """Create a pool of read-only connections to the replica; None if none is configured."""
+    url, pooled = settings.database_read_url, settings.database_pooled
+    if not url:
+        return None
+    server_settings = {"application_name": "payintent-read"}
+    if not pooled:
+        server_settings |= _server_settings(settings) | {"default_transaction_read_only": "on"}
+    return ConnectionPool(
+        lambda: connect_as(url, server_settings, pooled=pooled, writes=False),
+        settings.database_connections_max,
+        _deadline_s(settings),
+        writes=False,
+    )
+
+
+def _deadline_s(settings: Settings) -> float:
+    return settings.database_statement_timeout_ms / 1000 + _ANSWER_S
+
+
+def _server_settings(settings: Settings) -> dict[str, str]:
+    return {
+        "statement_timeout": str(settings.database_statement_timeout_ms),
+        "lock_timeout": str(settings.database_lock_timeout_ms),
+        "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
+        "jit": "off",
+        "random_page_cost": "1.1",  # rows read by key are in memory or on flash
+    }

@@ -1,0 +1,277 @@
+"""A typed interface to asyncpg, which ships no types; all casts are in this module.
+
+Statements are never cancelled: instead of sending a CancelRequest, the driver closes the
+connection. Cancelling a commit that waits for a standby would leave it committed on the primary
+only.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import asyncpg
+
+from payintent.db.hosts import RefusedConnectionError, connect_error, database_hosts
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUntypedBaseClass=false
+
+
+Row = Mapping[str, Any]
+
+_CONNECT_TIMEOUT_S = 10.0
+_HOST_TIMEOUT_S = 2.0  # per host, if the URL has several
+_CLOSE_TIMEOUT_S = 2.0
+_STATEMENTS_MAX = 200  # prepared statements per connection
+_OIDS_BUILT_IN = 16_384  # lower OIDs are the same on every server (FirstNormalObjectId)
+#: Descriptions of built-in types, such as arrays. The driver would query them per connection.
+_built_in_types: dict[frozenset[int], Sequence[Row]] = {}
+
+#: The database is unreachable, is shutting down, or ended our session; the caller may retry.
+GONE: tuple[type[BaseException], ...] = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a socket closed between two messages
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.QueryCanceledError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.SerializationError,  # on a replica: the statement conflicted with recovery
+    asyncpg.DiskFullError,
+    asyncpg.InternalServerError,
+    OSError,  # includes TimeoutError
+)
+INTERNAL: type[BaseException] = asyncpg.InternalServerError
+DISK_FULL: type[BaseException] = asyncpg.DiskFullError
+READ_ONLY: type[BaseException] = asyncpg.ReadOnlySQLTransactionError
+LOCK_TIMEOUT: type[BaseException] = asyncpg.LockNotAvailableError
+NOT_TEXT: tuple[type[BaseException], ...] = (
+    asyncpg.InvalidTextRepresentationError,
+    asyncpg.UntranslatableCharacterError,
+    asyncpg.CharacterNotInRepertoireError,
+    asyncpg.StatementTooComplexError,
+)
+POSTGRES_ERROR: type[BaseException] = asyncpg.PostgresError
+NOT_SUPPORTED: type[BaseException] = asyncpg.FeatureNotSupportedError
+NO_PERMISSION: type[BaseException] = asyncpg.InsufficientPrivilegeError
+OLD_SCHEMA: tuple[type[BaseException], ...] = (
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.UndefinedFunctionError,
+)
+_UNREACHABLE = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # includes a read-only server
+    OSError,
+    ValueError,
+    OverflowError,
+)
+
+
+class Connection(Protocol):
+    """The part of asyncpg's connection that we use."""
+
+    server: str  # the URL of its host
+
+    async def fetch(self, query: str, *args: object) -> list[Row]: ...
+
+    async def fetchrow(self, query: str, *args: object) -> Row | None: ...
+
+    async def fetchval(self, query: str, *args: object) -> Any: ...
+
+    async def execute(self, query: str, *args: object) -> str:
+        """Run a statement, or several if there are no arguments."""
+        ...
+
+    async def copy_records_to_table(
+        self, table_name: str, *, records: Iterable[Sequence[object]], columns: Sequence[str]
+    ) -> str: ...
+
+    async def add_listener(self, channel: str, callback: Callable[..., object]) -> None: ...
+
+    def add_termination_listener(self, callback: Callable[[object], object]) -> None: ...
+
+    def is_closed(self) -> bool: ...
+
+    def is_in_transaction(self) -> bool: ...
+
+    def is_read_only(self) -> bool:
+        """Return True if the server has reported that it is read-only."""
+        ...
+
+    def statement_count(self) -> int:
+        """Count the statements begun; the count does not change while a statement is running."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection gracefully, but terminate it after 2 s."""
+        ...
+
+    def terminate(self) -> None:
+        """Drop the connection at once; does nothing if it is closed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _NotSent:
+    """Replaces the prepared introspection statement that was not needed."""
+
+    name: str = "not sent"
+
+
+class _UncancelledConnection(asyncpg.Connection):
+    """A connection that closes itself instead of cancelling its statement."""
+
+    server = ""
+
+    async def _introspect_types(
+        self,
+        typeoids: Iterable[int],
+        timeout: float | None,  # noqa: ASYNC109 - the driver's own
+    ) -> tuple[Any, Any]:
+        """Query built-in types once per process: a query takes three round trips and 3 ms."""
+        oids = frozenset(typeoids)
+        if oids in _built_in_types:
+            return _built_in_types[oids], _NotSent()
+        types, statement = await super()._introspect_types(oids, timeout)
+        if max(oids) < _OIDS_BUILT_IN:
+            _built_in_types[oids] = types
+        return types, statement
+
+    def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
+        """Close the socket; the driver calls this after a timeout and for a cancelled task.
+
+        The protocol is still running and notices in the next turn of the event loop.
+        """
+        del waiter, cancel_waiter
+        self._aborted = True
+        self._transport.abort()
+
+    def is_read_only(self) -> bool:
+        settings = cast("object", self.get_settings())
+        return (
+            getattr(settings, "default_transaction_read_only", "off") == "on"
+            or getattr(settings, "in_hot_standby", "off") == "on"
+        )
+
+    def statement_count(self) -> int:
+        return self._protocol.queries_count if self._protocol else 0
+
+    async def close(self, *, timeout: float | None = _CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109
+        try:
+            await super().close(timeout=timeout)
+        except GONE:
+            self.terminate()
+
+
+async def connect(
+    url: str, name: str = "payintent", statement_timeout_s: float | None = None
+) -> Connection:
+    """Open a connection outside a pool, for LISTEN, migrations or locks.
+
+    `name` is its `application_name`. A statement that exceeds `statement_timeout_s` ends the
+    connection.
+    """
+    return await _connect(
+        url,
+        _CONNECT_TIMEOUT_S,
+        server_settings={"application_name": name},
+        command_timeout=statement_timeout_s,
+        target_session_attrs=_writable(url),
+    )
+
+
+async def connect_as(
+    url: str, server_settings: dict[str, str], *, pooled: bool, writes: bool = True
+) -> Connection:
+    """Open a connection for a pool; `pooled` is True behind a pooler such as PgBouncer.
+
+    A read-only server is refused if `writes` is True. Otherwise the timeout is short, because reads
+    can fall back to the primary.
+    """
+    return await _connect(
+        url,
+        _CONNECT_TIMEOUT_S if writes else _HOST_TIMEOUT_S,
+        statement_cache_size=0 if pooled else _STATEMENTS_MAX,
+        server_settings=server_settings,
+        target_session_attrs=_writable(url) if writes else None,
+    )
+
+
+@asynccontextmanager
+async def transaction(
+    connection: Connection, lock_timeout_ms: int | None = None
+) -> AsyncGenerator[None]:
+    """Open a transaction; it commits at the end of the block and rolls back on an exception.
+
+    `lock_timeout_ms` replaces the lock timeout of the connection.
+    """
+    lock_timeout = f"; SET LOCAL lock_timeout = {lock_timeout_ms:d}" if lock_timeout_ms else ""
+    await connection.execute(f"BEGIN{lock_timeout}")
+    try:
+        yield
+    except BaseException:
+        await _roll_back(connection)
+        raise
+    if await connection.execute("COMMIT") != "COMMIT":  # a statement had failed
+        raise asyncpg.InterfaceError("the transaction was rolled back")
+
+
+async def _roll_back(connection: Connection) -> None:
+    """Roll back, or drop the connection and thereby its transaction."""
+    try:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+    except GONE:
+        connection.terminate()
+
+
+def _writable(url: str) -> str | None:
+    """Request a writable server, unless the URL has its own `target_session_attrs`."""
+    return None if "target_session_attrs=" in url else "read-write"
+
+
+async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
+    """Try the hosts of a URL in turn, each with its own timeout."""
+    try:
+        hosts = database_hosts(url)
+    except ValueError as error:
+        raise connect_error(error) from error
+    order = hosts.in_order()
+    if len(order) > 1:
+        timeout_s = _HOST_TIMEOUT_S
+    failures: list[ConnectionError] = []
+    for number, host_url in order:
+        try:
+            connection = await _connect_host(host_url, timeout_s, options)
+        except ConnectionError as error:
+            hosts.mark_bad(number)
+            failures.append(error)
+        except BaseException:
+            hosts.mark_bad(number)  # cancelled while waiting for this host
+            raise
+        else:
+            hosts.mark_good(number)
+            return connection
+    # Report a final refusal only if every host refuses.
+    temporary = [error for error in failures if not isinstance(error, RefusedConnectionError)]
+    raise (temporary or failures)[0]
+
+
+async def _connect_host(url: str, timeout_s: float, options: dict[str, Any]) -> Connection:
+    try:
+        connection = await asyncpg.connect(
+            url,
+            timeout=timeout_s,  # type: ignore[arg-type] - a float is accepted
+            connection_class=_UncancelledConnection,
+            **options,
+        )
+    except _UNREACHABLE as error:
+        raise connect_error(error) from error
+    connection.server = url
+    return cast("Connection", connection)

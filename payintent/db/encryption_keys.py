@@ -1,0 +1,163 @@
+"""Records of encryption keys, and queries for the values that are encrypted with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.db.database import Executor, Tx
+from payintent.runtime.encryption import (
+    Encryption,
+)
+
+_KEYS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionKeyRecord:
+    """A key that has been used to encrypt; `mark` distinguishes keys of the same name."""
+
+    name: str
+    mark: str
+    since: datetime
+    retired_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedRow:
+    id: UUID
+    merchant_id: int
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedCredentials:
+    id: int
+    provider: str
+    base_url: str
+    sealed: bytes
+
+
+async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
+    """Return the fingerprint of this database's pepper; store `ours` if there is none."""
+    row = await database.row(
+        """
+        INSERT INTO installation AS i (pepper_mark)
+        VALUES ($1)
+        ON CONFLICT (only_one) DO UPDATE
+        SET pepper_mark = coalesce(i.pepper_mark, excluded.pepper_mark)
+        RETURNING pepper_mark
+        """,
+        ours,
+    )
+    assert row is not None  # noqa: S101 - the statement always returns one row
+    return row["pepper_mark"]
+
+
+async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
+    rows = await database.fetch(
+        "SELECT name, mark, since, retired_at FROM ring_key ORDER BY since DESC, name LIMIT $1",
+        _KEYS_MAX,
+    )
+    return [EncryptionKeyRecord(**row) for row in rows]
+
+
+async def record_writing_key(database: Executor, name: str, mark: str) -> None:
+    await database.fetch(
+        """
+        INSERT INTO ring_key (name, mark)
+        VALUES ($1, $2)
+        ON CONFLICT (name) DO UPDATE
+        SET retired_at = NULL
+        """,
+        name,
+        mark,
+    )
+
+
+async def lock_writing_key(tx: Tx, name: str) -> bool:
+    """Return True if a key is in use; it cannot be retired until this transaction ends."""
+    row = await tx.row(
+        "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
+    )
+    return row is not None
+
+
+async def lock_all_keys(tx: Tx) -> None:
+    """Wait for transactions that encrypt, and block new ones until this transaction ends."""
+    await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
+
+
+async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[str]:
+    """Retire all keys except `writer` and the `needed` keys; return their names."""
+    rows = await tx.fetch(
+        """
+        UPDATE ring_key
+        SET retired_at = clock()
+        WHERE name <> $1 AND retired_at IS NULL AND name <> ALL($2::text[])
+        RETURNING name
+        """,
+        writer,
+        needed,
+    )
+    return [row["name"] for row in rows]
+
+
+async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[EncryptedRow]:
+    rows = await tx.fetch(
+        """
+        SELECT id, merchant_id, sealed
+        FROM callback_secret
+        WHERE id > $1
+        ORDER BY id
+        LIMIT $2
+        FOR NO KEY UPDATE
+        """,
+        after,
+        limit,
+    )
+    return [EncryptedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
+
+
+async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix: bytes) -> int:
+    """Count the callback secrets that do not begin with `writer_prefix`."""
+    row = await database.row(
+        """
+        SELECT count(*) AS n
+        FROM callback_secret
+        WHERE substr(sealed, 1, octet_length($1::bytea)) <> $1
+        """,
+        writer_prefix,
+    )
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]
+
+
+async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
+    rows = await tx.fetch(
+        """
+        SELECT id, provider, base_url, sealed
+        FROM provider_account
+        WHERE id > $1 AND sealed IS NOT NULL
+        ORDER BY id
+        LIMIT $2
+        FOR NO KEY UPDATE
+        """,
+        after,
+        limit,
+    )
+    return [SealedCredentials(**row) for row in rows]
+
+
+async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> None:
+    await tx.fetch("UPDATE callback_secret SET sealed = $2 WHERE id = $1", secret_id, sealed)
+
+
+async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
+    """Record that our first key is in use; call this before taking any other lock.
+
+    Every writer of secrets calls it, so that a key still in use never counts as retired.
+    """
+    name = encryption.writer
+    if not await lock_writing_key(tx, name):
+        await record_writing_key(tx, name, encryption.marks[name])

@@ -1,0 +1,234 @@
+"""The hosts of a database URL, tried in turn because the driver has one timeout for all of them."""
+
+import os
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from payintent.core.errors import DatabaseRefusedError, StorageUnavailableError
+
+#: Shown instead of an ambiguous URL.
+NOT_READABLE = "not readable"
+
+_CACHE_MAX = 4_096  # a process has up to three URLs
+_PORT = "5432"  # PostgreSQL's default
+_PORT_MAX = 65_535
+_DEFAULT_HOST = "localhost"  # without a host the driver tries socket directories, then this host
+_SCHEMES = frozenset({"postgresql", "postgres"})
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")  # of a socket
+_NUMBER = re.compile(r"[0-9]{1,5}")
+_DATABASE = re.compile(r"[\w.$+ -]*")
+_SCHEMA = re.compile(r'[\w.$", -]*')
+
+
+class DatabaseHosts:
+    """A URL for each host; the host that answered last is tried first."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self._urls = urls
+        self._first = 0
+
+    def in_order(self) -> list[tuple[int, str]]:
+        numbered = list(enumerate(self._urls))
+        return numbered[self._first :] + numbered[: self._first]
+
+    def mark_good(self, number: int) -> None:
+        self._first = number
+
+    def mark_bad(self, number: int) -> None:
+        if self._first == number:
+            self._first = (number + 1) % len(self._urls)
+
+
+@lru_cache(_CACHE_MAX)
+def database_hosts(url: str) -> DatabaseHosts:
+    """Return the hosts of a URL; their order is shared by this process."""
+    return DatabaseHosts(_split(url))
+
+
+def name_hosts(url: str) -> str:
+    """Format a URL's hosts without the login, for example `db.example.com:5432`."""
+    return ", ".join(list_hosts(url)) or NOT_READABLE
+
+
+def list_hosts(url: str) -> list[str]:
+    """List a URL's hosts as the driver parses them; empty if the URL is ambiguous.
+
+    An unquoted `/`, `?`, `#` or `@` in a password ends the login. The driver parses the rest as a
+    host, port, database or setting, so displaying these would reveal a part of the password.
+    """
+    try:
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+    except ValueError:
+        return []
+    login, at, authority = parts.netloc.rpartition("@")
+    if parts.scheme not in _SCHEMES or "#" in url or "@" in login or url.count("@") > len(at):
+        return []
+    if "service" in query:  # the address is in a file
+        return []
+    database = unquote(parts.path.removeprefix("/"))
+    if not parts.path:
+        database = query.get("dbname") or query.get("database", "")
+    hosts, schema = _parse_hosts(authority, query), query.get("search_path", "")
+    is_plausible = _DATABASE.fullmatch(database) and _SCHEMA.fullmatch(schema)
+    return hosts if is_plausible else []
+
+
+def _parse_hosts(authority: str, query: Mapping[str, str]) -> list[str]:
+    """List each host with its port; empty if any of them is invalid."""
+    hosts = (authority or query.get("host", "")).split(",")
+    query_ports = "" if authority else query.get("port", "")  # ignored by the driver beside hosts
+    ports = query_ports.split(",")
+    if len(ports) not in {1, len(hosts)} or not all(map(_is_port_or_empty, ports)):
+        return []
+    if hosts == [""]:
+        return [f"{_DEFAULT_HOST}:{ports[0] or _PORT}"]
+    names = [
+        _format_host(_unquoted_folder(host) if authority else host, ports[number % len(ports)])
+        for number, host in enumerate(hosts)
+    ]
+    return names if all(names) else []
+
+
+def _format_host(host: str, port: str) -> str:
+    """Return a host with `port` or its own port; empty if it is invalid."""
+    if _FOLDER.fullmatch(host):
+        return host
+    match = _HOST.fullmatch(host)
+    if match is None or not _is_port_or_empty(match[2] or ""):
+        return ""
+    return f"{match[1]}:{port or match[2] or _PORT}"
+
+
+def _unquoted_folder(host: str) -> str:
+    folder = unquote(host)
+    return folder if folder.startswith("/") else host
+
+
+def _is_port_or_empty(port: str) -> bool:
+    return not port or (_NUMBER.fullmatch(port) is not None and 0 < int(port) <= _PORT_MAX)
+
+
+def _split(url: str) -> list[str]:
+    """Build a URL for each host of `host:port,host:port`, or of `?host=a,b&port=1,2`."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(query)
+    names = (hosts or options.get("host", "")).split(",")
+    ports = options.get("port", "").split(",")
+    if len(names) == 1 or len(ports) not in {1, len(names)}:
+        return [url]
+    urls: list[str] = []
+    for number, name in enumerate(names):
+        port = ports[number % len(ports)]
+        rest = [(key, value) for key, value in query if key not in {"host", "port"}]
+        rest += [("port", port)] if port else []
+        rest += [] if hosts else [("host", name)]
+        netloc = login + at + (name if hosts else "")
+        urls.append(urlunsplit(parts._replace(netloc=netloc, query=urlencode(rest))))
+    return urls
+
+
+#: Errors that a retry cannot fix: a wrong role, password or database name, no permission.
+_FINAL: tuple[type[BaseException], ...] = (
+    asyncpg.InvalidAuthorizationSpecificationError,  # no such role, or no line in pg_hba.conf
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
+#: PgBouncer uses the same code for every error; these of its messages are final.
+_FINAL_AT_POOLER = re.compile(
+    r"no such (?:database|user)|unsupported startup parameter|password authentication failed"
+    r"|SASL authentication failed"
+)
+#: Prefixes of the driver's messages about a URL that reveal no secret.
+_SAFE_URL_MESSAGES = ("root certificate file ", "`ssl", "direct TLS requires ")
+_OUTAGES: dict[type[BaseException], str] = {
+    asyncpg.TargetServerAttributeNotMatched: "it is a standby or read-only",
+    TimeoutError: "it did not respond in time",
+    socket.gaierror: "its name cannot be resolved",
+    FileNotFoundError: "no such file: the socket, or a certificate in the URL",
+}
+_HOST_NAME = re.compile(r"""host(?: name)? (?:"[^"]*"|'[^']*')""")
+#: Characters of a misparsed URL, in which a part of the password is mistaken for a name.
+_SUSPICIOUS = frozenset("@:/?#")
+_NO_DATABASE = "no such database: "
+_UNREADABLE = "(not readable)"
+_QUOTED_HOST = re.compile(r"'[^']*'")
+_NO_TLS = "rejected SSL upgrade"
+
+
+class RefusedConnectionError(ConnectionError):
+    """PostgreSQL refuses the connection, and a retry is useless until something is changed."""
+
+
+def connect_error(error: BaseException) -> ConnectionError:
+    """Return an error that is safe to display: the driver's may quote the address and password.
+
+    It is a `RefusedConnectionError` if a retry cannot help.
+    """
+    reason = _refusal(error)
+    if reason is not None:
+        return RefusedConnectionError(f"the database refuses the connection: {reason}")
+    return ConnectionError(f"the database cannot be reached: {_outage(error)}")
+
+
+def storage_error(error: BaseException) -> StorageUnavailableError:
+    """Translate a connection error; `DatabaseRefusedError` if it is final."""
+    is_final = isinstance(error, RefusedConnectionError)
+    kind = DatabaseRefusedError if is_final else StorageUnavailableError
+    return kind(str(error) or type(error).__name__)
+
+
+def _refusal(error: BaseException) -> str | None:
+    """Explain a final error; None if a retry may help."""
+    if isinstance(error, _FINAL):
+        return _server_message(error)
+    if isinstance(error, asyncpg.ProtocolViolationError) and _FINAL_AT_POOLER.search(str(error)):
+        return _server_message(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = _QUOTED_HOST.sub("this host", error.verify_message)
+        return f"its certificate is refused: {reason}"
+    if isinstance(error, ConnectionError) and _NO_TLS in str(error):
+        return "it does not support TLS, which sslmode requires"
+    # The driver's errors about the URL are ValueErrors; a port that is too large overflows.
+    if isinstance(error, ValueError | OverflowError):
+        safe = str(error).startswith(_SAFE_URL_MESSAGES)
+        return str(error) if safe else "its URL cannot be read"
+    return None
+
+
+def _outage(error: BaseException) -> str:
+    """Explain why the database is unreachable, without its address."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _server_message(error)
+    for kind, text in _OUTAGES.items():
+        if isinstance(error, kind):
+            return text
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno).lower()
+    return type(error).__name__
+
+
+def _server_message(error: BaseException) -> str:
+    """Return the first line of the server's message, without the host that pg_hba quotes."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return _hide_suspicious_names(_HOST_NAME.sub("this host", first))
+
+
+def _hide_suspicious_names(message: str) -> str:
+    """Hide names with suspicious characters: they may be a part of a misparsed password."""
+    before, separator, database = message.partition(_NO_DATABASE)
+    parts = before.split('"')
+    for index in range(1, len(parts) - 1, 2):  # between quotes
+        if _SUSPICIOUS & set(parts[index]):
+            parts[index] = _UNREADABLE
+    safe = '"'.join(parts).replace(f'"{_UNREADABLE}"', _UNREADABLE)
+    return safe + separator + (_UNREADABLE if _SUSPICIOUS & set(database) else database)

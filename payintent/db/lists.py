@@ -1,0 +1,120 @@
+"""Statements for keyset pagination."""
+
+from collections.abc import Callable
+from string import Formatter
+from typing import Any, LiteralString, TypeVar, cast
+from uuid import UUID
+
+from payintent.db.database import Executor, Row
+
+FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
+#: Rows that a list scans if no index has the listed rows in the order of the key.
+SCANNED_MAX: LiteralString = "10000"
+_PARAMETERS: tuple[LiteralString, ...] = (
+    *("$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10"),
+    *("$11", "$12", "$13", "$14", "$15", "$16", "$17", "$18", "$19", "$20"),
+)
+
+
+class KeysetList:
+    """The statement of a list, with the same text for every combination of filters.
+
+    A connection caches prepared statements by text, and a text per combination would be too many.
+    Therefore each condition of `filters` is disabled by the value NULL. `{name}` in a text is the
+    parameter of that name; `{}` in a condition of `filters` is that filter's own parameter.
+    """
+
+    text: LiteralString
+
+    def __init__(
+        self,
+        select: LiteralString,
+        key: LiteralString,
+        *where: LiteralString,
+        oldest_first: bool = False,
+        merchant: LiteralString = "",
+        **filters: LiteralString,
+    ) -> None:
+        """List the rows of `select` after the last key of the previous page.
+
+        With the column `merchant`, list the rows of a single merchant. Only an index by merchant
+        can provide this order: an index by key alone might scan the rows of all merchants, which is
+        slow if the rows of this merchant are old or few.
+        """
+        self._parameters = dict[str, LiteralString]()
+        self._direction: LiteralString = "ASC" if oldest_first else "DESC"
+        self._end = FIRST_ID if oldest_first else LAST_ID
+        self._with: LiteralString = ""
+        last: LiteralString = "({last}, {last_id})" if "," in key else "{last}"
+        beyond: LiteralString = " > " if oldest_first else " < "
+        scope: list[LiteralString] = []
+        order: LiteralString = key
+        if merchant:
+            scope = [merchant + " BETWEEN {merchant_id} AND {merchant_id}"]
+            order = merchant + ", " + key
+        self._select(select, order, [*scope, "(" + key + ")" + beyond + last, *where], filters)
+
+    def within(
+        self,
+        name: LiteralString,
+        limit: LiteralString,
+        select: LiteralString,
+        order: LiteralString,
+        **filters: LiteralString,
+    ) -> "KeysetList":
+        """Make the statement so far a CTE called `name`, and list the rows that `select` reads."""
+        separator: LiteralString = ", " if self._with else "WITH "
+        limited = self._rows + " LIMIT " + self._fill(limit)
+        self._with += separator + name + " (" + limited + ") "
+        self._select(select, order, [], filters)
+        return self
+
+    async def page(
+        self, database: Executor, last: object, /, limit: int, **values: object
+    ) -> list[Row]:
+        """Read a page after the key `last`, which may be a tuple with an id; None: the first."""
+        if isinstance(last, tuple):
+            last, values["last_id"] = cast("tuple[object, UUID]", last)
+        values |= {"last": self._end if last is None else last, "limit": limit}
+        return await database.fetch(self.text, *(values[name] for name in self._parameters))
+
+    def _select(
+        self,
+        select: LiteralString,
+        order: LiteralString,
+        where: list[LiteralString],
+        filters: dict[str, LiteralString],
+    ) -> None:
+        conditions: list[LiteralString] = [self._fill(condition) for condition in where]
+        for name, condition in filters.items():
+            parameter = self._parameter(name)
+            conditions.append("(" + condition.format(parameter) + " OR " + parameter + " IS NULL)")
+        where_clause: LiteralString = " WHERE " + " AND ".join(conditions) if conditions else ""
+        columns: LiteralString = order.replace(", ", " " + self._direction + ", ")
+        order_clause: LiteralString = " ORDER BY " + columns + " " + self._direction
+        self._rows: LiteralString = self._fill(select) + where_clause + order_clause
+        self.text = self._with + self._rows + " LIMIT " + self._parameter("limit")
+
+    def _fill(self, text: LiteralString) -> LiteralString:
+        for _, name, _, _ in Formatter().parse(text):
+            if name:
+                self._parameter(name)
+        return text.format(**self._parameters)
+
+    def _parameter(self, name: str) -> LiteralString:
+        return self._parameters.setdefault(name, _PARAMETERS[len(self._parameters)])
+
+
+Record = TypeVar("Record")
+
+
+def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
+    """Build a slotted dataclass from the columns named like its fields.
+
+    `values` supplies the fields without a column, or with a different type than the column.
+    """
+    names: tuple[str, ...] = getattr(record, "__slots__")  # noqa: B009
+    return record(**{name: row[name] for name in names if name not in values} | values)
+
+
+LISTED_MAX = 100

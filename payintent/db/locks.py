@@ -1,0 +1,156 @@
+"""Advisory locks, each on its own connection; closing the connection releases the lock."""
+
+import asyncio
+from collections import Counter as Counts
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from time import monotonic
+from typing import Generic, TypeVar
+from zlib import crc32
+
+from prometheus_client import Counter
+
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.db.driver import GONE, Connection, connect
+from payintent.runtime.log import get_logger
+
+_CLASS = 0x5041  # separates our locks from those of other applications
+PROOF_S = 1.0  # how long a proof is valid
+ANSWER_S = 5.0  # how long the server may take to confirm
+_IS_HELD = """
+    SELECT EXISTS (SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND classid = $1::oid AND objid = $2::oid AND objsubid = 2)
+"""
+
+
+class LockLostError(Exception):
+    """The advisory lock is no longer held, or the server does not confirm it."""
+
+
+class AdvisoryLock:
+    """The result of an attempt to acquire an advisory lock."""
+
+    def __init__(
+        self, connection: Connection, number: int, proof_s: float, *, is_acquired: bool
+    ) -> None:
+        self._connection = connection
+        self._number = number
+        self._proof_s = proof_s
+        self._is_acquired = is_acquired
+        self._proven_at = monotonic()
+        self._statement = asyncio.Lock()  # the connection runs one statement at a time
+
+    @property
+    def is_held(self) -> bool:
+        """Return True if the lock was acquired and its connection is open, without a query."""
+        return self._is_acquired and not self._connection.is_closed()
+
+    async def prove(self) -> None:
+        """Raise `LockLostError` unless the server confirms the lock, or did so a second ago."""
+        async with self._statement:
+            if not self.is_held:
+                raise LockLostError
+            at = monotonic()
+            if at - self._proven_at < self._proof_s:
+                return
+            try:
+                is_confirmed = await self._connection.fetchval(_IS_HELD, _CLASS, self._number)
+            except GONE as error:
+                self._connection.terminate()
+                raise LockLostError from error
+            if not is_confirmed:
+                self._is_acquired = False
+                raise LockLostError
+            self._proven_at = at
+
+
+@asynccontextmanager
+async def hold_advisory_lock(
+    url: str, name: str, proof_s: float = PROOF_S, answer_s: float = ANSWER_S
+) -> AsyncGenerator[AdvisoryLock]:
+    """Try to acquire the advisory lock `name`.
+
+    `url` must bypass a pooler, because the lock belongs to the connection.
+    """
+    connection = await connect(url, f"payintent-lock-{name}", answer_s)
+    number = crc32(name.encode())
+    try:
+        is_acquired = await connection.fetchval(
+            "SELECT pg_try_advisory_lock($1::int, $2::int)", _CLASS, _signed(number)
+        )
+        yield AdvisoryLock(connection, number, proof_s, is_acquired=bool(is_acquired))
+    finally:
+        await connection.close()
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+_log = get_logger("workers")
+_IN_FLIGHT_MAX = 200
+_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the rest
+
+STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
+
+T = TypeVar("T")
+
+
+class LeasedTaskRunner(Generic[T]):
+    """Works on each leased row in its own task; a row becomes due again if its task fails."""
+
+    def __init__(
+        self,
+        name: str,
+        batch_max: int,
+        claim: Callable[[int, Sequence[int]], Awaitable[list[T]]],
+        account_of: Callable[[T], int],
+        work: Callable[[T], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._batch_max = batch_max
+        self._claim = claim
+        self._account_of = account_of
+        self._work = work
+        self._loads: Counts[int] = Counts()  # running tasks per account
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def step(self) -> bool:
+        """Claim due rows and start their tasks; True if there may be more."""
+        limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._tasks))
+        if limit <= 0:
+            return False
+        busy = [
+            account_id
+            for account_id, count in self._loads.items()
+            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
+        ]
+        items = await self._claim(limit, busy)
+        for item in items:
+            account_id = self._account_of(item)
+            self._loads[account_id] += 1
+            task = asyncio.create_task(self._work_and_log(item))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._forget, account_id))
+        return len(items) == limit
+
+    async def finish(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work_and_log(self, item: T) -> None:
+        try:
+            await self._work(item)
+        except (StorageUnavailableError, LockTimeoutError) as error:
+            _log.warning("step_deferred", step=self._name, why=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the lease makes the row due again
+            STEP_FAILURES.labels(self._name).inc()
+            _log.error("step_failed", step=self._name, exc_info=error)
+
+    def _forget(self, account_id: int, task: asyncio.Task[None]) -> None:
+        self._loads[account_id] -= 1
+        if not self._loads[account_id]:
+            del self._loads[account_id]
+        self._tasks.discard(task)

@@ -1,0 +1,238 @@
+"""Schema migrations: numbered SQL files, forward only, each in a transaction with its record.
+
+A file that begins with `-- concurrently` builds indexes while the tables are in use. Its statements
+run separately, outside a transaction, and can be repeated after an interrupted build.
+
+Version 1.0 begins a new history with `0001_initial`. A database of the last version before 1.0 is
+upgraded by `upgrade_from_249.sql`; an older database must be upgraded to that version first.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from payintent.core.errors import LockTimeoutError, PermissionDeniedError
+from payintent.db.driver import (
+    GONE,
+    LOCK_TIMEOUT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    POSTGRES_ERROR,
+    Connection,
+    connect,
+    transaction,
+)
+from payintent.db.hosts import storage_error
+
+FOLDER = Path(__file__).parent / "migrations"
+_LOCK = 0x7061_7969_6E74  # "payint": only a single process migrates at a time
+_ANSWER_S = 5.0  # how long reading the history may take
+_LOCK_EVERY_S = 0.1
+_SETTINGS = "SET LOCAL lock_timeout = '5s'"
+_CONCURRENTLY = "-- concurrently"
+_COMMENT = re.compile(r"--[^\n]*")
+_INDEX = re.compile(r"INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
+_RECORDS = """
+CREATE TABLE IF NOT EXISTS schema_migration (
+    number int PRIMARY KEY,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+#: The first migration of histories before 1.0.
+_FIRST_BEFORE_1_0 = "0001_core"
+#: The digest of all numbers and checksums in the last version before 1.0.
+_LAST_BEFORE_1_0 = "37c24bafc8f653c4ae1c74f9d993b0439f6bd5adbb9a14421e8b2a20bf9bc8bf"
+_UPGRADE = Path(__file__).parent / "upgrade_from_249.sql"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def is_concurrent(self) -> bool:
+        return self.sql.startswith(_CONCURRENTLY)
+
+    @property
+    def statements(self) -> list[str]:
+        return [part for text in _COMMENT.sub("", self.sql).split(";") if (part := text.strip())]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedMigration:
+    name: str
+    checksum: str
+
+
+class MigrationChangedError(Exception):
+    """An applied migration was edited, which is not allowed."""
+
+
+class OldSchemaError(Exception):
+    """The database has a version before 1.0 that cannot be upgraded directly."""
+
+
+class GrantsError(Exception):
+    """The statements that grant privileges failed; none of them took effect."""
+
+
+def all_migrations() -> list[Migration]:
+    return [
+        Migration(int(path.name[:4]), path.stem, path.read_text())
+        for path in sorted(FOLDER.glob("[0-9]*.sql"))
+    ]
+
+
+async def migrate(url: str, grants: str = "") -> list[str]:
+    """Apply the missing migrations and return their names; several processes may do so at once.
+
+    Each migration commits separately, so earlier migrations remain if a later migration fails
+    (`PermissionDeniedError`, `LockTimeoutError`, `StorageUnavailableError`). The statements of
+    `grants` run every time, at the end (`GrantsError`).
+    """
+    async with _connection(url, None) as connection:
+        names = await _migrate(connection)
+        if grants:
+            await _grant(connection, grants)
+        return names
+
+
+@asynccontextmanager
+async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGenerator[Connection]:
+    try:
+        connection = await connect(url, "payintent-migrate", statement_timeout_s)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+    except NO_PERMISSION as error:
+        raise PermissionDeniedError(str(error).partition("\n")[0]) from error
+    except LOCK_TIMEOUT as error:
+        raise LockTimeoutError("a migration waited too long for a lock; run it again") from error
+    except GONE as error:
+        raise storage_error(error) from error
+
+
+async def _migrate(connection: Connection) -> list[str]:
+    await _lock(connection)
+    await connection.execute(_RECORDS)
+    migrations = all_migrations()
+    applied = await _read_applied(connection)
+    names = list[str]()
+    if (first := applied.get(1)) and first.name == _FIRST_BEFORE_1_0:
+        _require_last_before_1_0(applied)
+        await _upgrade(connection, migrations[0])
+        names.append(migrations[0].name)
+        applied = await _read_applied(connection)
+    for migration in migrations:
+        if await _apply(connection, migration, applied.get(migration.number)):
+            names.append(migration.name)
+    return names
+
+
+async def _grant(connection: Connection, grants: str) -> None:
+    try:
+        await connection.execute(grants)
+    except POSTGRES_ERROR as error:
+        raise GrantsError(f"the grants failed: {str(error).partition(chr(10))[0]}") from error
+
+
+async def _lock(connection: Connection) -> None:
+    """Poll for the lock: a blocked statement would block a concurrent index build in turn."""
+    while True:
+        if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
+            return
+        await asyncio.sleep(_LOCK_EVERY_S)
+
+
+async def pending(url: str) -> list[str]:
+    """Return the migrations that are missing or were applied with a different text.
+
+    Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.
+    """
+    async with _connection(url, _ANSWER_S) as connection:
+        has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
+        applied = await _read_applied(connection) if has_table else {}
+    checksums = {number: record.checksum for number, record in applied.items()}
+    return [item.name for item in all_migrations() if checksums.get(item.number) != item.checksum]
+
+
+async def _read_applied(connection: Connection) -> dict[int, AppliedMigration]:
+    rows = await connection.fetch(
+        "SELECT number, name, checksum FROM schema_migration ORDER BY number LIMIT 10000"
+    )
+    return {row["number"]: AppliedMigration(row["name"], row["checksum"]) for row in rows}
+
+
+def _require_last_before_1_0(applied: Mapping[int, AppliedMigration]) -> None:
+    history = "".join(f"{number} {record.checksum}\n" for number, record in applied.items())
+    if hashlib.sha256(history.encode()).hexdigest() != _LAST_BEFORE_1_0:
+        raise OldSchemaError(
+            "the schema is older than the last version before 1.0; upgrade to that version first"
+        )
+
+
+async def _upgrade(connection: Connection, initial: Migration) -> None:
+    try:
+        async with transaction(connection):
+            await connection.execute(_SETTINGS)
+            await connection.execute(_UPGRADE.read_text())
+            await connection.execute("DELETE FROM schema_migration")
+            await _record(connection, initial)
+    except NOT_SUPPORTED as error:
+        raise OldSchemaError(f"the database cannot be upgraded: {error}") from error
+
+
+async def _apply(
+    connection: Connection, migration: Migration, applied: AppliedMigration | None
+) -> bool:
+    if applied is not None:
+        if applied.checksum != migration.checksum:
+            raise MigrationChangedError(f"{migration.name} was edited after it was applied")
+        return False
+    if migration.is_concurrent:
+        await _build_indexes(connection, migration)
+        await _record(connection, migration)
+        return True
+    async with transaction(connection):
+        await connection.execute(_SETTINGS)
+        await connection.execute(migration.sql)
+        await _record(connection, migration)
+    return True
+
+
+async def _build_indexes(connection: Connection, migration: Migration) -> None:
+    for statement in migration.statements:
+        if index := _INDEX.search(statement):
+            await _drop_invalid(connection, index[1])
+        await connection.execute(statement)
+
+
+async def _drop_invalid(connection: Connection, index: str) -> None:
+    """Drop the index of an interrupted build: it is unused but occupies the name."""
+    is_invalid = await connection.fetchval(
+        "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index
+    )
+    if is_invalid:
+        await connection.execute(f"DROP INDEX CONCURRENTLY {index}")
+
+
+async def _record(connection: Connection, migration: Migration) -> None:
+    await connection.execute(
+        "INSERT INTO schema_migration (number, name, checksum) VALUES ($1, $2, $3)",
+        migration.number,
+        migration.name,
+        migration.checksum,
+    )

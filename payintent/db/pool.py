@@ -1,0 +1,173 @@
+"""A minimal connection pool.
+
+The driver's own pool wraps each connection and starts a task to release it, which costs more than
+the driver needs for a query. Likewise, a single timer checks all borrowed connections, because a
+timer per statement would be too expensive.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from math import ceil
+from time import monotonic
+
+from prometheus_client import Histogram
+
+from payintent.db.driver import Connection
+
+IDLE_MAX_S = 300.0  # a firewall or pooler may have dropped an older connection
+DEADLINE_S = 7.0
+_CHECKS = 10  # of a borrowed connection until its deadline
+
+_UNCHECKED = (-1, 0)
+
+WAITS = Histogram(
+    "payintent_database_wait_seconds",
+    "Time that callers waited for a connection if none was idle",
+    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
+
+
+class ConnectionPool:
+    """At most `size_max` connections, opened on demand; the most recently used is lent first.
+
+    If no statement begins on a borrowed connection for `deadline_s`, its server is unresponsive:
+    the connection is dropped, together with the idle connections to this server. `allow` extends
+    the deadline for a long transaction.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        size_max: int,
+        deadline_s: float = DEADLINE_S,
+        idle_max_s: float = IDLE_MAX_S,
+        *,
+        writes: bool = True,
+    ) -> None:
+        self._connect = connect
+        self._size_max = size_max
+        self._idle_max_s = idle_max_s
+        self._writes = writes
+        self._check_every_s = deadline_s / _CHECKS
+        self._checks_max: dict[Connection, int] = {}  # if it is not `_CHECKS`
+        self._size = 0  # open or being opened
+        self._idle: list[tuple[Connection, float]] = []  # with the time of release
+        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        #: With the statement count at the last check, and the number of checks without a change.
+        self._lent: dict[Connection, tuple[int, int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def acquire(self, timeout_s: float) -> Connection:
+        """Borrow a connection; raises `TimeoutError` if none is free in time."""
+        if not self._size_max:
+            raise TimeoutError("the pool is closed")
+        while self._idle:
+            connection, since = self._idle.pop()
+            if not connection.is_closed() and monotonic() - since < self._idle_max_s:
+                break
+            connection.terminate()
+            self._size -= 1
+        else:
+            with WAITS.time():
+                async with asyncio.timeout(timeout_s):
+                    connection = await self._open_or_wait()
+        self._lent[connection] = _UNCHECKED
+        if self._timer is None:
+            self._schedule_check()
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """Return a connection to the pool; it is closed if it is still inside a transaction."""
+        del self._lent[connection]
+        self._checks_max.pop(connection, None)
+        if connection.is_closed() or connection.is_in_transaction():
+            connection.terminate()
+            self._hand_over(None)
+        else:
+            self._hand_over(connection)
+
+    def allow(self, connection: Connection, seconds: float) -> None:
+        """Replace the deadline of a borrowed connection until it is released."""
+        self._checks_max[connection] = ceil(seconds / self._check_every_s)
+
+    def discard(self, connection: Connection) -> None:
+        """Drop a connection and the idle connections to its server, which would fail as well."""
+        connection.terminate()
+        for idle, _ in self._idle:
+            if idle.server == connection.server:
+                idle.terminate()
+
+    async def close(self) -> None:
+        """Close all connections as soon as they are released; no more are opened."""
+        self._size_max = 0
+        while self._size:
+            connection = self._idle.pop()[0] if self._idle else await self._wait()
+            if connection is not None:
+                await connection.close()
+            self._size -= 1
+
+    def terminate(self) -> None:
+        for connection in [*self._lent, *(idle for idle, _ in self._idle)]:
+            connection.terminate()
+
+    async def _open_or_wait(self) -> Connection:
+        if self._size < self._size_max:
+            self._size += 1
+            return await self._open()
+        return await self._wait() or await self._open()
+
+    def _hand_over(self, connection: Connection | None) -> None:
+        """Give a connection, or None for the right to open one, to the longest-waiting caller."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        if connection is None:
+            self._size -= 1
+        else:
+            self._idle.append((connection, monotonic()))
+
+    async def _wait(self) -> Connection | None:
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():  # the result arrived just before the cancellation
+                self._hand_over(waiter.result())
+            raise
+
+    async def _open(self) -> Connection:
+        try:
+            return await self._connect()
+        except BaseException:
+            self._hand_over(None)
+            raise
+
+    def _schedule_check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._check_every_s, self.check)
+
+    def check(self) -> None:
+        """Drop unresponsive connections, and idle connections to servers that became read-only.
+
+        The deadline counts checks, not seconds, so a process that was suspended drops nothing.
+        """
+        self._timer = None
+        for connection, (last_count, checks) in list(self._lent.items()):
+            if connection.is_closed():
+                continue
+            count = connection.statement_count()
+            if count != last_count:
+                self._lent[connection] = (count, 0)
+            elif checks < self._checks_max.get(connection, _CHECKS) - 1:
+                self._lent[connection] = (count, checks + 1)
+            else:
+                self.discard(connection)
+        if self._writes:
+            for connection, _ in self._idle:
+                if not connection.is_closed() and connection.is_read_only():
+                    connection.terminate()
+        if self._lent:
+            self._schedule_check()

@@ -1,0 +1,217 @@
+"""Read lists on a replica while its lag is within a limit.
+
+The log position of the primary is sampled together with the time of our clock. A replica that has
+replayed a sampled position has every commit before that time. This works for an idle primary too,
+and does not depend on the clocks of the servers.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import LiteralString
+
+from prometheus_client import Counter
+
+from payintent.core.errors import PermissionDeniedError, StorageUnavailableError
+from payintent.db.database import Database, Executor, Row, open_read_pool
+from payintent.db.sealing import PayerSealing
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
+
+_CHECK_EVERY_S = 1.0
+_CHECK_TIMEOUT_S = 2.0
+_EXAMINE_S = 5.0  # how long `examine` waits for the replica to catch up
+_RETRY_S = 5.0  # after a failed check
+_CATCH_UP_S = (0.0, 0.02, 0.1)  # pauses in which a replica usually replays the latest commits
+#: Covers the time from `created_at` to the commit, and the difference between clocks.
+_PAGE_MARGIN_S = 10.0
+
+_FAILURES = (StorageUnavailableError, PermissionDeniedError, TimeoutError)
+_POSITION: LiteralString = """
+    SELECT (CASE WHEN pg_is_in_recovery()
+                THEN pg_last_wal_replay_lsn()
+                ELSE pg_current_wal_lsn()
+            END - '0/0'::pg_lsn)::bigint AS position,
+        (SELECT system_identifier FROM pg_control_system()) AS cluster,
+        current_database() AS name,
+        pg_is_in_recovery() AS is_standby
+"""
+
+_log = get_logger("replica")
+
+READS = Counter("payintent_list_reads_total", "Statements of lists by server", ["server"])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFinding:
+    is_standby: bool
+    text: str
+    is_near: bool = True
+
+
+class ReadDatabase:
+    """Runs the statements of lists on the replica if its lag is small, otherwise on the primary."""
+
+    def __init__(self, primary: Database, settings: Settings) -> None:
+        self._primary = primary
+        pool = open_read_pool(settings)
+        self._replica = Database(settings, pool=pool) if pool else None
+        self._lag_max_s = settings.database_read_lag_max_s
+        self._samples: deque[tuple[float, int]] = deque()  # time and position of the primary
+        self._fresh_until = 0.0  # until then the lag of the replica is within the limit
+        self._next_check_at = 0.0
+        self._check: asyncio.Task[None] | None = None
+        self._logged_reason: str | None = ""  # why it is not used; None: it is used; "": not logged
+
+    @property
+    def payer_sealing(self) -> PayerSealing:
+        return self._primary.payer_sealing
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        if self._replica is None:
+            return await self._primary.fetch(query, *args)
+        if (replica := await self._fresh_replica(self._replica)) is not None:
+            try:
+                rows = await replica.fetch(query, *args)
+            except StorageUnavailableError as error:
+                self._next_check_at = 0.0
+                self._stop_using(str(error))
+            else:
+                READS.labels("replica").inc()
+                return rows
+        READS.labels("primary").inc()
+        return await self._primary.fetch(query, *args)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    def page_after(self, last_at: datetime | None) -> Executor:
+        """Return the database for the page of a list that continues below `last_at`.
+
+        The primary if the previous page may have ended with rows that the replica lacks: its page
+        would skip the rows between.
+        """
+        if last_at is None:
+            return self
+        youngest = datetime.now(UTC) - timedelta(seconds=self._lag_max_s + _PAGE_MARGIN_S)
+        return self if last_at < youngest else self._primary
+
+    async def examine(self) -> ReplicaFinding | None:
+        """Describe the replica for operators; None if none is configured."""
+        if self._replica is None:
+            return None
+        primary = await self._position(self._primary)
+        try:
+            async with asyncio.timeout(_CHECK_TIMEOUT_S):
+                standby = await self._position(self._replica, primary)
+        except _FAILURES as error:
+            why = str(error) or "it does not respond"
+            return ReplicaFinding(is_standby=False, text=f"{why}; lists are read on the primary")
+        if not standby["is_standby"]:
+            return ReplicaFinding(is_standby=False, text="it is a primary, not a replica")
+        behind = max(0, primary["position"] - (standby["position"] or 0))
+        if behind and not await self._catches_up(self._replica, primary["position"]):
+            text = f"a standby that is more than {self._lag_max_s:g} s behind"
+            why = f"{text}, {behind} bytes of log; lists are read on the primary"
+            return ReplicaFinding(is_standby=True, text=why, is_near=False)
+        return ReplicaFinding(is_standby=True, text=f"a standby, {behind} bytes of log behind")
+
+    async def _catches_up(self, replica: Database, position: int) -> bool:
+        try:
+            async with asyncio.timeout(min(self._lag_max_s, _EXAMINE_S)):
+                while True:
+                    standby = await self._position(replica)
+                    if (standby["position"] or 0) >= position:
+                        return True
+                    await asyncio.sleep(_CATCH_UP_S[-1])
+        except _FAILURES:
+            return False
+
+    async def close(self) -> None:
+        if self._check is not None:
+            self._check.cancel()
+            await asyncio.gather(self._check, return_exceptions=True)
+        if self._replica is not None:
+            await self._replica.close()
+
+    async def _fresh_replica(self, replica: Database) -> Database | None:
+        """Return the replica if its lag is within the limit.
+
+        The lag is checked at most once a second, and only while lists are read. Callers wait for
+        the check only if the last result has expired.
+        """
+        now = monotonic()
+        if self._check is None and now >= self._next_check_at:
+            self._next_check_at = now + _CHECK_EVERY_S
+            self._check = asyncio.create_task(self._run_check(replica))
+        if now < self._fresh_until:
+            return replica
+        if self._check is not None:
+            await asyncio.shield(self._check)
+        return replica if monotonic() < self._fresh_until else None
+
+    async def _run_check(self, replica: Database) -> None:
+        try:
+            await self._compare(replica)
+        finally:
+            self._check = None
+
+    async def _compare(self, replica: Database) -> None:
+        now = monotonic()
+        try:
+            primary = await self._position(self._primary)
+        except _FAILURES:
+            return  # the last result expires by `_fresh_until`
+        self._samples.append((now, primary["position"]))
+        while self._samples[0][0] < now - self._lag_max_s:
+            self._samples.popleft()
+        try:
+            async with asyncio.timeout(_CHECK_TIMEOUT_S):
+                replayed = await self._replayed_position(replica, primary)
+        except _FAILURES as error:
+            replica.cut_off()  # no list may wait for an unresponsive replica
+            self._next_check_at = monotonic() + _RETRY_S
+            self._stop_using(str(error))
+            return
+        times = [sampled_at for sampled_at, position in self._samples if position <= replayed]
+        if times:
+            self._fresh_until = times[-1] + self._lag_max_s
+            self._log_change(None)
+        else:
+            self._stop_using(f"it is more than {self._lag_max_s:g} s behind")
+
+    async def _replayed_position(self, replica: Database, primary: Row) -> int:
+        """Return the replayed position, after short pauses to reach that of the primary."""
+        position = 0
+        for pause_s in _CATCH_UP_S:
+            await asyncio.sleep(pause_s)
+            standby = await self._position(replica, primary)
+            position = standby["position"] or 0
+            if position >= primary["position"] or monotonic() < self._fresh_until:
+                break
+        return position
+
+    @staticmethod
+    async def _position(database: Database, primary: Row | None = None) -> Row:
+        """Read a server's log position; it must have the same cluster and database as `primary`."""
+        row = await database.row(_POSITION)
+        assert row is not None  # noqa: S101 - the statement always returns one row
+        if primary and any(row[name] != primary[name] for name in ("cluster", "name")):
+            raise StorageUnavailableError("it is not a replica of this database")
+        return row
+
+    def _stop_using(self, why: str) -> None:
+        self._fresh_until = 0.0
+        self._log_change(why or "it does not respond")
+
+    def _log_change(self, reason: str | None) -> None:
+        if reason == self._logged_reason:
+            return
+        if reason is None:
+            _log.info("replica_used")
+        else:
+            _log.warning("replica_not_used", why=reason)
+        self._logged_reason = reason

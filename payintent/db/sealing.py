@@ -1,0 +1,163 @@
+"""Encryption of payer data within its own column, bound to its row.
+
+A sealed value has the form `sealed:<key>:<digest>:<base64>`. A plain value never begins like this,
+because an e-mail address has no colon, and metadata and events begin with a brace. Therefore a
+column can contain both forms. Sealed metadata is a JSON string; plain metadata is an object.
+"""
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+from prometheus_client import Counter
+
+from payintent.core import ids
+from payintent.runtime.encryption import Encryption, EncryptionKeyError
+from payintent.runtime.log import get_logger
+
+_log = get_logger("payer_sealing")
+_PREFIX = "sealed:"
+_JSON_PREFIX = '"' + _PREFIX
+#: An event whose payment metadata, the last field of its body, could not be decrypted.
+_SEALED_METADATA = re.compile(r'"metadata":("sealed:[^"]*")\}\}\}\Z')
+_PAYMENT_ID = re.compile(r'"id":"([^"]*)"')
+_EMPTY = "{}"  # never sealed, so that retention has nothing to erase
+
+UNREADABLE = Counter(
+    "payintent_payer_rows_unreadable_total", "Reads of rows that could not be decrypted", ["table"]
+)
+
+
+class PayerSealing:
+    """Seals payer data if the setting is on; always opens sealed data.
+
+    Opening a value of another row, or with a missing key, raises `EncryptionKeyError`.
+    """
+
+    def __init__(self, encryption: Encryption, *, is_on: bool) -> None:
+        self._encryption = encryption
+        self.is_on = is_on
+        self.writer = encryption.writer
+        self.key_names = list(encryption.marks)
+
+    def email_to_store(self, payment_id: UUID, email: str | None) -> str | None:
+        if not self.is_on or email is None:
+            return email
+        digest = self._encryption.search_digest(email.lower(), "email")
+        return self._seal(email, _email_context(payment_id), digest)
+
+    def metadata_to_store(self, payment_id: UUID, metadata: str) -> str:
+        """Return the value for the JSON column `metadata` of a payment."""
+        if not self.is_on or metadata == _EMPTY:
+            return metadata
+        order_id = order_id_of(metadata)
+        digest = "" if order_id is None else self._encryption.search_digest(order_id, "order")
+        return f'"{self._seal(metadata, _metadata_context(payment_id), digest)}"'
+
+    def body_to_store(self, event_id: UUID, body: str) -> str:
+        return self._seal(body, _body_context(event_id), "") if self.is_on else body
+
+    def email(self, payment_id: UUID, stored: str | None) -> str | None:
+        if stored is None or not stored.startswith(_PREFIX):
+            return stored
+        return self._open(stored, _email_context(payment_id))
+
+    def metadata(self, payment_id: UUID, stored: str) -> str:
+        if not stored.startswith(_JSON_PREFIX):
+            return stored
+        return self._open(stored[1:-1], _metadata_context(payment_id))
+
+    def body(self, event_id: UUID, stored: str) -> str:
+        """Return the body of an event, byte for byte.
+
+        If the payment's metadata could not be opened when the event was composed, open it now.
+        """
+        body = self._open(stored, _body_context(event_id)) if stored.startswith(_PREFIX) else stored
+        sealed = _SEALED_METADATA.search(body) if body.endswith('"}}}') else None
+        return body if sealed is None else self._with_metadata(body, sealed)
+
+    def digests_of_email(self, email: str) -> Sequence[str]:
+        """Return the possible digests of a sealed e-mail address, with each key."""
+        return self._encryption.search_digests(email.lower(), "email")
+
+    def digests_of_order(self, order_id: str) -> Sequence[str]:
+        """Return the possible digests of sealed metadata with an order id, with each key."""
+        return self._encryption.search_digests(order_id, "order")
+
+    def is_as_written(self, stored: str | None) -> bool:
+        """Return True if a value has the form in which it would be stored now.
+
+        A value that was sealed before the setting was switched off stays sealed, but must use the
+        first key of the ring.
+        """
+        if stored is None or stored == _EMPTY:
+            return True
+        bare = stored.removeprefix('"')
+        if not bare.startswith(_PREFIX):
+            return not self.is_on
+        return bare.split(":", 2)[1] == self.writer
+
+    def always(self) -> "PayerSealing":
+        """Return the same keys with sealing on, to seal again under the first key."""
+        return PayerSealing(self._encryption, is_on=True)
+
+    def _with_metadata(self, body: str, sealed: re.Match[str]) -> str:
+        match = _PAYMENT_ID.search(body)
+        payment_id = ids.parse_id(ids.PAYMENT, match[1]) if match else None
+        if payment_id is None:
+            raise EncryptionKeyError("an event with sealed metadata has no payment id")
+        metadata = self.metadata(payment_id, sealed[1])
+        return f"{body[: sealed.start(1)]}{metadata}{body[sealed.end(1) :]}"
+
+    def _seal(self, value: str, context: str, digest: str) -> str:
+        box = self._encryption.encrypt(value.encode(), context)
+        bare = box[len(self._encryption.writer_prefix) :]
+        return f"{_PREFIX}{self.writer}:{digest}:{b64encode(bare).decode()}"
+
+    def _open(self, stored: str, context: str) -> str:
+        try:
+            _, name, _, encoded = stored.split(":", 3)
+            box = b64decode(encoded, validate=True)
+        except (ValueError, binascii.Error) as error:
+            raise EncryptionKeyError(f"{context} has been altered") from error
+        return self._encryption.decrypt(bytes([len(name)]) + name.encode() + box, context).decode()
+
+
+def note_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None:
+    """Count and log a row that could not be decrypted and was therefore skipped."""
+    UNREADABLE.labels(table).inc()
+    _log.error("sealed_row_unreadable", table=table, id=str(row_id), why=str(error))
+
+
+def is_sealed(stored: str | None) -> bool:
+    """Return True if an e-mail address or metadata could not be decrypted."""
+    return stored is not None and stored.startswith((_PREFIX, _JSON_PREFIX))
+
+
+def order_id_of(metadata: str) -> str | None:
+    """Return the order id in metadata, as the database function `payment_order_id` does."""
+    try:
+        value = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw]).get("order_id")
+        if value is None:
+            return None
+        text = bytes(value).strip().decode()
+        if text.startswith('"'):
+            return msgspec.json.decode(text, type=str)
+    except msgspec.DecodeError:  # a lone surrogate: the database finds no order id either
+        return None
+    return None if text == "null" else text
+
+
+def _email_context(payment_id: UUID) -> str:
+    return f"payment:{payment_id}:payer_email"
+
+
+def _metadata_context(payment_id: UUID) -> str:
+    return f"payment:{payment_id}:metadata"
+
+
+def _body_context(event_id: UUID) -> str:
+    return f"event:{event_id}:body"

@@ -1,0 +1,1 @@
+"""Chargebacks, and the amounts that they hold."""

@@ -1,0 +1,83 @@
+"""Disputes, in which a buyer's bank claims money back, and their progress."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from payintent.gateways.port import HOLDING, DisputedFunds, DisputeReport, DisputeState
+
+_RANKS = {
+    DisputeState.INQUIRY: 0,
+    DisputeState.OPEN: 1,
+    DisputeState.UNDER_REVIEW: 2,
+    DisputeState.WON: 3,
+    DisputeState.LOST: 3,
+    DisputeState.CLOSED: 3,
+}
+_FUNDS_RANKS = {
+    DisputedFunds.UNTOUCHED: 0,
+    DisputedFunds.WITHDRAWN: 1,
+    DisputedFunds.REINSTATED: 2,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispute:
+    id: UUID
+    capture_id: UUID
+    case_id: UUID
+    account_id: int
+    reference: str  # the gateway's id, unique within the account
+    state: DisputeState
+    funds: DisputedFunds
+    amount_minor: int  # in minor units of `currency`
+    currency: str
+    reason: str
+    respond_by: datetime | None
+
+    @property
+    def held_minor(self) -> int:
+        return self.amount_minor if self.state in HOLDING else 0
+
+
+def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
+    """Apply a report, which may arrive late and out of order.
+
+    The state never goes back, unless the merchant appeals a lost dispute. A stale report still
+    counts for money that was withdrawn or reinstated.
+    """
+    funds = max(dispute.funds, report.funds, key=_FUNDS_RANKS.__getitem__)
+    is_appealed = report.appeal and dispute.state is DisputeState.LOST
+    if _RANKS[report.state] < _RANKS[dispute.state] and not is_appealed:
+        return replace(dispute, funds=funds)
+    return replace(
+        dispute,
+        state=report.state,
+        funds=funds,
+        amount_minor=report.amount_minor,
+        currency=report.currency,
+        reason=report.reason or dispute.reason,
+        respond_by=report.respond_by or dispute.respond_by,
+    )
+
+
+def needs_review_again(before: Dispute, after: Dispute) -> bool:
+    """Return whether a dispute's closed case must be reopened.
+
+    Either the inquiry has become a dispute that needs an answer, or a decision was changed or
+    appealed.
+    """
+    if after.state is DisputeState.OPEN:
+        return before.state is not DisputeState.OPEN
+    return after.state is not before.state and _RANKS[before.state] >= _RANKS[after.state]
+
+
+def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:
+    """Return the part of a payment's remainder `left` that no dispute holds, unrounded.
+
+    `free_minor` is the undisputed remainder of its capture of `capture_minor`.
+    """
+    if capture_minor == 0:
+        return left
+    return min(left, amount * free_minor / capture_minor)

@@ -1,0 +1,157 @@
+"""Records disputes: each opens a case and blocks refunds of the disputed money.
+
+A dispute never changes a payment's status, since the specification has no status for it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.open import open_case
+from payintent.core import ids
+from payintent.db.database import Tx, current_time
+from payintent.disputes import store as dispute_store
+from payintent.disputes.model import Dispute, apply_report, needs_review_again
+from payintent.gateways.port import DisputeReport
+from payintent.gateways.reporting import FraudWarning
+from payintent.payments import captures_store as capture_store
+from payintent.payments import sessions_store as session_store
+from payintent.payments.captures_store import LockedCapture, MoneyOrigin
+from payintent.payments.model import Payment
+from payintent.payments.transitions import lock_payments
+from payintent.runtime.log import get_logger
+
+
+class EarlyReportError(Exception):
+    """The report's capture is not known yet, but its session is."""
+
+    def __init__(self, session_id: UUID) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedCapture:
+    capture: LockedCapture
+    origin: MoneyOrigin
+    payment: Payment | None
+    now: datetime
+
+
+async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
+    """Lock the payment and then the capture with a gateway's reference.
+
+    Returns None for an unknown capture, which belongs to a different shop at the gateway. Raises
+    `EarlyReportError` if it may belong to a session that has not ended.
+    """
+    # Queried before the capture, so that a capture that is stored in between is found.
+    running_id = await session_store.find_running(tx, account_id, reference)
+    unlocked = await capture_store.find(tx, account_id, reference)
+    if unlocked is None and running_id is not None:
+        raise EarlyReportError(running_id)
+    if unlocked is None:
+        return None
+    payment, now = None, await current_time(tx)
+    if unlocked.payment_id is not None:
+        locked_payments = await lock_payments(tx, [unlocked.payment_id])
+        payment, now = locked_payments.payments[0], locked_payments.now
+    capture = await capture_store.lock(tx, unlocked.id)
+    if capture.payment_id != unlocked.payment_id:  # adopted in between
+        adopted = await capture_store.find(tx, account_id, reference)
+        assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
+        raise EarlyReportError(adopted.session_id)
+    origin = MoneyOrigin(
+        merchant_id=unlocked.merchant_id,
+        payment_id=unlocked.payment_id,
+        session_id=unlocked.session_id,
+    )
+    return ReportedCapture(capture, origin, payment, now)
+
+
+_log = get_logger("dispute")
+
+
+async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
+    """Apply a report, however late or out of order it arrives; return the payment's id.
+
+    Locks the payment, the capture and the dispute, in this order. Raises `EarlyReportError` if the
+    capture is not known yet. A dispute of an unknown capture is only logged.
+    """
+    reported_capture = await lock_reported_capture(tx, account_id, report.capture)
+    if reported_capture is None:
+        _log.warning("dispute_unknown", account=account_id, dispute=report.reference)
+        return None
+    before = await dispute_store.lock(tx, account_id, report.reference)
+    if before is None:
+        await _open_dispute(tx, account_id, reported_capture, report)
+        return reported_capture.origin.payment_id
+    after = apply_report(before, report)
+    if after != before:
+        await dispute_store.update(tx, after)
+        if needs_review_again(before, after):
+            await case_store.reopen(tx, after.case_id)
+        await case_store.add_note(tx, after.case_id, _describe(after))
+        _log.warning(
+            "dispute_followed", case=ids.format_id(ids.CASE, after.case_id), state=after.state
+        )
+    return reported_capture.origin.payment_id
+
+
+async def _open_dispute(
+    tx: Tx, account_id: int, reported_capture: ReportedCapture, report: DisputeReport
+) -> None:
+    case_id = await open_case(
+        tx,
+        CaseKind.DISPUTE,
+        reported_capture.origin,
+        capture_id=reported_capture.capture.id,
+        subject=report.reference,
+        note=_describe(report),
+    )
+    assert case_id is not None  # noqa: S101 - the subject is a new dispute
+    dispute = Dispute(
+        id=tx.id_generator.new_id(),
+        capture_id=reported_capture.capture.id,
+        case_id=case_id,
+        account_id=account_id,
+        reference=report.reference,
+        state=report.state,
+        funds=report.funds,
+        amount_minor=report.amount_minor,
+        currency=report.currency,
+        reason=report.reason,
+        respond_by=report.respond_by,
+    )
+    await dispute_store.add(tx, dispute)
+    _log.error("dispute_opened", case=ids.format_id(ids.CASE, case_id), state=dispute.state)
+
+
+def _describe(dispute: Dispute | DisputeReport) -> str:
+    return f"dispute {dispute.state}, money {dispute.funds}"
+
+
+_warning_log = get_logger("fraud_warning")
+
+
+async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -> UUID | None:
+    """Open a case, once for each warning; return the payment's id.
+
+    Raises `EarlyReportError` if the capture is not known yet.
+    """
+    reported_capture = await lock_reported_capture(tx, account_id, warning.capture)
+    if reported_capture is None:
+        _warning_log.warning("fraud_warning_unknown", account=account_id, warning=warning.reference)
+        return None
+    case_id = await open_case(
+        tx,
+        CaseKind.FRAUD_WARNING,
+        reported_capture.origin,
+        capture_id=reported_capture.capture.id,
+        subject=warning.reference,
+        note=": ".join(filter(None, ["the issuer warns of fraud", warning.reason])),
+    )
+    if case_id is not None:
+        _warning_log.error("fraud_warning", case=ids.format_id(ids.CASE, case_id))
+    return reported_capture.origin.payment_id

@@ -1,0 +1,66 @@
+"""The merchant's list of disputes; read only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.cases import list_store as case_lists
+from payintent.cases.list_store import DisputeDetails, DisputeFilter
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database
+from payintent.http.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
+from payintent.merchants.access import MerchantApi
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.runtime.json_format import format_timestamp
+
+_RUNNING, _ALL = "RUNNING", "ALL"
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeRoutes:
+    api: MerchantApi
+    database: Database
+
+    def routes(self) -> list[Route]:
+        return [self.api.route("GET", "/v1/disputes", self.list_disputes)]
+
+    async def list_disputes(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /disputes?status=&limit=&cursor=`: newest first."""
+        limit = read_limit(request.query_params.get("limit"))
+        dispute_filter = DisputeFilter(
+            merchant_id=merchant.merchant_id,
+            running=_is_running(request.query_params),
+            last=read_id_cursor(request.query_params.get("cursor")),
+        )
+        disputes = await case_lists.list_disputes(self.database, dispute_filter, limit + 1)
+        return page_response(
+            disputes, limit, dispute_fields, lambda last: write_id_cursor(UUID(str(last.id)))
+        )
+
+
+def dispute_fields(dispute: DisputeDetails) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "case_id": dispute.case_id,
+        "payment_id": dispute.payment_id,
+        "state": dispute.state,
+        "funds": dispute.funds,
+        "currency": dispute.currency,
+        "amount": dispute.amount,
+        "reason": dispute.reason or None,
+        "respond_by": dispute.respond_by and format_timestamp(dispute.respond_by),
+        "opened_at": format_timestamp(dispute.created_at),
+        "updated_at": format_timestamp(dispute.updated_at),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _is_running(query: Mapping[str, str]) -> bool:
+    status = query.get("status", _ALL)
+    if status not in {_RUNNING, _ALL}:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be {_RUNNING} or {_ALL}")
+    return status == _RUNNING

@@ -1,1 +1,0 @@
-"""The rules of payments: pure functions and values; imports only the standard library."""

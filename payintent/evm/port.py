@@ -1,0 +1,296 @@
+"""The port to EVM chains and the values that it returns; it knows nothing of payments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, StrEnum
+from typing import Protocol
+
+from payintent.core.errors import ChainUnavailableError
+from payintent.gateways.port import NotContacted, OutcomeUnknown
+
+
+class EndpointBehindError(ChainUnavailableError):
+    """An endpoint does not have the requested block yet."""
+
+
+class BlockRangeTooLargeError(ChainUnavailableError):
+    """An endpoint refuses to search this many blocks; retry with the reduced `span`."""
+
+
+class CallRevertedError(Exception):
+    """A call was reverted; `reason` is the contract's text, or "" if there is none."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason or "reverted without a reason")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block header; hashes have 32 bytes."""
+
+    number: int
+    hash: bytes
+    at: datetime
+    parent_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChainHeads:
+    endpoint: str  # a name such as "ethereum-1", never its URL
+    latest: Block
+    final: Block
+
+
+@dataclass(frozen=True, slots=True)
+class PaidLog:
+    """A `Paid` log of a gateway contract, identified by (tx_hash, log_index).
+
+    Addresses have 20 bytes and `uuid` has 16. Twenty zero bytes as the token mean the native
+    coin. The amount is in the token's smallest unit.
+    """
+
+    contract: bytes
+    uuid: bytes
+    payer: bytes
+    token: bytes
+    amount: int
+    receiver: bytes
+    block_number: int
+    block_hash: bytes
+    tx_hash: bytes
+    log_index: int
+
+    def __hash__(self) -> int:
+        return hash((self.tx_hash, self.log_index))
+
+
+@dataclass(frozen=True, slots=True)
+class RefundedLog:
+    """A `Refunded` log of a gateway contract; identity and units are as in `PaidLog`."""
+
+    contract: bytes
+    uuid: bytes
+    refund_id: bytes
+    token: bytes
+    amount: int
+    to: bytes
+    sender: bytes
+    block_number: int
+    block_hash: bytes
+    tx_hash: bytes
+    log_index: int
+
+    def __hash__(self) -> int:
+        return hash((self.tx_hash, self.log_index))
+
+
+ContractLog = PaidLog | RefundedLog
+
+
+def log_position(log: ContractLog) -> tuple[int, int]:
+    return log.block_number, log.log_index
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """An endpoint's logs of the blocks `start` to `end`, in the chain's order.
+
+    `before` is the earlier block that was requested together with the logs.
+    """
+
+    start: int
+    end: Block
+    before: Block | None
+    logs: tuple[PaidLog, ...]
+    refunds: tuple[RefundedLog, ...]
+    endpoint: str
+
+    @property
+    def all_logs(self) -> list[ContractLog]:
+        return sorted((*self.logs, *self.refunds), key=log_position)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionReceipt:
+    """The receipt of a mined transaction: status 1 is success, 0 is reverted.
+
+    Any contract may have emitted the logs: callers must check `contract`.
+    """
+
+    tx_hash: bytes
+    block_number: int
+    block_hash: bytes
+    status: int
+    to: bytes | None
+    logs: tuple[PaidLog, ...]
+    refunds: tuple[RefundedLog, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainTransaction:
+    """A transaction, mined or pending; `to` is None if it creates a contract."""
+
+    tx_hash: bytes
+    to: bytes | None
+    input: bytes
+    block_number: int | None
+    block_hash: bytes | None
+    sender: bytes
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockId:
+    number: int
+    hash: bytes
+
+
+class Unanswered(Enum):
+    """The reason why a batch answer lacks an item."""
+
+    BEHIND = "behind"  # the endpoint does not have the block yet
+    REFUSED = "refused"  # the endpoint refuses, or its answer exceeds our size limit
+
+
+@dataclass(frozen=True, slots=True)
+class PayCall:
+    """The arguments of a `pay` call; `deadline` is in Unix seconds."""
+
+    uuid: bytes
+    token: bytes
+    amount: int
+    deadline: int
+
+
+class ChainReader(Protocol):
+    """Reads a chain through several endpoints; all methods but `heads` query the given endpoint.
+
+    Methods raise `ChainUnavailableError` if the endpoint returns no usable answer, or at once
+    while the endpoint backs off after a failure.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def span(self, endpoint: str) -> int:
+        """Return the maximum number of blocks per search, at least 1."""
+        ...
+
+    async def heads(self) -> list[ChainHeads]:
+        """Query all endpoints at once; raise `ChainUnavailableError` only if all of them fail."""
+        ...
+
+    async def chunk(
+        self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
+    ) -> LogBatch:
+        """Search the blocks from `start` to `end` for logs of these contracts.
+
+        Raises `EndpointBehindError` if the endpoint lacks `end` or `before`. Raises
+        `BlockRangeTooLargeError` if the endpoint refuses the search; `span` is then reduced, so
+        a retry loop terminates.
+        """
+        ...
+
+    async def receipts(
+        self, endpoint: str, tx_hashes: Sequence[bytes]
+    ) -> list[TransactionReceipt | None]:
+        """Read receipts, in the order of the hashes; None for a transaction that is not mined."""
+        ...
+
+    async def block_logs(
+        self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
+    ) -> list[list[ContractLog] | Unanswered]:
+        """Read all logs of these contracts in each block, in the order of the blocks.
+
+        A block that is not on the endpoint's chain has no logs.
+        """
+        ...
+
+    async def transactions(
+        self, endpoint: str, tx_hashes: Sequence[bytes]
+    ) -> list[ChainTransaction | Unanswered | None]:
+        """Read transactions, in the order of the hashes; None for an unknown transaction."""
+        ...
+
+    async def call(
+        self,
+        endpoint: str,
+        to: bytes,
+        data: bytes,
+        block: int | str = "latest",
+        *,
+        sender: bytes | None = None,
+        value: int = 0,
+    ) -> bytes:
+        """Call a contract without a transaction and return its result (`CallRevertedError`)."""
+        ...
+
+    async def coins(self, endpoint: str, address: bytes, block: int) -> int: ...
+
+    async def block(self, endpoint: str, number: int) -> Block | None:
+        """Read a block header; None if the endpoint does not have the block."""
+        ...
+
+
+NATIVE = bytes(20)
+
+
+#: Several times the gas of an ordinary refund; receivers whose code needs more are not paid.
+GAS_MAX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractRefundCall:
+    """A refund call of the gateway contract; addresses have 20 bytes, uuids 16."""
+
+    network_id: int
+    contract: bytes
+    uuid: bytes  # of the session
+    refund_id: bytes
+    token: bytes
+    to: bytes
+    amount: int
+
+    @property
+    def value(self) -> int:
+        return self.amount if self.token == NATIVE else 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyRefunded:
+    """The contract has already executed this refund for this sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class GasExceeded:
+    gas: int
+
+
+class RefundTransactionState(StrEnum):
+    UNDER_WAY = "under_way"
+    REVERTED = "reverted"  # in a final block
+    UNSEEN = "unseen"  # no endpoint has the transaction, and the contract has not executed it
+
+
+class OnchainRefundSender(Protocol):
+    """Sends refunds on a chain, signed by an external signer that has the keys."""
+
+    async def estimate(
+        self, sender: bytes, call: ContractRefundCall, gas_max: int
+    ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
+        """Return the gas limit of a refund's transaction without sending it."""
+        ...
+
+    async def send(
+        self, sender: bytes, call: ContractRefundCall, gas: int
+    ) -> bytes | OutcomeUnknown:
+        """Have a refund signed and sent; return its transaction hash."""
+        ...
+
+    async def trace(
+        self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
+    ) -> RefundTransactionState | OutcomeUnknown:
+        """Query the chain for the state of a refund; blocks after `read_up_to` are not final."""
+        ...

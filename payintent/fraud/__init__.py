@@ -1,0 +1,1 @@
+"""Fraud rules, and the denials that they cause."""

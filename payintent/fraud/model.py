@@ -1,0 +1,155 @@
+"""Evaluation of the operator's fraud rules (spec section 7.4)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from payintent.core.addresses import (
+    UNREADABLE_ADDRESS,
+    Network,
+    ip_network_of,
+    parse_ip_address,
+    parse_ip_network,
+)
+
+
+class FraudRuleKind(StrEnum):
+    COUNTRY = "COUNTRY"
+    PAYER = "PAYER"
+    EMAIL = "EMAIL"
+    ADDRESS = "ADDRESS"
+    PAYER_VELOCITY = "PAYER_VELOCITY"
+    ADDRESS_VELOCITY = "ADDRESS_VELOCITY"
+
+
+VELOCITIES = frozenset({FraudRuleKind.PAYER_VELOCITY, FraudRuleKind.ADDRESS_VELOCITY})
+
+
+class RiskLevel(StrEnum):
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+    HIGH = "HIGH"
+    CRITICAL = "CRITICAL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FraudRule:
+    """A rule: a blocked value, or a velocity of at most `count_max` in `window_s` seconds."""
+
+    id: int
+    kind: FraudRuleKind
+    merchant_id: int | None  # None: all merchants
+    value: str | None
+    count_max: int | None
+    window_s: int | None
+    code: str
+    level: RiskLevel
+    score: int  # 0 to 100; the matching rule with the highest score decides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FraudSubject:
+    """The buyer to screen; None matches no rule, and an unreadable address matches all networks."""
+
+    merchant_id: int
+    payer_uid: str
+    email: str | None = None  # with its domain in ASCII
+    country: str | None = None
+    address: str | None = None
+    counts: Mapping[int, int] = field(default_factory=dict[int, int])  # by id of a velocity rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FraudDenial:
+    """The response to a denied buyer, instead of a payment, a view or a quote."""
+
+    rule_id: int
+    code: str
+    level: RiskLevel
+    score: int
+    rule: str
+
+
+class FraudDeniedError(Exception):
+    def __init__(self, denial: FraudDenial, *, replayed: bool = False) -> None:
+        super().__init__(denial.code)
+        self.denial = denial
+        self.replayed = replayed
+
+
+class FraudRuleSet:
+    """Rules indexed by the value they match, so evaluation time is independent of their number."""
+
+    def __init__(self, rules: Iterable[FraudRule] = (), version: str = "") -> None:
+        self.version = version
+        self._by_value: dict[tuple[FraudRuleKind, str | None], list[FraudRule]] = {}
+        self._networks: dict[Network, list[FraudRule]] = {}
+        self._velocities: dict[tuple[FraudRuleKind, int | None], list[FraudRule]] = {}
+        for rule in rules:
+            self._add(rule)
+        self._lengths = {(network.version, network.prefixlen) for network in self._networks}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_value or self._networks or self._velocities)
+
+    def velocities(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
+        return [
+            rule
+            for owner in (None, merchant_id)
+            for rule in self._velocities.get((kind, owner), ())
+        ]
+
+    def evaluate(self, subject: FraudSubject) -> FraudDenial | None:
+        """Return the denial of the matching rule with the highest score, or None.
+
+        Among equal scores, the oldest rule decides.
+        """
+        matches = [
+            rule
+            for rule in self._matching_rules(subject)
+            if rule.merchant_id in (None, subject.merchant_id)
+        ]
+        if not matches:
+            return None
+        worst = max(matches, key=lambda rule: (rule.score, -rule.id))
+        return FraudDenial(
+            rule_id=worst.id,
+            code=worst.code,
+            level=worst.level,
+            score=worst.score,
+            rule=f"{worst.kind.lower()}:{worst.id}",
+        )
+
+    def _add(self, rule: FraudRule) -> None:
+        if rule.kind in VELOCITIES:
+            self._velocities.setdefault((rule.kind, rule.merchant_id), []).append(rule)
+        elif rule.kind is FraudRuleKind.ADDRESS:
+            self._networks.setdefault(parse_ip_network(rule.value or ""), []).append(rule)
+        else:
+            self._by_value.setdefault((rule.kind, rule.value), []).append(rule)
+
+    def _matching_rules(self, subject: FraudSubject) -> Iterator[FraudRule]:
+        for key in _lookup_keys(subject):
+            yield from self._by_value.get(key, ())
+        if subject.address == UNREADABLE_ADDRESS:
+            for rules in self._networks.values():
+                yield from rules
+        address = parse_ip_address(subject.address) if subject.address else None
+        if address is not None:
+            for version, length in self._lengths:
+                if version == address.version:
+                    yield from self._networks.get(ip_network_of(address, length), ())
+        for kind in VELOCITIES:
+            for rule in self.velocities(kind, subject.merchant_id):
+                if subject.counts.get(rule.id, 0) >= (rule.count_max or 1):
+                    yield rule
+
+
+def _lookup_keys(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
+    if subject.country is not None:
+        yield FraudRuleKind.COUNTRY, subject.country
+    yield FraudRuleKind.PAYER, subject.payer_uid
+    if subject.email is not None:
+        email = subject.email.lower()
+        yield FraudRuleKind.EMAIL, email
+        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # matches a whole domain

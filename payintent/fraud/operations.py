@@ -1,0 +1,176 @@
+"""Operations on fraud rules and on the denials that they caused."""
+
+import re
+from ipaddress import ip_network
+from typing import Annotated, ClassVar
+
+from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
+from payintent.db.database import Tx
+from payintent.fraud import store as fraud_store
+from payintent.fraud.model import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
+from payintent.fraud.store import FraudDecisionRecord
+from payintent.operators.fields import (
+    ListLimit,
+    OfMerchantId,
+    argument,
+    check_list_limit,
+    check_merchant,
+    check_viewer_country,
+    is_database_id,
+    option,
+)
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.runtime.addresses import to_comparable
+
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
+_EMAIL = re.compile(r"[^\s@]*@[^\s@]+")
+_VALUE_MAX = 255
+_COUNT_MAX = 1_000_000
+_WINDOW_MAX_S = 30 * 24 * 3600
+_SCORE_MAX = 100
+_DEFAULT_CODES = {
+    FraudRuleKind.COUNTRY: "COUNTRY_BLOCKED",
+    FraudRuleKind.PAYER: "PAYER_BLOCKED",
+    FraudRuleKind.EMAIL: "EMAIL_BLOCKED",
+    FraudRuleKind.ADDRESS: "ADDRESS_BLOCKED",
+    FraudRuleKind.PAYER_VELOCITY: "VELOCITY_EXCEEDED",
+    FraudRuleKind.ADDRESS_VELOCITY: "VELOCITY_EXCEEDED",
+}
+
+
+class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
+    """Deny buyers by a blocked value, or by a velocity.
+
+    A velocity allows `count_max` payments or selections in `window_s` seconds.
+    """
+
+    action: ClassVar[str] = "fraud.add"
+    kind: Annotated[
+        FraudRuleKind,
+        argument("The kind of value to compare; a velocity counts by payer or address."),
+    ]
+    value: Annotated[
+        str | None, argument("The blocked value: JP, buyer-1, @spam.test, 192.0.2.0/24.")
+    ] = None
+    count_max: Annotated[
+        int | None, option("For a velocity: the allowed number.", name="count")
+    ] = None
+    window_s: Annotated[int | None, option("For a velocity: the window in seconds.")] = None
+    merchant_id: Annotated[
+        int | None, option("A merchant. Default: all merchants.", name="merchant")
+    ] = None
+    code: Annotated[str | None, option("The code that callers receive. Default: by kind.")] = None
+    level: Annotated[RiskLevel, option("The risk level that callers receive.")] = RiskLevel.HIGH
+    score: Annotated[
+        int,
+        option(
+            "The risk score; the matching rule with the highest score decides.",
+            min=0,
+            max=_SCORE_MAX,
+        ),
+    ] = _SCORE_MAX
+
+    async def check(self, context: OperationContext) -> None:
+        await check_merchant(context.database, self.merchant_id)
+        if self.code is not None and not _CODE.fullmatch(self.code):
+            raise BadRequestError("code must consist of capital letters, digits and underscores")
+        if not 0 <= self.score <= _SCORE_MAX:
+            raise BadRequestError(f"score must be from 0 to {_SCORE_MAX}")
+        if self.kind in VELOCITIES:
+            self._check_velocity()
+        else:
+            self._check_value()
+
+    def _check_velocity(self) -> None:
+        if self.value is not None or self.count_max is None or self.window_s is None:
+            raise BadRequestError("a velocity needs count_max and window_s, and no value")
+        if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
+            raise BadRequestError(
+                f"count_max is from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}"
+            )
+
+    def _check_value(self) -> None:
+        if self.count_max is not None or self.window_s is not None:
+            raise BadRequestError("count_max and window_s are only for velocities")
+        if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
+            raise BadRequestError(f"value has 1 to {_VALUE_MAX} characters")
+        if self.kind is FraudRuleKind.COUNTRY:
+            check_viewer_country(self.value)
+        if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
+            raise BadRequestError("value must be an e-mail address, or @ and a domain")
+        if self.kind is FraudRuleKind.ADDRESS:
+            _check_network(self.value)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
+        """Add the rule; all processes use it within seconds."""
+        if await fraud_store.count_rules(tx) >= fraud_store.RULES_MAX:
+            raise ConflictError(f"there can be at most {fraud_store.RULES_MAX} active rules")
+        value = (
+            to_comparable(self.value)
+            if self.value and self.kind is FraudRuleKind.EMAIL
+            else self.value
+        )
+        rule = FraudRule(
+            id=0,
+            kind=self.kind,
+            merchant_id=self.merchant_id,
+            value=value,
+            count_max=self.count_max,
+            window_s=self.window_s,
+            code=self.code or _DEFAULT_CODES[self.kind],
+            level=self.level,
+            score=self.score,
+        )
+        return await fraud_store.add_rule(tx, rule)
+
+
+class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
+    """List the active rules."""
+
+    action: ClassVar[str] = "fraud.list"
+    columns = (
+        *("id", "kind", "merchant_id", "value", "count_max", "window_s"),
+        *("code", "level", "score"),
+    )
+
+    async def read(self, context: OperationContext) -> list[FraudRule]:
+        return await fraud_store.list_rules(context.database)
+
+
+class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
+    """Deactivate a rule."""
+
+    action: ClassVar[str] = "fraud.remove"
+    is_destructive: ClassVar[bool] = True
+    rule_id: Annotated[int, argument("The rule's number.")]
+
+    async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
+        rule = (
+            await fraud_store.remove_rule(tx, self.rule_id)
+            if is_database_id(self.rule_id)
+            else None
+        )
+        if rule is None:
+            raise NotFoundError(f"no fraud rule {self.rule_id}")
+        return rule
+
+
+class ListFraudDecisions(ReadOperation[list[FraudDecisionRecord]], frozen=True, kw_only=True):
+    """List denials, newest first."""
+
+    action: ClassVar[str] = "fraud.decisions"
+    columns = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
+    merchant_id: OfMerchantId = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[FraudDecisionRecord]:
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        return await fraud_store.list_decisions(context.reading, self.merchant_id, self.limit)
+
+
+def _check_network(value: str) -> None:
+    try:
+        ip_network(value)
+    except ValueError as error:
+        raise BadRequestError(f"value is not an address or network: {error}") from error

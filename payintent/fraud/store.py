@@ -1,0 +1,251 @@
+"""Fraud rules, the denials that they caused, and the counts that velocities need."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.core.money import CURRENCIES
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
+from payintent.fraud.model import FraudDenial, FraudRule, FraudRuleKind, RiskLevel
+
+RULES_MAX = 10_000
+_COUNT_LOCKS = 7_001  # the first key of the advisory locks on counters
+
+_RULE_COLUMNS = " id, kind, merchant_id, value, count_max, window_s, code, level, score "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FraudDecisionRecord:
+    id: UUID
+    merchant_id: int
+    payment_id: str | None
+    rule_id: int
+    code: str
+    level: str
+    score: int
+    decided_at: datetime
+
+
+async def list_rules(database: Executor) -> list[FraudRule]:
+    rows = await database.fetch(
+        "SELECT" + _RULE_COLUMNS + "FROM fraud_rule WHERE enabled ORDER BY id LIMIT $1", RULES_MAX
+    )
+    return [_rule(row) for row in rows]
+
+
+async def rules_version(database: Executor) -> str:
+    """Return a text that identifies the set of active rules; rules never change in place."""
+    row = await database.row(
+        "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS version FROM fraud_rule WHERE enabled"
+    )
+    return (row["version"] if row else None) or ""
+
+
+async def count_rules(tx: Tx) -> int:
+    """Count the active rules; concurrent inserts wait for this transaction."""
+    await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
+    row = await tx.row("SELECT count(*) AS count FROM fraud_rule WHERE enabled")
+    return row["count"] if row else 0
+
+
+async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
+    """Add a rule; the database assigns its `id`."""
+    row = await tx.row(
+        """
+        INSERT INTO fraud_rule (kind, merchant_id, value, count_max, window_s, code, level, score)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        RETURNING"""
+        + _RULE_COLUMNS,
+        rule.kind,
+        rule.merchant_id,
+        rule.value,
+        rule.count_max,
+        rule.window_s,
+        rule.code,
+        rule.level,
+        rule.score,
+    )
+    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    return _rule(row)
+
+
+async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
+    """Deactivate a rule; its row stays, because decisions refer to it."""
+    row = await tx.row(
+        "UPDATE fraud_rule SET enabled = false WHERE id = $1 AND enabled RETURNING" + _RULE_COLUMNS,
+        rule_id,
+    )
+    return _rule(row) if row else None
+
+
+async def record_denial(
+    database: Executor,
+    decision_id: UUID,
+    merchant_id: int,
+    payment_id: UUID | None,
+    denial: FraudDenial,
+) -> None:
+    """Store a denial; a payment's further denials by the same rule are ignored."""
+    await database.fetch(
+        """
+        INSERT INTO fraud_decision (id, merchant_id, payment_id, rule_id, code, level, score)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (payment_id, rule_id) WHERE payment_id IS NOT NULL DO NOTHING
+        """,
+        decision_id,
+        merchant_id,
+        payment_id,
+        denial.rule_id,
+        denial.code,
+        denial.level,
+        denial.score,
+    )
+
+
+async def list_decisions(
+    database: Executor, merchant_id: int | None, limit: int
+) -> list[FraudDecisionRecord]:
+    """List denials, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT id, merchant_id, payment_id, rule_id, code, level, score, decided_at
+        FROM fraud_decision
+        WHERE merchant_id = $1 OR $1::bigint IS NULL
+        ORDER BY decided_at DESC, id DESC
+        LIMIT $2
+        """,
+        merchant_id,
+        limit,
+    )
+    return [
+        build(
+            FraudDecisionRecord,
+            row,
+            payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        )
+        for row in rows
+    ]
+
+
+async def lock_counter(tx: Tx, digest: bytes) -> None:
+    """Serialize the transactions that count and add to a counter (`LockTimeoutError`)."""
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
+    )
+
+
+async def count_payments(
+    database: Executor,
+    merchant_id: int,
+    payer_uid: str,
+    window_s: int,
+    count_max: int,
+    statuses: Sequence[str],
+) -> int:
+    """Count a payer's payments within a time window, up to `count_max`."""
+    row = await database.row(
+        """
+        SELECT count(*) AS count
+        FROM (
+            SELECT
+            FROM unnest($5::text[]) AS c (currency)
+            CROSS JOIN unnest($6::text[]) AS s (status)
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM payment
+                WHERE merchant_id = $1 AND payer_uid = $2
+                    AND currency = c.currency AND status = s.status
+                    AND created_at > clock() - $3 * interval '1 second'
+                ORDER BY created_at DESC, id DESC NULLS LAST
+                LIMIT $4
+            ) p
+            LIMIT $4
+        ) recent
+        """,
+        merchant_id,
+        payer_uid,
+        window_s,
+        count_max,
+        list(CURRENCIES),
+        statuses,
+    )
+    return row["count"] if row else 0
+
+
+async def count_attempts(
+    database: Executor,
+    address_digest: bytes,
+    merchant_id: int | None,
+    window_s: int,
+    count_max: int,
+) -> int:
+    """Count an address's selections within a window, up to `count_max`; None: at all merchants."""
+    row = await database.row(
+        """
+        SELECT count(*) AS count
+        FROM (
+            SELECT FROM buyer_attempt
+            WHERE address_digest = $1 AND (merchant_id = $2 OR $2::bigint IS NULL)
+                AND at > clock() - $3 * interval '1 second'
+            LIMIT $4
+        ) recent
+        """,
+        address_digest,
+        merchant_id,
+        window_s,
+        count_max,
+    )
+    return row["count"] if row else 0
+
+
+async def add_attempt(database: Executor, address_digest: bytes, merchant_id: int) -> None:
+    await database.fetch(
+        "INSERT INTO buyer_attempt (address_digest, merchant_id) VALUES ($1, $2)",
+        address_digest,
+        merchant_id,
+    )
+
+
+async def delete_old(database: Executor, decisions_days: int, limit: int) -> int:
+    """Delete up to `limit` old decisions, and as many attempts outside every rule's window.
+
+    Returns the larger of the two counts: if it equals `limit`, there may be more.
+    """
+    row = await database.row(
+        """
+        WITH decided AS (
+            DELETE FROM fraud_decision
+            WHERE ctid = ANY(ARRAY(
+                SELECT ctid FROM fraud_decision
+                WHERE decided_at <= clock() - $1 * interval '1 day'
+                ORDER BY decided_at LIMIT $2 FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING 1
+        ), attempted AS (
+            DELETE FROM buyer_attempt
+            WHERE ctid = ANY(ARRAY(
+                SELECT ctid FROM buyer_attempt
+                WHERE at <= clock() - interval '1 second' * (
+                    SELECT coalesce(max(window_s), 0) FROM fraud_rule
+                    WHERE enabled AND kind = 'ADDRESS_VELOCITY'
+                )
+                ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING 1
+        )
+        SELECT greatest((SELECT count(*) FROM decided), (SELECT count(*) FROM attempted)) AS deleted
+        """,
+        decisions_days,
+        limit,
+    )
+    return row["deleted"] if row else 0
+
+
+def _rule(row: Row) -> FraudRule:
+    values = dict(row)
+    values["kind"] = FraudRuleKind(row["kind"])
+    values["level"] = RiskLevel(row["level"])
+    return FraudRule(**values)

@@ -1,0 +1,1 @@
+"""Accounts at gateways: credentials, the circuit breaker and the call log."""

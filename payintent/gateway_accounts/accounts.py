@@ -1,0 +1,172 @@
+"""Gateway accounts with their credentials, which only this module decrypts, and gateway calls."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from payintent.core.access import RateLimit
+from payintent.core.addresses import web_origin
+from payintent.db.database import Database
+from payintent.gateway_accounts import store as account_store
+from payintent.gateway_accounts.calls import BuyerCalls, GatewayCall, GatewayCallLog
+from payintent.gateway_accounts.health import GatewayChannel, GatewayHealth, is_too_slow
+from payintent.gateways.port import (
+    AccountCheck,
+    AccountProblem,
+    Gateway,
+    GatewayAccount,
+    GatewayCapabilities,
+    OutcomeUnknown,
+)
+from payintent.gateways.settlement_file import FileLayout
+from payintent.runtime.caches import TtlMap
+from payintent.runtime.encryption import Encryption, open_account
+from payintent.runtime.waiting import Waiters, release_slot
+
+R = TypeVar("R")
+_CACHED_S = 5.0
+_CACHED_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConnection:
+    """An account with its decrypted credentials, and the adapter of its gateway."""
+
+    account: GatewayAccount
+    gateway: Gateway
+
+
+class GatewayAccounts:
+    """Finds accounts and adapters, calls gateways, and records the outcome of each call."""
+
+    def __init__(
+        self,
+        database: Database,
+        encryption: Encryption,
+        gateways: Mapping[str, Gateway],
+        calls: RateLimit | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._encryption = encryption
+        self.gateways = gateways
+        self.health = GatewayHealth(database, monotonic)
+        self.log = GatewayCallLog(database, monotonic)
+        local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
+        self.buyer_calls = BuyerCalls(database, calls, local, monotonic)
+        self._waiters = Waiters()
+        self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_CACHED_S, _CACHED_MAX, monotonic)
+
+    @property
+    def providers(self) -> frozenset[str]:
+        return frozenset(self.gateways)
+
+    def gateway(self, provider: str) -> Gateway | None:
+        return self.gateways.get(provider)
+
+    def capabilities(self, provider: str) -> GatewayCapabilities | None:
+        gateway = self.gateways.get(provider)
+        return gateway.capabilities if gateway else None
+
+    def currencies(self, provider: str) -> frozenset[str] | None:
+        """Return the currencies that a provider's gateway accepts; None: any."""
+        capabilities = self.capabilities(provider)
+        return capabilities.currencies if capabilities else None
+
+    def layouts(self, provider: str) -> Sequence[FileLayout]:
+        capabilities = self.capabilities(provider)
+        return capabilities.layouts if capabilities else ()
+
+    async def unavailable(self) -> frozenset[int]:
+        """Return the accounts with an open circuit breaker for sessions."""
+        return frozenset(
+            account_id
+            for account_id, channel in await self.health.unavailable_channels()
+            if channel is GatewayChannel.SESSIONS
+        )
+
+    async def connect(self, account_id: int, provider: str) -> GatewayConnection | None:
+        """Find an account of a provider and its adapter; None if either is missing."""
+        account, gateway = await self.get(account_id), self.gateway(provider)
+        if account is None or gateway is None or account.provider != provider:
+            return None
+        return GatewayConnection(account, gateway)
+
+    async def call(
+        self,
+        call: GatewayCall,
+        request: Callable[[Gateway, GatewayAccount], Awaitable[R]],
+    ) -> R | OutcomeUnknown:
+        """Call a gateway, and record for all processes whether it answered.
+
+        Calls of adapters without a network (`remote`, `remote_refunds`) are not logged.
+        """
+        connection = await self.connect(call.account_id, call.provider)
+        if connection is None:
+            return OutcomeUnknown(detail="no account or adapter")
+        channel = call.kind.channel
+        capabilities = connection.gateway.capabilities
+        is_refund = channel is GatewayChannel.REFUNDS
+        is_remote = capabilities.remote_refunds if is_refund else capabilities.remote
+        if is_remote:
+            release_slot()
+        started_s = self.log.now_s()
+        with self._waiters.count(call.account_id) as other_callers:
+            answer = await request(connection.gateway, connection.account)
+        if is_remote:
+            self.log.add(call, answer, started_s)
+        took_s = self.log.now_s() - started_s
+        # No buyer waits on a page for a refund.
+        is_slow = is_remote and not is_refund and is_too_slow(took_s, other_callers)
+        slow_s = took_s if is_slow else None
+        await self.health.record_answer(call.account_id, channel, answer, slow_s)
+        return answer
+
+    async def check(self, account_id: int, provider: str) -> AccountCheck:
+        """Test an account with a harmless request, which never affects the circuit breaker."""
+        connection = await self.connect(account_id, provider)
+        if connection is None:
+            return AccountCheck(
+                problem=AccountProblem.OTHER_GATEWAY,
+                detail=f"no adapter of {provider} is installed",
+            )
+        account = connection.account
+        if mistake := self.mistaken_mode(account):
+            return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mistake)
+        release_slot()
+        return await connection.gateway.check_account(account)
+
+    def mistaken_mode(self, account: GatewayAccount) -> str | None:
+        """Describe the error if test credentials are in a live account, or the reverse."""
+        gateway = self.gateway(account.provider)
+        return gateway.capabilities.mistaken_mode(account) if gateway else None
+
+    async def page_origin(self, account_id: int) -> str | None:
+        """Return the origin of the account's payment pages; None for an unknown account."""
+        account = await self.get(account_id)
+        gateway = account and self.gateway(account.provider)
+        return web_origin(gateway.capabilities.page_url(account)) if account and gateway else None
+
+    async def get(self, account_id: int) -> GatewayAccount | None:
+        cached = self._accounts.get(account_id)
+        if cached is not None:
+            return cached
+        record = await account_store.get(self._database, account_id)
+        if record is None:
+            return None
+        decrypted, _ = open_account(
+            self._encryption, account_id, record.provider, record.base_url, record.sealed
+        )
+        credentials = msgspec.json.decode(decrypted, type=dict[str, str])
+        account = GatewayAccount(
+            id=record.id,
+            provider=record.provider,
+            base_url=record.base_url,
+            credentials=credentials,
+            livemode=record.livemode,
+        )
+        self._accounts.set(account_id, account)
+        return account

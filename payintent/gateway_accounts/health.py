@@ -1,0 +1,320 @@
+"""The circuit breaker of each gateway account and channel, shared by all processes.
+
+The circuit opens after five consecutive failures within 60 seconds. A missing answer is a failure,
+and so is a late one. After a pause a single request may probe the gateway. Any answer in time, to
+any request, closes the circuit for all processes.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from prometheus_client import Counter
+
+from payintent.core.card_data import mask_card_data
+from payintent.db.database import Database, Executor
+from payintent.gateways.port import OutcomeUnknown
+from payintent.runtime.caches import TtlCache
+from payintent.runtime.log import get_logger
+
+_OUTAGES_MAX = 10_000
+_PROBE_S = 20.0  # longer than any gateway timeout
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """The state of a channel with an open circuit."""
+
+    account_id: int
+    channel: str
+    open: bool  # False: a probe is allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOutage:
+    account_id: int
+    provider: str
+    name: str  # of the account
+    channel: str
+    since: datetime
+    until: datetime  # a probe is allowed from then on
+    trips: int  # consecutive openings
+    detail: str  # of the last failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayAbsence:
+    """Whether a session's gateway is disabled or unresponsive."""
+
+    account_enabled: bool
+    provider_enabled: bool
+    outage_since: datetime | None  # of the session channel
+    silent_since: datetime | None  # the first unanswered request to close the session
+
+
+async def get_absence(database: Executor, session_id: UUID) -> GatewayAbsence | None:
+    """Read the state of a session's gateway; None if the account has no credentials."""
+    row = await database.row(
+        """
+        SELECT a.enabled AS account_enabled, coalesce(p.enabled, false) AS provider_enabled,
+            o.since AS outage_since, s.silent_since
+        FROM session s
+        JOIN provider_account a ON a.id = s.account_id AND a.sealed IS NOT NULL
+        LEFT JOIN provider p ON p.name = a.provider
+        LEFT JOIN gateway_outage o ON o.account_id = a.id AND o.channel = 'sessions'
+        WHERE s.id = $1
+        """,
+        session_id,
+    )
+    return GatewayAbsence(**row) if row else None
+
+
+async def list_outages(database: Executor) -> list[GatewayOutage]:
+    """List outages, oldest first."""
+    rows = await database.fetch(
+        """
+        SELECT o.account_id, a.provider, a.name, o.channel, o.since, o.until, o.trips,
+            o.detail
+        FROM gateway_outage o
+        JOIN provider_account a ON a.id = o.account_id
+        ORDER BY o.since, o.account_id, o.channel
+        LIMIT $1
+        """,
+        _OUTAGES_MAX,
+    )
+    return [GatewayOutage(**row) for row in rows]
+
+
+async def list_channel_states(database: Executor) -> list[ChannelState]:
+    """List circuits that have opened; they are stored until a request succeeds."""
+    rows = await database.fetch(
+        """
+        SELECT account_id, channel,
+            until > clock() OR coalesce(probed_at > clock() - $2 * interval '1 second', false)
+                AS open
+        FROM gateway_outage
+        LIMIT $1
+        """,
+        _OUTAGES_MAX,
+        _PROBE_S,
+    )
+    return [ChannelState(**row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitPauses:
+    """The length of the first pause, and the maximum after repeated failures."""
+
+    first_s: float
+    longest_s: float
+
+
+async def open_circuit(
+    database: Executor, account_id: int, channel: str, pauses: CircuitPauses, detail: str
+) -> bool:
+    """Open a circuit; each pause is twice as long as the last. `detail` is the last failure.
+
+    False if a concurrent process has just opened it.
+    """
+    row = await database.row(
+        """
+        WITH again AS (
+            UPDATE gateway_outage o
+            SET trips = n.trips + 1, until = n.until, probed_at = NULL, detail = $5
+            FROM (
+                SELECT account_id, channel, trips,
+                    clock() + least($3 * 2 ^ least(trips, 20), $4) * interval '1 second' AS until
+                FROM gateway_outage
+                WHERE account_id = $1 AND channel = $2 AND until <= clock()
+                FOR NO KEY UPDATE
+            ) n
+            WHERE o.account_id = n.account_id AND o.channel = n.channel
+            RETURNING o.account_id
+        ), first AS (
+            INSERT INTO gateway_outage (account_id, channel, until, detail)
+            SELECT $1, $2, clock() + $3 * interval '1 second', $5
+            WHERE NOT EXISTS (SELECT FROM again)
+            ON CONFLICT (account_id, channel) DO NOTHING
+            RETURNING account_id
+        )
+        SELECT account_id FROM again
+        UNION ALL
+        SELECT account_id FROM first
+        """,
+        account_id,
+        channel,
+        pauses.first_s,
+        pauses.longest_s,
+        detail,
+    )
+    return row is not None
+
+
+async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
+    """Claim the probe of a channel; False if it is claimed already, or it is too early."""
+    row = await database.row(
+        """
+        UPDATE gateway_outage
+        SET probed_at = clock()
+        WHERE account_id = $1 AND channel = $2 AND until <= clock()
+            AND (probed_at IS NULL OR probed_at <= clock() - $3 * interval '1 second')
+        RETURNING account_id
+        """,
+        account_id,
+        channel,
+        _PROBE_S,
+    )
+    return row is not None
+
+
+async def close_circuit(database: Executor, account_id: int, channel: str) -> None:
+    """Close a circuit after a successful request."""
+    await database.fetch(
+        "DELETE FROM gateway_outage WHERE account_id = $1 AND channel = $2", account_id, channel
+    )
+
+
+_log = get_logger("health")
+FAILURES_MAX = 5
+_WITHIN_S = 60.0
+#: An answer is too slow after `SLOW_S` if `CROWD` callers wait for the same account, because
+#: they pile up. A slow gateway with few callers still works, up to `SLOW_ALONE_S`: by then most
+#: buyers have left.
+SLOW_S = 3.0
+CROWD = 16
+SLOW_ALONE_S = 10.0
+PAUSE_S = 15
+_LONGEST_PAUSE_S = 300
+_PAUSES = CircuitPauses(PAUSE_S, _LONGEST_PAUSE_S)
+_DETAIL_CHARS_MAX = 300
+_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that no card number is cut before it is masked
+_CACHED_S = 1.0
+
+OUTAGES = Counter(
+    "payintent_gateway_outages_total",
+    "Number of times the circuit breaker of a channel opened",
+    ["channel"],
+)
+
+THROTTLED = Counter(
+    "payintent_gateway_throttled_total",
+    "Calls that a gateway rejected with 403 or 429 because of its rate limit",
+    ["channel"],
+)
+SLOW = Counter(
+    "payintent_gateway_slow_answers_total",
+    "Answers that came too late and counted as failures",
+    ["channel"],
+)
+
+
+class GatewayChannel(StrEnum):
+    SESSIONS = "sessions"
+    REFUNDS = "refunds"
+
+
+_Key = tuple[int, GatewayChannel]
+_OpenCircuits = Mapping[_Key, bool]  # False: a probe is allowed
+
+
+class GatewayHealth:
+    """Counts the failures of this process, and opens and closes the shared circuits."""
+
+    def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._failures: dict[_Key, list[float]] = {}
+        self._channels: TtlCache[_OpenCircuits] = TtlCache(
+            self._load_channels, {}, _CACHED_S, monotonic
+        )
+
+    async def unavailable_channels(self) -> frozenset[_Key]:
+        """Return the channels with an open circuit, up to a second old."""
+        return frozenset(key for key, is_open in (await self._channels.get()).items() if is_open)
+
+    async def allows(self, account_id: int, channel: GatewayChannel) -> bool:
+        """Return True if a request may be made now; during an outage, a single probe at a time."""
+        is_open = (await self._channels.get()).get((account_id, channel))
+        if is_open is None:
+            return True
+        return not is_open and await try_probe(self._database, account_id, channel)
+
+    async def record_answer(
+        self,
+        account_id: int,
+        channel: GatewayChannel,
+        answer: object,
+        slow_s: float | None = None,
+    ) -> None:
+        """Count an answer or its absence; throttling and neutral outcomes are not counted.
+
+        An authentic answer counts as success even if it is inconclusive: buyers can cancel, and
+        must not be able to open the circuit. `slow_s` is the duration of an answer that came too
+        late (`is_too_slow`), which counts as a failure.
+        """
+        key = (account_id, channel)
+        if isinstance(answer, OutcomeUnknown) and answer.neutral:
+            return
+        if isinstance(answer, OutcomeUnknown) and answer.throttled:
+            THROTTLED.labels(channel).inc()
+            _log.warning("gateway_throttles", account=account_id, channel=channel)
+            return
+        if isinstance(answer, OutcomeUnknown) and not answer.answered:
+            await self._count_failure(key, answer.detail)
+            return
+        if slow_s is not None:
+            SLOW.labels(channel).inc()
+            await self._count_failure(key, f"answered after {slow_s:.1f} s")
+            return
+        self._failures.pop(key, None)
+        if key in await self._channels.get():
+            await close_circuit(self._database, account_id, channel)
+            self._channels.invalidate()
+            _log.warning("gateway_back", account=account_id, channel=channel)
+
+    async def _count_failure(self, key: _Key, detail: str) -> None:
+        now = self._monotonic()
+        recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
+        self._failures[key] = [*recent, now][-FAILURES_MAX:]
+        channels = await self._channels.get()
+        count = len(self._failures.get(key, ()))  # read again: concurrent calls may have cleared it
+        if count < FAILURES_MAX and key not in channels:
+            return
+        account_id, channel = key
+        self._failures.pop(key, None)
+        self._channels.invalidate()
+        if not await open_circuit(
+            self._database, account_id, channel, _PAUSES, storable_detail(detail)
+        ):
+            return
+        OUTAGES.labels(channel).inc()
+        _log.error("gateway_down", account=account_id, channel=channel)
+
+    async def _load_channels(self, previous: _OpenCircuits) -> _OpenCircuits:
+        del previous
+        return await _read_channels(self._database)
+
+
+def is_too_slow(took_s: float, other_callers: int) -> bool:
+    """Return True if an answer counts as a failure; `other_callers` waited when it started."""
+    return took_s >= SLOW_ALONE_S or (took_s >= SLOW_S and other_callers >= CROWD)
+
+
+def storable_detail(detail: str) -> str:
+    """Shorten a gateway's message, and mask card data and unprintable characters."""
+    raw = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
+    masked = mask_card_data(raw).decode(errors="replace")
+    return "".join(char if char.isprintable() else "?" for char in masked[:_DETAIL_CHARS_MAX])
+
+
+async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
+    """Read the channels with an open circuit within a transaction."""
+    return frozenset(key for key, is_open in (await _read_channels(database)).items() if is_open)
+
+
+async def _read_channels(database: Executor) -> _OpenCircuits:
+    states = await list_channel_states(database)
+    return {(state.account_id, GatewayChannel(state.channel)): state.open for state in states}

@@ -1,0 +1,431 @@
+"""Gateway accounts of the platform and of merchants, with encrypted credentials."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from payintent.core.access import Role
+from payintent.core.addresses import web_origin
+from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.db.database import Tx
+from payintent.db.encryption_keys import ensure_writing_key
+from payintent.gateway_accounts import store as account_store
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateway_accounts.store import AccountRecord, NewAccount
+from payintent.gateways.port import GatewayAccount
+from payintent.operators.fields import (
+    LISTED_MAX,
+    OwnerId,
+    Purpose,
+    argument,
+    check_list_limit,
+    check_market,
+    check_merchant,
+    check_name,
+    check_web_url,
+    is_database_id,
+    option,
+    quote_input,
+)
+from payintent.operators.operation import (
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    copy_fields,
+)
+from payintent.runtime.encryption import account_context
+
+_CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
+
+
+def check_credentials(credentials: Mapping[str, str]) -> None:
+    """Check the number of credentials and the length of each."""
+    if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
+        raise BadRequestError(f"credentials must have 1 to {_CREDENTIALS_MAX} entries")
+    if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
+        raise BadRequestError("a credential is empty or too long")
+
+
+def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
+    """Check that all credentials are known to the provider's adapter and none is missing."""
+    capabilities = context.capabilities(provider)
+    if capabilities is None:  # its adapter is not installed
+        return
+    required = capabilities.credentials
+    allowed = required | capabilities.optional_credentials
+    if unknown := sorted(credentials.keys() - allowed):
+        raise BadRequestError(
+            f"credentials: an account at {provider} has no "
+            f"{', '.join(_suggest(name, allowed) for name in unknown)}; "
+            f"it has {', '.join(sorted(allowed))}"
+        )
+    if missing := ", ".join(sorted(required - credentials.keys())):
+        raise BadRequestError(f"credentials: an account at {provider} needs {missing}")
+
+
+def check_origins(
+    context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
+) -> None:
+    """Check that all addresses are on the gateway's origins or on allowed origins."""
+    if context.settings.sandbox:
+        return
+    capabilities = context.capabilities(provider)
+    allowed: set[str | None] = set()
+    if capabilities is not None:
+        allowed = {*capabilities.origins, *map(web_origin, context.settings.more_gateway_origins)}
+    addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
+    if base_url is not None:
+        addresses["base_url"] = base_url
+    for name, url in addresses.items():
+        check_web_url(name, url, sandbox=False)
+        origin = web_origin(url)
+        if origin is None or origin not in allowed:
+            raise BadRequestError(
+                f"{name}: {quote_input(origin or url)} is not an origin of {provider}; "
+                "allow others in PAYINTENT_GATEWAY_ORIGINS"
+            )
+
+
+def check_mode(context: OperationContext, account: GatewayAccount) -> None:
+    """Reject test credentials in a live account, and live credentials in a test account."""
+    capabilities = context.capabilities(account.provider)
+    if capabilities and (mistake := capabilities.mistaken_mode(account)):
+        raise BadRequestError(mistake)
+
+
+def _suggest(name: str, allowed: frozenset[str]) -> str:
+    close = get_close_matches(name, sorted(allowed), n=1)
+    return quote_input(name) + (f" (did you mean {close[0]}?)" if close else "")
+
+
+_CREDENTIALS_HELP = (
+    "A file with a JSON object of strings, or - for standard input, never the values themselves."
+)
+_AccountId = Annotated[int, argument("The number of the account.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountView(AccountRecord):
+    callback_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountCheckResult:
+    account_id: int
+    provider: str
+    works: bool
+    problem: str | None
+    detail: str
+
+
+class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
+    """Add a gateway account. Its credentials are encrypted and never shown again."""
+
+    action: ClassVar[str] = "account.add"
+    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    provider: Annotated[str, option("The provider, such as simulator.")]
+    base_url: Annotated[str, option("The base URL of the provider's API.")]
+    credentials: Annotated[dict[str, str], option(_CREDENTIALS_HELP)]
+    merchant_id: OwnerId = None
+    name: Purpose = ""
+    countries: Annotated[
+        list[str] | None, option("Separated by commas; default: all countries of the gateway.")
+    ] = None
+
+    test: Annotated[
+        bool, option("The credentials are test credentials, for test merchants only.")
+    ] = False
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True: the credentials determine the recipient of buyers' money."""
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        kind = "test account" if self.test else "account"
+        return [
+            f"a new {kind} at {self.provider}, of {_owner_name(self.merchant_id)}: {self.base_url}",
+            f"it accepts payments in {_describe_countries(self.countries)}",
+            *_describe_credentials(self.credentials),
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        capabilities = context.capabilities(self.provider)
+        if capabilities is None:
+            names = ", ".join(sorted(context.gateways))
+            raise BadRequestError(f"provider must be one of {names}")
+        check_name("name", self.name or "-")
+        check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
+        check_credentials(self.credentials)
+        check_names(context, self.provider, self.credentials)
+        check_origins(context, self.provider, self.base_url, self.credentials)
+        _check_countries(context, self.provider, self.countries)
+        await check_merchant(context.database, self.merchant_id)
+        account = GatewayAccount(
+            id=0,
+            provider=self.provider,
+            base_url=self.base_url,
+            credentials=self.credentials,
+            livemode=not self.test,
+        )
+        check_mode(context, account)
+        await _check_owner(context, self.merchant_id, livemode=not self.test)
+        if capabilities.test_only and not self.test:
+            raise BadRequestError(f"{self.provider} moves no money and can have only test accounts")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
+        await ensure_writing_key(tx, context.encryption)
+        new = NewAccount(
+            provider=self.provider,
+            merchant_id=self.merchant_id,
+            name=self.name,
+            base_url=self.base_url,
+            countries=self.countries,
+            livemode=not self.test,
+        )
+        account_id = await account_store.add(tx, new)
+        account = NewSeal(account_id, self.provider, self.base_url)
+        await seal_credentials(context, tx, account, self.credentials)
+        return _to_view(context, await _require_account(tx, account_id))
+
+
+class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True):
+    """List gateway accounts."""
+
+    action: ClassVar[str] = "account.list"
+    columns = (
+        "id",
+        "provider",
+        "merchant_id",
+        "name",
+        "base_url",
+        "countries",
+        "enabled",
+        "livemode",
+    )
+    limit: int = LISTED_MAX
+
+    async def read(self, context: OperationContext) -> list[AccountRecord]:
+        check_list_limit(self.limit)
+        return await account_store.list_accounts(context.database, self.limit)
+
+
+class ShowAccount(ReadOperation[AccountView], frozen=True, kw_only=True):
+    """Show a gateway account."""
+
+    action: ClassVar[str] = "account.show"
+    account_id: _AccountId
+
+    async def read(self, context: OperationContext) -> AccountView:
+        return _to_view(context, await _require_account(context.database, self.account_id))
+
+
+class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True):
+    """Test an account with a harmless request to its gateway."""
+
+    action: ClassVar[str] = "account.check"
+    needs_role: ClassVar[Role] = Role.SUPPORT
+    account_id: _AccountId
+
+    async def read(self, context: OperationContext) -> AccountCheckResult:
+        account = await _require_account(context.database, self.account_id)
+        gateway_accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
+        check = await gateway_accounts.check(account.id, account.provider)
+        return AccountCheckResult(
+            account_id=account.id,
+            provider=account.provider,
+            works=check.problem is None,
+            problem=check.problem,
+            detail=check.detail,
+        )
+
+
+class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
+    """Change the name, address, countries or credentials of an account.
+
+    Fields that are not given stay as they are.
+    """
+
+    action: ClassVar[str] = "account.change"
+    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    account_id: _AccountId
+    name: Annotated[str | None, option("A name for its purpose.")] = None
+    base_url: Annotated[str | None, option("The base URL of the provider's API.")] = None
+    credentials: Annotated[dict[str, str] | None, option(_CREDENTIALS_HELP)] = None
+    countries: Annotated[
+        list[str] | None, option('Separated by commas; "" means all countries.')
+    ] = None
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True for base URL and credentials: they determine the recipient of money."""
+        return self.base_url is not None or self.credentials is not None
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        account = await _require_account(context.database, self.account_id)
+        changes = [
+            f"account {account.id} at {account.provider}, of {_owner_name(account.merchant_id)}"
+        ]
+        if self.base_url is not None:
+            changes.append(f"its address becomes {self.base_url} instead of {account.base_url}")
+        if self.name is not None:
+            name, before = quote_input(self.name), quote_input(account.name)
+            changes.append(f"its name becomes {name} instead of {before}")
+        if self.countries is not None:
+            after, before = (
+                _describe_countries(self.countries),
+                _describe_countries(account.countries),
+            )
+            changes.append(f"it accepts payments in {after} instead of {before}")
+        return changes + _describe_credentials(self.credentials or {})
+
+    async def check(self, context: OperationContext) -> None:
+        if self.name:
+            check_name("name", self.name)
+        if self.base_url is not None:
+            check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
+        account = await _require_account(context.database, self.account_id)
+        _check_countries(context, account.provider, self.countries or None)
+        if self.credentials is None:
+            if self.base_url is not None:
+                raise BadRequestError(
+                    "base_url needs credentials too, because they are bound to it"
+                )
+            return
+        check_credentials(self.credentials)
+        check_names(context, account.provider, self.credentials)
+        check_origins(context, account.provider, self.base_url, self.credentials)
+        changed = GatewayAccount(
+            id=account.id,
+            provider=account.provider,
+            base_url=self.base_url or account.base_url,
+            credentials=self.credentials,
+            livemode=account.livemode,
+        )
+        check_mode(context, changed)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
+        if self.credentials is not None:
+            await ensure_writing_key(tx, context.encryption)
+        before = await _lock_account(tx, self.account_id)
+        changed = replace(
+            before,
+            name=before.name if self.name is None else self.name,
+            base_url=self.base_url or before.base_url,
+            countries=before.countries if self.countries is None else tuple(self.countries) or None,
+        )
+        await account_store.update(tx, changed)
+        if self.credentials is not None:
+            account = NewSeal(changed.id, changed.provider, changed.base_url)
+            await seal_credentials(context, tx, account, self.credentials)
+        return _to_view(context, changed)
+
+
+class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
+    """Enable a gateway account."""
+
+    action: ClassVar[str] = "account.enable"
+    account_id: _AccountId
+
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
+        return await _set_enabled(context, tx, self.account_id, enabled=True)
+
+
+class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
+    """Disable a gateway account. It is not offered any more; open sessions continue."""
+
+    action: ClassVar[str] = "account.disable"
+    is_destructive: ClassVar[bool] = True
+    account_id: _AccountId
+
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
+        return await _set_enabled(context, tx, self.account_id, enabled=False)
+
+
+async def _set_enabled(
+    context: OperationContext, tx: Tx, account_id: int, *, enabled: bool
+) -> AccountView:
+    changed = replace(await _lock_account(tx, account_id), enabled=enabled)
+    await account_store.update(tx, changed)
+    return _to_view(context, changed)
+
+
+def _to_view(context: OperationContext, account: AccountRecord) -> AccountView:
+    callback_url = f"{context.settings.api_base}/callbacks/{account.provider}/{account.id}"
+    return copy_fields(AccountView, account, callback_url=callback_url)
+
+
+async def _lock_account(tx: Tx, account_id: int) -> AccountRecord:
+    account = await account_store.lock(tx, account_id) if is_database_id(account_id) else None
+    if account is None:
+        raise NotFoundError(f"no account {account_id}")
+    return account
+
+
+async def _require_account(database: account_store.Executor, account_id: int) -> AccountRecord:
+    account = await account_store.get(database, account_id) if is_database_id(account_id) else None
+    if account is None:
+        raise NotFoundError(f"no account {account_id}")
+    return account
+
+
+@dataclass(frozen=True, slots=True)
+class NewSeal:
+    """The encryption context of an account's credentials."""
+
+    account_id: int
+    provider: str
+    base_url: str
+
+
+async def seal_credentials(
+    context: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
+) -> None:
+    """Store encrypted credentials, bound to the account's id, provider and base URL."""
+    sealed = context.encryption.encrypt(
+        msgspec.json.encode(dict(credentials)),
+        account_context(account.account_id, account.provider, account.base_url),
+    )
+    await account_store.set_credentials(tx, account.account_id, sealed)
+
+
+async def _check_owner(context: OperationContext, owner: int | None, *, livemode: bool) -> None:
+    if owner is None:
+        return
+    if await account_store.find_merchant_mode(context.database, owner) is (not livemode):
+        raise BadRequestError(
+            "test merchants can have only test accounts, and live merchants only live accounts"
+        )
+
+
+def _check_countries(
+    context: OperationContext, provider: str, countries: Sequence[str] | None
+) -> None:
+    check_market(countries, None)
+    capabilities = context.capabilities(provider)
+    allowed = capabilities and capabilities.countries
+    if countries is None or allowed is None:
+        return
+    if unsupported := ", ".join(sorted(set(countries) - allowed)):
+        raise BadRequestError(
+            f"countries: {provider} does not accept payments in {quote_input(unsupported)}"
+        )
+
+
+def _describe_countries(countries: Sequence[str] | None) -> str:
+    return ", ".join(countries or ()) or "all countries of its gateway"
+
+
+def _owner_name(merchant_id: int | None) -> str:
+    return "the platform" if merchant_id is None else f"merchant {merchant_id}"
+
+
+def _describe_credentials(credentials: Mapping[str, str]) -> list[str]:
+    """Describe the changed credentials. Only URLs are not secret."""
+    return [
+        f"its {name} becomes {quote_input(value)}"
+        if name.endswith("_url")
+        else f"its {name} is replaced"
+        for name, value in sorted(credentials.items())
+    ]

@@ -1,0 +1,124 @@
+"""Providers: their state, names, outages and failed requests."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from payintent.core import ids
+from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.db.database import Tx
+from payintent.gateway_accounts import calls as gateway_calls
+from payintent.gateway_accounts import health as gateway_outages
+from payintent.gateway_accounts import store as account_store
+from payintent.gateway_accounts.health import GatewayOutage
+from payintent.gateway_accounts.store import Provider
+from payintent.gateways.port import PROVIDER_NAME, PROVIDER_NAME_FORM
+from payintent.operators.fields import LISTED_MAX, argument, check_list_limit, option, quote_input
+from payintent.operators.operation import (
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    copy_fields,
+)
+
+_Provider = Annotated[str, argument("The name in `provider list`, such as stripe.", name="name")]
+
+
+class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
+    """List providers and whether they are enabled."""
+
+    action: ClassVar[str] = "provider.list"
+    columns = ("name", "wire_name", "enabled", "changed_at")
+
+    async def read(self, context: OperationContext) -> list[Provider]:
+        return await account_store.list_providers(context.database)
+
+
+class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_only=True):
+    """List accounts with an open circuit breaker, and when each may be tried again."""
+
+    action: ClassVar[str] = "provider.health"
+    columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
+
+    async def read(self, context: OperationContext) -> list[GatewayOutage]:
+        return await gateway_outages.list_outages(context.database)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayErrorView:
+    """A request that was rejected, throttled, unanswered or not sent."""
+
+    at: datetime
+    account_id: int
+    provider: str
+    request: str
+    payment_id: str | None
+    outcome: str
+    detail: str  # status and gateway code, or the reason for the missing answer
+    duration_ms: int
+
+
+class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_only=True):
+    """List the latest requests that a gateway rejected, throttled or did not answer."""
+
+    action: ClassVar[str] = "provider.errors"
+    columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
+    account_id: Annotated[int | None, option("Only of this account.", name="account")] = None
+    limit: Annotated[int, option("Maximum number per account.", min=1, max=LISTED_MAX)] = 20
+
+    async def read(self, context: OperationContext) -> list[GatewayErrorView]:
+        check_list_limit(self.limit)
+        errors = await gateway_calls.list_errors(context.database, self.account_id, self.limit)
+        return [
+            copy_fields(
+                GatewayErrorView,
+                error,
+                payment_id=error.payment_id and ids.format_id(ids.PAYMENT, error.payment_id),
+            )
+            for error in errors
+        ]
+
+
+class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
+    """Enable a provider."""
+
+    action: ClassVar[str] = "provider.enable"
+    provider: _Provider
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Provider:
+        provider = await account_store.set_provider_enabled(tx, self.provider, enabled=True)
+        return _require_provider(provider, self.provider)
+
+
+class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
+    """Disable a provider. Its methods are not offered any more; open sessions continue."""
+
+    action: ClassVar[str] = "provider.disable"
+    is_destructive: ClassVar[bool] = True
+    provider: _Provider
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Provider:
+        provider = await account_store.set_provider_enabled(tx, self.provider, enabled=False)
+        return _require_provider(provider, self.provider)
+
+
+class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
+    """Change the public name of a provider. Existing selections keep the old name."""
+
+    action: ClassVar[str] = "provider.rename"
+    provider: _Provider
+    wire_name: Annotated[str, argument("The new name for merchants and buyers.")]
+
+    async def check(self, context: OperationContext) -> None:
+        if not PROVIDER_NAME.fullmatch(self.wire_name):
+            raise BadRequestError(f"wire_name must have {PROVIDER_NAME_FORM}")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Provider:
+        provider = await account_store.rename_provider(tx, self.provider, self.wire_name)
+        return _require_provider(provider, self.provider)
+
+
+def _require_provider(provider: Provider | None, name: str) -> Provider:
+    if provider is None:
+        raise NotFoundError(f"no provider {quote_input(name)}")
+    return provider

@@ -1,0 +1,64 @@
+"""The minimum and maximum total of a payment method, by currency."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from payintent.core.money import TENDER, format_amount, to_smallest_unit
+
+#: The limits of a currency as operators enter them: `USD:0.50:1000`, `USD:0.50:`, `USD::`.
+_AMOUNT = r"([0-9]{1,20}(?:\.[0-9]{1,18})?)?"
+_ENTRY = re.compile(rf"([A-Z]{{3,8}}):{_AMOUNT}:{_AMOUNT}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class AmountLimits:
+    """The limits of a currency; None for no limit."""
+
+    minimum: Decimal | None = None
+    maximum: Decimal | None = None
+
+    def describe_breach(self, total: Decimal, currency: str) -> str | None:
+        if self.minimum is not None and total < self.minimum:
+            return f"less than the minimum of {_format(self.minimum, currency)}"
+        if self.maximum is not None and total > self.maximum:
+            return f"more than the maximum of {_format(self.maximum, currency)}"
+        return None
+
+
+def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
+    """Parse limits such as `USD:0.50:1000`, with one entry per currency; raise `ValueError`."""
+    limits: dict[str, AmountLimits] = {}
+    for entry in entries:
+        match = _ENTRY.fullmatch(entry)
+        if match is None or match[1] not in TENDER:
+            raise ValueError(f"{entry!r} is not CURRENCY:MINIMUM:MAXIMUM, such as USD:0.50:1000")
+        currency = match[1]
+        if currency in limits:
+            raise ValueError(f"{currency} has two limits")
+        minimum, maximum = (Decimal(part) if part else None for part in (match[2], match[3]))
+        for amount in (minimum, maximum):
+            if amount is not None and _is_too_fine(amount, currency):
+                raise ValueError(f"{entry!r} has more decimals than {currency}")
+        if minimum is not None and maximum is not None and minimum > maximum:
+            raise ValueError(f"{entry!r} has a minimum above its maximum")
+        limits[currency] = AmountLimits(minimum, maximum)
+    return limits
+
+
+def fiat_limits(**amounts: tuple[str, str]) -> Mapping[str, AmountLimits]:
+    """Build the published limits of a gateway: `USD=("0.50", "999999.99")`."""
+    return {
+        currency: AmountLimits(Decimal(minimum), Decimal(maximum))
+        for currency, (minimum, maximum) in amounts.items()
+    }
+
+
+def _is_too_fine(amount: Decimal, currency: str) -> bool:
+    return to_smallest_unit(amount, TENDER[currency].amount_decimals) is None
+
+
+def _format(amount: Decimal, currency: str) -> str:
+    tender = TENDER[currency]
+    return f"{format_amount(amount, tender.amount_decimals, trim=tender.crypto)} {currency}"

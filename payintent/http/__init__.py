@@ -1,0 +1,1 @@
+"""The HTTP server: protocol, admission, bodies, errors, pagination and egress rules."""

@@ -1,0 +1,169 @@
+"""Admission: bounds how many requests run concurrently and how many wait; sheds the rest.
+
+Merchants' servers, buyers' browsers, gateways' callbacks and all remaining clients have a lane
+each, with equal bounds, so that they do not displace each other. If its lane is full, a request
+waits briefly and is then shed. A request is not started if its client has disconnected.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from prometheus_client import Counter
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from payintent.runtime.settings import Settings
+from payintent.runtime.waiting import release_of_request
+
+SHED = Counter(
+    "payintent_requests_shed_total",
+    "Requests shed with 503 because their lane was full",
+    ["lane"],
+)
+ABANDONED = Counter(
+    "payintent_requests_abandoned_total",
+    "Requests that were not started because their clients had disconnected",
+    ["lane"],
+)
+
+
+class LaneName(StrEnum):
+    MERCHANTS = "merchants"
+    BUYERS = "buyers"
+    GATEWAYS = "gateways"
+    OTHERS = "others"  # the portal, the documentation, the operator's port, unknown paths
+
+
+#: Exactly the routes that need an API key, so that strangers cannot use merchants' slots.
+_MERCHANTS = re.compile(
+    r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
+    r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
+    r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|dispute)))"
+)
+#: Paths for buyers' browsers and wallets.
+_BUYERS = (
+    "/c/",
+    "/sdk/",
+    "/v1/checkout/",
+    "/v1/onchain/",
+    "/v1/chains/",
+    "/v1/countries",
+    "/v1/onramp/",
+)
+_GATEWAYS = "/v1/callbacks/"
+_UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
+_STREAM = re.compile(r"/v1/checkout/[^/]+/events")  # open for minutes; bounded by the change feed
+
+
+@dataclass(slots=True, eq=False)
+class QueuedRequest:
+    start: "Callable[[Slot], None]"
+    shed: Callable[[], None]
+    is_disconnected: Callable[[], bool]
+    deadline: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """The slot of a request in its lane; it may be released more than once."""
+
+    lane: "Lane"
+    is_released: bool = False
+
+    def release(self) -> None:
+        """Pass the slot to the request that has waited longest."""
+        if not self.is_released:
+            self.is_released = True
+            self.lane.pass_slot_on()
+
+
+async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
+    """Run the application if the client is still connected, then release the slot, if any."""
+    release_of_request.set(None if slot is None else slot.release)
+    try:
+        if not cycle.disconnected:
+            await cycle.run_asgi(app)
+        elif slot is not None:
+            ABANDONED.labels(slot.lane.name).inc()
+    finally:
+        if slot is not None:
+            slot.release()
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    name: LaneName
+    size: int
+    wait_s: float
+    waiting_max: int
+    running: int = 0
+    _queue: deque[QueuedRequest] = field(default_factory=deque[QueuedRequest])
+    _timer: asyncio.TimerHandle | None = None
+
+    def enter(self, request: QueuedRequest) -> None:
+        """Start, queue or shed a request."""
+        if self.running < self.size and not self._queue:
+            self.running += 1
+            request.start(Slot(self))
+        elif len(self._queue) < self.waiting_max:
+            loop = asyncio.get_running_loop()
+            request.deadline = loop.time() + self.wait_s
+            self._queue.append(request)
+            if self._timer is None:
+                self._timer = loop.call_at(request.deadline, self._shed_overdue)
+        else:
+            self._shed(request)
+
+    def pass_slot_on(self) -> None:
+        """Start the next request with a connected client, in order of arrival."""
+        now = asyncio.get_running_loop().time()
+        while self._queue:
+            request = self._queue.popleft()
+            if not request.is_disconnected() and request.deadline >= now:
+                request.start(Slot(self))
+                return
+            self._drop(request)
+        self.running -= 1
+
+    def _shed_overdue(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._queue and (self._queue[0].deadline <= now or self._queue[0].is_disconnected()):
+            self._drop(self._queue.popleft())
+        if self._queue:
+            self._timer = loop.call_at(self._queue[0].deadline, self._shed_overdue)
+
+    def _drop(self, request: QueuedRequest) -> None:
+        if request.is_disconnected():
+            ABANDONED.labels(self.name).inc()
+        else:
+            self._shed(request)
+
+    def _shed(self, request: QueuedRequest) -> None:
+        SHED.labels(self.name).inc()
+        request.shed()
+
+
+class Admission:
+    def __init__(self, settings: Settings) -> None:
+        self._lanes = {
+            name: Lane(
+                name, settings.requests_max, settings.request_wait_s, settings.requests_waiting_max
+            )
+            for name in LaneName
+        }
+
+    def lane(self, path: str) -> Lane | None:
+        """Return the lane of a path; None if its requests are not limited."""
+        if _MERCHANTS.fullmatch(path):
+            return self._lanes[LaneName.MERCHANTS]
+        if path.startswith(_GATEWAYS):
+            return self._lanes[LaneName.GATEWAYS]
+        if path.startswith(_BUYERS):
+            return None if _STREAM.fullmatch(path) else self._lanes[LaneName.BUYERS]
+        return None if path in _UNLIMITED else self._lanes[LaneName.OTHERS]

@@ -1,0 +1,189 @@
+"""Reading of request bodies: size and content type are checked before parsing."""
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import Generic, Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from payintent.core.errors import ErrorCode, RefusedError
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+_LENGTH_DIGITS_MAX = 18
+_TOO_LONG = 10**_LENGTH_DIGITS_MAX
+LEVELS_MAX = 200  # of a whole body; metadata has a separate limit
+#: A proxy that buffers chunked bodies sends a length and moves the original header to `x-`.
+_CHUNKED = ("transfer-encoding", "x-transfer-encoding")
+_JSON_SPACE = b" \t\r\n"
+_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
+
+_UUID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE
+)
+
+
+class Decoder(Protocol[T_co]):
+    def decode(self, encoded: bytes, /) -> T_co:
+        """Decode JSON into a type (`msgspec.DecodeError`)."""
+        ...
+
+
+class BodyTooLargeError(Exception):
+    """The body exceeds the limit of its route."""
+
+
+class WrongContentTypeError(Exception):
+    """The content type of the body is not JSON."""
+
+
+async def read_raw(request: Request, bytes_max: int) -> bytes:
+    """Read a whole body of at most `bytes_max` bytes (`BodyTooLargeError`).
+
+    Raises `BAD_REQUEST` if its length differs from `Content-Length`, or if a chunked body is empty:
+    neither is the same as a request without a body.
+    """
+    length = _read_length(request.headers)
+    if length is not None and length > bytes_max:
+        raise BodyTooLargeError
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > bytes_max:
+                raise BodyTooLargeError
+            chunks.append(chunk)
+    except ClientDisconnect as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the body ended early") from error
+    if length is not None and size != length:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the body is not as long as Content-Length says")
+    if size == 0 and any(name in request.headers for name in _CHUNKED):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "a body was announced, and is empty")
+    return b"".join(chunks)
+
+
+def _read_length(headers: Mapping[str, str]) -> int | None:
+    length = headers.get("content-length")
+    if length is None:
+        return None
+    if not (length.isascii() and length.isdecimal()):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Content-Length must be a number")
+    return int(length) if len(length) <= _LENGTH_DIGITS_MAX else _TOO_LONG
+
+
+async def read_json(
+    request: Request, decoder: Decoder[T], bytes_max: int, empty: T | None = None
+) -> T:
+    """Read a JSON body into its type (`BAD_REQUEST` with the field in the message).
+
+    `empty` is the value for a missing body; without it, a body is required. `null` means `{}`.
+    """
+    raw = await read_raw(request, bytes_max)
+    if not raw and empty is not None:
+        return empty
+    if raw.strip(_JSON_SPACE) == b"null":
+        raw = b"{}"
+    content_type = request.headers.get("content-type", "")
+    if raw and content_type.partition(";")[0].strip().lower() != "application/json":
+        raise WrongContentTypeError
+    if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and nesting_depth(raw) > LEVELS_MAX:
+        # Checked before decoding: the depth that a decoder supports differs between processes.
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the body is nested too deeply")
+    try:
+        raw.decode()  # the decoder does not check skipped and raw fields
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, _describe(error)) from error
+
+
+def nesting_depth(encoded: bytes) -> int:
+    """Return the nesting depth of objects and arrays in a JSON text.
+
+    Takes linear time for any text, including hostile and invalid JSON.
+    """
+    without_escapes = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
+    outside_strings = b"".join(without_escapes.split(b'"')[::2])
+    brackets = outside_strings.translate(None, delete=_NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+
+
+def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
+    """Read `Idempotency-Key`, a UUID with optional quotes (`BAD_REQUEST`); None if not sent."""
+    raw = headers.get("idempotency-key")
+    if raw is None:
+        return None
+    text = raw.strip(" \t")
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    if _UUID.fullmatch(text) is None:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key must be a UUID")
+    return UUID(text)
+
+
+def _describe(error: Exception) -> str:
+    """Describe the error briefly; msgspec writes the field as `$.field`."""
+    return f"the body is not as expected: {error}".replace("`$.", "`")[:300]
+
+
+def content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return `Content-Length` or 0; the parser has checked that it is a number."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)
+
+
+def head_bytes(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
+    return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
+
+
+class _HasMetadata(Protocol):
+    metadata: msgspec.Raw
+
+
+MetadataT = TypeVar("MetadataT", bound=_HasMetadata)
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair
+    rb"|u(?P<half>[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|.)",
+    re.DOTALL,
+)
+_PLACEHOLDER_BYTES = 16  # random bytes, so that no body contains it already
+
+
+class MetadataDecoder(Generic[MetadataT]):
+    """Decodes a body with a raw `metadata` field, in which unpaired surrogates are allowed."""
+
+    def __init__(self, body_type: type[MetadataT]) -> None:
+        self._decoder = msgspec.json.Decoder(body_type)
+
+    def decode(self, encoded: bytes) -> MetadataT:
+        if b"\\ud" not in encoded and b"\\uD" not in encoded:
+            return self._decoder.decode(encoded)
+        placeholder = b"~%b~" % secrets.token_hex(_PLACEHOLDER_BYTES).encode()
+        replaced, count = _replace_unpaired(encoded, placeholder)
+        body = self._decoder.decode(replaced)
+        metadata = bytes(body.metadata)
+        if metadata.count(placeholder) != count:
+            message = "half a surrogate pair outside of `metadata`"
+            raise msgspec.DecodeError(message)
+        body.metadata = msgspec.Raw(metadata.replace(placeholder, b"\\u"))
+        return body
+
+
+def _replace_unpaired(encoded: bytes, placeholder: bytes) -> tuple[bytes, int]:
+    r"""Replace the `\u` of each unpaired surrogate; also return the number of replacements."""
+    count = 0
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        half = match["half"]
+        if half is None:
+            return match[0]
+        count += 1
+        return placeholder + half
+
+    return _ESCAPE.sub(replace, encoded), count

@@ -1,0 +1,337 @@
+"""Rules for outgoing connections to URLs from outside, against server-side request forgery.
+
+The connection goes to the very address that was checked; no name is resolved twice.
+"""
+
+import asyncio
+import errno
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from payintent.core.addresses import parse_ip_network
+from payintent.runtime.setting_types import split_list
+from payintent.runtime.settings import Settings
+from payintent.runtime.waiting import release_slot
+
+if TYPE_CHECKING:
+    from aiohttp.abc import ResolveResult
+
+
+URL_CHARS_MAX = 2_048
+HOST_CHARS_MAX = 253
+PORTS = frozenset({80, 443, 8080, 8443})
+DEFAULT_PORTS = {"http": 80, "https": 443}
+DNS_TIMEOUT_S = 2.0
+DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled: a slow name occupies its thread
+
+Address = IPv4Address | IPv6Address
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # of getaddrinfo
+Lookup = Callable[[str], Awaitable[Sequence[str]]]  # returns the addresses of a name
+
+
+class EgressRefusedError(PermissionError):
+    """A URL or address must not be called; `reason` is for people.
+
+    It is an OSError, so that the HTTP client treats it as a failure to connect.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EACCES, reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackTarget:
+    """A checked URL in its normalized form; `address` is set for IP literals."""
+
+    url: str
+    host: str
+    port: int
+    address: Address | None = None
+
+
+def check_callback_url(url: str, rules: "EgressRules | None" = None) -> CallbackTarget:
+    """Parse and check a URL without resolving its name (`EgressRefusedError`)."""
+    parts, port = _split_url(url)
+    if parts.scheme not in DEFAULT_PORTS:
+        raise EgressRefusedError("the scheme must be http or https")
+    if "@" in parts.netloc:
+        raise EgressRefusedError("the URL must not contain a user or password")
+    if "#" in url:
+        raise EgressRefusedError("the URL must not have a fragment")
+    rules = rules or EgressRules()
+    if port < 1 or not (rules.sandbox or port in rules.ports):
+        ports = ", ".join(map(str, sorted(rules.ports)))
+        raise EgressRefusedError(f"the port must be one of {ports}")
+    host, address = _check_host(parts, rules)
+    authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
+    # Rebuilt from its checked parts, so that no parser can read a different host from it.
+    query = f"?{parts.query}" if "?" in url else ""
+    url = f"{parts.scheme}://{authority}{parts.path or '/'}{query}"
+    return CallbackTarget(url=url, host=host, port=port, address=address)
+
+
+def address_refusal(address: str | Address, rules: "EgressRules | None" = None) -> str | None:
+    """Return the reason why an address must not be called, or None.
+
+    Private networks may be called if the rules include them, metadata addresses never.
+    """
+    ip = ip_address(address)
+    if reason := _find_reason(ip, _NEVER):
+        return reason
+    if rules is not None and rules.allows_private(ip):
+        return None
+    if reason := _find_reason(ip, _NOT_PUBLIC):
+        return reason
+    # Addresses in no list are refused too, unless they are in the space of public addresses.
+    is_public = ip in _PUBLIC_IPV6 if ip.version == 6 else ip.is_global and not ip.is_reserved  # noqa: PLR2004
+    return None if is_public else "not a public address"
+
+
+async def check_callback_registration(
+    url: str, rules: "EgressRules | None" = None, *, lookup: Lookup | None = None
+) -> CallbackTarget:
+    """Check a URL and all addresses that its name has now (`EgressRefusedError`)."""
+    target = check_callback_url(url, rules)
+    if target.address is None:
+        resolver = CheckedResolver(rules=rules, lookup=lookup)
+        try:
+            await resolver.resolve(target.host, target.port)
+        except EgressRefusedError:
+            raise
+        except OSError as error:
+            raise EgressRefusedError(f"the name {target.host} cannot be resolved") from error
+        finally:
+            await resolver.close()
+    return target
+
+
+class CheckedResolver:
+    """Resolves names for the HTTP client, which connects only to the returned addresses.
+
+    The client does not resolve IP literals: `check_callback_url` and `checked_socket` check them.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: "EgressRules | None" = None,
+        timeout_s: float = DNS_TIMEOUT_S,
+        lookup: Lookup | None = None,
+    ) -> None:
+        self._rules = rules
+        self._timeout_s = timeout_s
+        self._lookup = lookup or self._query_system
+        self._threads: ThreadPoolExecutor | None = None
+        self._lookups: dict[str, asyncio.Task[Sequence[str]]] = {}
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every address is checked
+    ) -> "list[ResolveResult]":
+        """Return the addresses of a name; all must be allowed (`EgressRefusedError`)."""
+        release_slot()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                addresses = await asyncio.shield(self._share_lookup(host))
+        except TimeoutError as error:
+            raise OSError(errno.ETIMEDOUT, "the name was not resolved in time") from error
+        if not addresses:
+            raise OSError(errno.ENOENT, "the name has no address")
+        for address in addresses:
+            if reason := address_refusal(address, self._rules):
+                raise EgressRefusedError(f"the name {host} has a refused address: {reason}")
+        return [_resolve_result(host, address, port) for address in addresses]
+
+    async def close(self) -> None:
+        for task in self._lookups.values():
+            task.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    def _share_lookup(self, host: str) -> asyncio.Task[Sequence[str]]:
+        """Return the running lookup of a name, so that a name never occupies two threads."""
+        task = self._lookups.get(host)
+        if task is None:
+            task = asyncio.ensure_future(self._lookup(host))
+            self._lookups[host] = task
+            task.add_done_callback(lambda task: self._forget(host, task))
+        return task
+
+    def _forget(self, host: str, task: asyncio.Task[Sequence[str]]) -> None:
+        self._lookups.pop(host, None)
+        if not task.cancelled():
+            task.exception()  # mark it as retrieved, in case all callers have timed out
+
+    async def _query_system(self, host: str) -> Sequence[str]:
+        if self._threads is None:
+            # A separate pool, because slow names must not block the default pool of the loop.
+            self._threads = ThreadPoolExecutor(DNS_THREADS_MAX, thread_name_prefix="dns")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _system_addresses, host)
+
+
+def checked_socket(info: AddressInfo, rules: "EgressRules | None" = None) -> socket.socket:
+    """Open the socket of a connection; all are opened here (`EgressRefusedError`)."""
+    family, kind, protocol, _, address = info
+    if reason := address_refusal(str(address[0]), rules):
+        raise EgressRefusedError(f"the address is refused: {reason}")
+    return socket.socket(family, kind, protocol)
+
+
+_Network = IPv4Network | IPv6Network
+_Listing = tuple[tuple[str, tuple[_Network, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressRules:
+    """The networks and ports that are allowed besides public addresses and the usual ports."""
+
+    sandbox: bool = False  # allows any port, loopback and all private networks
+    networks: tuple[_Network, ...] = ()
+    ports: frozenset[int] = PORTS
+
+    def allows_private(self, ip: Address) -> bool:
+        if self.sandbox and any(ip in network for network in _SANDBOX):
+            return True
+        may_be_allowed = any(ip in network for network in _LISTABLE)
+        return may_be_allowed and any(ip in network for network in self.networks)
+
+
+def egress_rules(settings: Settings) -> EgressRules:
+    return EgressRules(
+        sandbox=settings.sandbox,
+        networks=tuple(map(parse_ip_network, split_list(settings.webhook_networks))),
+        ports=PORTS.union(map(int, split_list(settings.webhook_ports))),
+    )
+
+
+def _networks(*texts: str) -> tuple[_Network, ...]:
+    return tuple(ip_network(text) for text in texts)
+
+
+# `is_global` alone accepts multicast, NAT64, 6to4 and cloud metadata, and differs between patch
+# releases of Python. Therefore the ranges are listed here (IANA special-purpose registries).
+_NEVER: _Listing = (
+    (
+        "cloud metadata",
+        _networks(
+            "169.254.169.254",
+            "168.63.129.16",
+            "100.100.100.200",
+            "192.0.0.192",
+            "fd00:ec2::/32",
+            "fd00:42::42",
+            "fd20:ce::254",
+        ),
+    ),
+    ("link-local", _networks("169.254.0.0/16", "fe80::/10")),
+    ("unspecified", _networks("0.0.0.0/8", "::/128")),
+    ("multicast", _networks("224.0.0.0/4", "ff00::/8")),
+    ("broadcast", _networks("255.255.255.255")),
+    ("IPv4 inside IPv6", _networks("::ffff:0:0/96")),
+)
+_SANDBOX = _networks(
+    "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "::1"
+)
+#: Networks that a setting may allow; never IPv4 addresses embedded in IPv6, such as NAT64.
+_LISTABLE = (*_SANDBOX, *_networks("100.64.0.0/10"))
+_NOT_PUBLIC: _Listing = (
+    ("loopback", _networks("127.0.0.0/8", "::1")),
+    ("private", _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
+    ("shared by a provider", _networks("100.64.0.0/10")),
+    ("reserved", _networks("192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4")),
+    (
+        "for documentation",
+        _networks("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+        + _networks("2001:db8::/32", "3fff::/20"),
+    ),
+    ("6to4", _networks("192.88.99.0/24", "2002::/16")),
+    ("NAT64", _networks("64:ff9b::/96", "64:ff9b:1::/48")),
+    ("reserved", _networks("2001::/23", "2620:4f:8000::/48")),  # Teredo, ORCHID, AS112
+)
+_PUBLIC_IPV6 = ip_network("2000::/3")
+
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+def _find_reason(ip: Address, listing: _Listing) -> str | None:
+    for reason, networks in listing:
+        if any(ip in network for network in networks):
+            return reason
+    return None
+
+
+def _split_url(url: str) -> tuple[SplitResult, int]:
+    if len(url) > URL_CHARS_MAX:
+        raise EgressRefusedError(f"the URL must not be longer than {URL_CHARS_MAX} characters")
+    # urlsplit removes tabs and newlines silently, and browsers treat a backslash as a slash.
+    if not all("!" <= char <= "~" and char != "\\" for char in url):
+        raise EgressRefusedError("the URL must be ASCII; use the xn-- form of names")
+    try:
+        parts = urlsplit(url)
+        return parts, DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+    except ValueError as error:
+        raise EgressRefusedError("the URL cannot be read") from error
+
+
+def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address | None]:
+    host = parts.hostname or ""
+    if not 1 <= len(host) <= HOST_CHARS_MAX:
+        raise EgressRefusedError(f"the host must have 1 to {HOST_CHARS_MAX} characters")
+    if "[" in parts.netloc and ":" not in host:
+        raise EgressRefusedError("brackets are for IPv6 addresses")
+    address = _parse_literal(host)
+    if address is None:
+        if not all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split(".")):
+            raise EgressRefusedError("the host is not a name")
+        return host, None
+    if reason := address_refusal(address, rules):
+        raise EgressRefusedError(f"the address is refused: {reason}")
+    return f"[{address}]" if address.version == 6 else str(address), address  # noqa: PLR2004
+
+
+def _parse_literal(host: str) -> Address | None:
+    """Parse an IP literal; None for a name.
+
+    The C library accepts `0x7f.1` and `127.1` as addresses. Therefore a host whose last label is a
+    number must be a dotted quad, as in the WHATWG URL standard.
+    """
+    is_number = _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) is not None
+    if ":" not in host and not is_number:
+        return None
+    if "%" not in host:
+        try:
+            return ip_address(host)
+        except ValueError:
+            pass
+    raise EgressRefusedError("the address must be written in its standard form")
+
+
+def _system_addresses(host: str) -> list[str]:
+    # As bytes, because str is encoded by a codec that maps non-ASCII digits to ASCII digits.
+    infos = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in infos]
+
+
+def _resolve_result(host: str, address: str, port: int) -> "ResolveResult":
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return {
+        "hostname": host,
+        "host": address,
+        "port": port,
+        "family": family,
+        "proto": 0,
+        "flags": flags,
+    }

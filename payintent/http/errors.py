@@ -1,0 +1,259 @@
+"""The HTTP status of each error code, and the response to each exception."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from dataclasses import dataclass, replace
+from functools import wraps
+from http import HTTPStatus
+from typing import cast
+
+from prometheus_client import Counter
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from payintent.core.errors import (
+    ErrorCode,
+    InvalidTextError,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.http.application import ErrorHandler, Handler
+from payintent.http.bodies import BodyTooLargeError, WrongContentTypeError
+from payintent.runtime.encryption import EncryptionKeyError
+from payintent.runtime.json_format import encode_json
+from payintent.runtime.log import get_logger
+
+PERIOD_S = 1.0
+
+
+REFUSALS = Counter(
+    "payintent_database_refusals_total",
+    "Requests refused because the database was unavailable",
+    ["code"],
+)
+
+
+class RefusalLog:
+    """Logs the first refusal for a reason at once, and further refusals as a count per second."""
+
+    def __init__(self, period_s: float = PERIOD_S) -> None:
+        self._period_s = period_s
+        self._counts: dict[tuple[ErrorCode, str], int] = {}  # not logged yet
+
+    def note(self, code: ErrorCode, why: str) -> None:
+        REFUSALS.labels(code).inc()
+        if (code, why) in self._counts:
+            self._counts[code, why] += 1
+        else:
+            self._write(code, why, 1)
+
+    def flush(self) -> None:
+        """Log the counts since the last line, when the process stops."""
+        counts, self._counts = self._counts, {}
+        for (code, why), count in counts.items():
+            if count:
+                _log.error("storage_down", code=code, why=why, count=count)
+
+    def _write(self, code: ErrorCode, why: str, count: int) -> None:
+        _log.error("storage_down", code=code, why=why, count=count)
+        self._counts[code, why] = 0
+        # In an empty context, because this log line does not belong to a request.
+        asyncio.get_running_loop().call_later(
+            self._period_s, self._end_period, code, why, context=Context()
+        )
+
+    def _end_period(self, code: ErrorCode, why: str) -> None:
+        count = self._counts.pop((code, why), 0)
+        if count:
+            self._write(code, why, count)
+
+
+#: Key of a request's scope: the code of an error response, for the log of merchants' calls.
+ERROR_CODE = "payintent.error_code"
+_log = get_logger("api")
+
+BUGS = Counter("payintent_bugs_total", "Requests answered with 500 because of a bug")
+
+STATUS: dict[ErrorCode, int] = {
+    ErrorCode.BAD_REQUEST: 400,
+    ErrorCode.INVALID_AMOUNT: 422,  # 400 if the text is malformed, see `http_status`
+    ErrorCode.INVALID_CURRENCY: 400,
+    ErrorCode.UNAUTHORIZED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.CHECKOUT_NOT_FOUND: 404,
+    ErrorCode.PAYMENT_METHOD_NOT_FOUND: 404,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.IDEMPOTENCY_CONFLICT: 409,
+    ErrorCode.INVALID_CHECKOUT_STATE: 409,
+    ErrorCode.INVALID_PAYMENT_STATE: 409,
+    ErrorCode.INVALID_TRANSITION: 409,
+    ErrorCode.REFUND_EXCEEDS_REMAINING: 409,
+    ErrorCode.CHECKOUT_EXPIRED: 410,
+    ErrorCode.SESSION_GONE: 410,
+    ErrorCode.UNPROCESSABLE: 422,
+    ErrorCode.UNSUPPORTED_CURRENCY: 422,
+    ErrorCode.UNSUPPORTED_COUNTRY: 422,
+    ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE: 422,
+    ErrorCode.PG_NOT_AVAILABLE: 422,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.INTERNAL_ERROR: 500,
+    ErrorCode.SERVER_ERROR: 500,
+    ErrorCode.NOT_IMPLEMENTED: 501,
+    ErrorCode.PG_UPSTREAM_ERROR: 502,
+    ErrorCode.SERVICE_UNAVAILABLE: 503,
+    ErrorCode.REFUND_PROVIDER_UNAVAILABLE: 503,
+}
+_MALFORMED_STATUS = 400
+_RETRY_MAX_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The response to an exception; pages replace some messages by their own."""
+
+    kind: type[Exception]
+    code: ErrorCode
+    status: int
+    message: str
+    retry_after_s: int | None = None
+
+
+#: By exception class; `Exception` stands for a bug of the service.
+FAILURES: Mapping[type[Exception], Failure] = {
+    failure.kind: failure
+    for failure in (
+        Failure(
+            StorageUnavailableError, ErrorCode.SERVICE_UNAVAILABLE, 503, "temporarily unavailable"
+        ),
+        Failure(LockTimeoutError, ErrorCode.CONFLICT, 409, "another request is working on this", 1),
+        Failure(
+            InvalidTextError,
+            ErrorCode.BAD_REQUEST,
+            400,
+            "the request contains text that is not valid JSON or Unicode",
+        ),
+        Failure(BodyTooLargeError, ErrorCode.BAD_REQUEST, 413, "the body is too large"),
+        Failure(
+            WrongContentTypeError,
+            ErrorCode.BAD_REQUEST,
+            415,
+            "Content-Type must be application/json",
+        ),
+        Failure(
+            EncryptionKeyError,
+            ErrorCode.INTERNAL_ERROR,
+            500,
+            "this is stored encrypted and cannot be decrypted: the service operator must act",
+        ),
+        Failure(Exception, ErrorCode.INTERNAL_ERROR, 500, "internal error"),
+    )
+}
+
+
+def random_retry_s() -> int:
+    """Return seconds for `Retry-After`; random, so that clients do not all retry at once."""
+    return 1 + secrets.randbelow(_RETRY_MAX_S)
+
+
+def http_status(refused: RefusedError) -> int:
+    return _MALFORMED_STATUS if refused.malformed else STATUS[refused.code]
+
+
+def report_failure(request: Request, error: Exception) -> Failure:
+    """Return the failure of an exception; log it if the operator should know about it.
+
+    If the database is unavailable, it is unknown whether the request was stored.
+    """
+    if isinstance(error, RefusedError):
+        status = http_status(error)
+        return Failure(RefusedError, error.code, status, error.message, error.retry_after_s)
+    failure = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
+    if failure.kind is StorageUnavailableError:
+        cast("RefusalLog", request.app.state.refusals).note(failure.code, str(error))
+        return replace(failure, retry_after_s=random_retry_s())
+    if failure.kind is EncryptionKeyError:
+        _log.error("sealed_unreadable", method=request.method, why=str(error))
+    elif failure.kind is Exception:
+        _report_bug(request, error)
+    return failure
+
+
+def answer_failures(render: Callable[[Request, Failure], Response]) -> Callable[[Handler], Handler]:
+    """Render all exceptions of a handler as pages, so that people do not see JSON."""
+
+    def decorate(handler: Handler) -> Handler:
+        @wraps(handler)
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:  # noqa: BLE001 - reported and rendered
+                failure = report_failure(request, error)
+                response = render(request, failure)
+                if failure.retry_after_s is not None:
+                    response.headers["Retry-After"] = str(failure.retry_after_s)
+                return response
+
+        return handle
+
+    return decorate
+
+
+def error_response(
+    code: ErrorCode, message: str, status: int | None = None, retry_after_s: int | None = None
+) -> Response:
+    """Respond with an error body (spec section 7.1)."""
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    return _ErrorResponse(code, message, STATUS[code] if status is None else status, headers)
+
+
+class _ErrorResponse(Response):
+    """An error body whose code is also stored in the scope, for the log of merchants' calls."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, status: int, headers: Mapping[str, str]
+    ) -> None:
+        body = encode_json({"code": code, "message": message})
+        super().__init__(body, status, headers, "application/json")
+        self._code = code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ERROR_CODE] = self._code
+        await super().__call__(scope, receive, send)
+
+
+async def on_failure(request: Request, exc: Exception) -> Response:
+    failure = report_failure(request, exc)
+    return error_response(failure.code, failure.message, failure.status, failure.retry_after_s)
+
+
+async def on_http(_: Request, exc: Exception) -> Response:
+    """Respond to an unknown route or method."""
+    error = cast("HTTPException", exc)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return error_response(ErrorCode.NOT_FOUND, "no such route")
+    response = error_response(ErrorCode.BAD_REQUEST, error.detail, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def on_bug(request: Request, exc: Exception) -> Response:
+    _report_bug(request, exc)
+    return error_response(ErrorCode.INTERNAL_ERROR, FAILURES[Exception].message)
+
+
+def _report_bug(request: Request, exc: Exception) -> None:
+    """Log an unexpected exception without its message, which may quote database rows."""
+    BUGS.inc()
+    _log.error("bug", method=request.method, exc_info=exc)
+
+
+HANDLERS: Mapping[type[Exception], ErrorHandler] = {
+    **{kind: on_failure for kind in (RefusedError, *FAILURES) if kind is not Exception},
+    HTTPException: on_http,
+}

@@ -1,0 +1,61 @@
+"""Liveness and readiness: `/healthz` and `/readyz`."""
+
+import time
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.core.errors import ErrorCode, StorageUnavailableError
+from payintent.db import migrations_runner
+from payintent.http.responses import json_response
+from payintent.runtime.caches import TtlCache
+from payintent.runtime.settings import Settings
+from payintent.runtime.version import API_VERSION
+
+
+class Readiness:
+    """Caches whether the process is ready; concurrent callers share one query."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.is_stopping = False
+        self._url = settings.direct_url
+        self._reason: TtlCache[str] = TtlCache(
+            self._find_reason, "", settings.readiness_cache_s, time.monotonic
+        )
+
+    async def unready_reason(self) -> str:
+        """Return why the process is not ready; an empty text if it is ready."""
+        return "the process is stopping" if self.is_stopping else await self._reason.get()
+
+    async def _find_reason(self, _: str) -> str:
+        try:
+            missing = await migrations_runner.pending(self._url)
+        except StorageUnavailableError:
+            return "the database is unreachable"
+        return f"{len(missing)} migrations are missing" if missing else ""
+
+
+async def _get_liveness(request: Request) -> Response:
+    del request
+    return json_response({"status": "ok", "version": API_VERSION})
+
+
+#: Served while the service starts, too.
+LIVENESS_ROUTE = Route("/healthz", _get_liveness, methods=["GET"])
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRoutes:
+    readiness: Readiness
+
+    def routes(self) -> list[Route]:
+        return [Route("/readyz", self._get_readiness, methods=["GET"])]
+
+    async def _get_readiness(self, request: Request) -> Response:
+        """`GET /readyz`: the database is reachable and has all migrations."""
+        del request
+        if reason := await self.readiness.unready_reason():
+            return json_response({"code": ErrorCode.SERVICE_UNAVAILABLE, "message": reason}, 503)
+        return json_response({"status": "ok"})

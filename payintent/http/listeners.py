@@ -1,0 +1,246 @@
+"""A transport that joins writes, and the error responses that a connection sends itself."""
+
+import asyncio
+import ctypes
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from payintent.core.errors import ErrorCode
+from payintent.http.errors import error_response, random_retry_s
+from payintent.http.middleware import CommonHeaders, content_security_policy
+from payintent.runtime.json_format import encode_json
+from payintent.runtime.processes.board import ConnectionShare
+
+#: The status line without the version, and a JSON body.
+ErrorResponse = tuple[bytes, bytes]
+
+
+def _error(status: str, code: ErrorCode, message: str) -> ErrorResponse:
+    return status.encode(), encode_json({"code": code, "message": message})
+
+
+_MALFORMED_STATUS, _TIMEOUT_STATUS = "400 Bad Request", "408 Request Timeout"
+_CODE = ErrorCode.BAD_REQUEST
+MALFORMED = _error(_MALFORMED_STATUS, _CODE, "malformed HTTP request")
+NO_CLEAR_HOST = _error(
+    _MALFORMED_STATUS, _CODE, "a request must have exactly one valid Host header"
+)
+TOO_MANY_PIPELINED = _error(_MALFORMED_STATUS, _CODE, "too many pipelined requests")
+HEADERS_TOO_LARGE = _error(
+    "431 Request Header Fields Too Large", _CODE, "the headers are too large"
+)
+HEADERS_TOO_SLOW = _error(_TIMEOUT_STATUS, _CODE, "the headers took too long")
+BODY_TOO_LARGE = _error("413 Content Too Large", _CODE, "the body is too large")
+BODY_TOO_SLOW = _error(_TIMEOUT_STATUS, _CODE, "the body took too long")
+TOO_MANY_CONNECTIONS = _error(
+    "503 Service Unavailable",
+    ErrorCode.SERVICE_UNAVAILABLE,
+    "too many connections; try again later",
+)
+
+
+def encode_error(error: ErrorResponse, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return the bytes of an error response, which is the last of its connection."""
+    status, body = error
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return (
+        b"HTTP/1.1 %b\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"connection: close\r\n\r\n%b" % (status, lines, len(body), body)
+    )
+
+
+class JoinedTransport:
+    """Sends the head and body of a response, two writes, together; `end` replaces `close`."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        end: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self.is_closing = transport.is_closing
+        self.close = end
+
+    def write(self, data: bytes) -> None:
+        """Send bytes together with all other writes of this event loop iteration."""
+        if not self._pieces:
+            self._loop.call_soon(self.flush)  # a streamed response may end much later
+        self._pieces.append(data)
+
+    def flush(self) -> None:
+        if self._pieces and not self.is_closing():
+            self._transport.write(b"".join(self._pieces))
+        self._pieces.clear()
+
+    def close_now(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+_PAGES = ("/c/", "/merchant")
+_PAGE = (
+    "<!doctype html><title>Just a moment</title>"
+    "<p>We are very busy at the moment. Please try again in a few seconds."
+)
+
+
+async def _answer_busy(scope: Scope, receive: Receive, send: Send) -> None:
+    wait_s = random_retry_s()
+    if scope["path"].startswith(_PAGES):
+        headers = {"Retry-After": str(wait_s), "Content-Security-Policy": content_security_policy()}
+        response = Response(_PAGE, 503, headers, "text/html")
+    else:
+        message = "too many concurrent requests; try again later"
+        response = error_response(ErrorCode.SERVICE_UNAVAILABLE, message, retry_after_s=wait_s)
+    await response(scope, receive, send)
+
+
+#: The application for shed requests.
+shed = CommonHeaders(_answer_busy)
+
+
+#: Time for handshakes to complete and for the event loop to accept their connections.
+_SETTLE_S, _SETTLE_ROUNDS = 0.005, 5
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h
+#: Classic BPF over a TCP segment: code, jump if true, jump if false, operand.
+_DROP_NEW = (
+    (0x30, 0, 0, 13),  # load the byte of flags
+    (0x54, 0, 0, 0x12),  # keep SYN and ACK
+    (0x15, 0, 1, 0x02),  # SYN alone opens a connection
+    (0x06, 0, 0, 0),  # drop
+    (0x06, 0, 0, 0xFFFFFFFF),  # pass
+)
+
+
+class Listener(Protocol):
+    @property
+    def sockets(self) -> Sequence[socket.socket]: ...
+
+    def close(self) -> None: ...
+
+
+async def stop_listening(servers: Iterable[Listener]) -> None:
+    """Accept the connections in the queue, then close the sockets; no connection is reset."""
+    open_servers = list(servers)
+    for server in open_servers:
+        _drop_new_connections(server.sockets)
+    for _ in range(_SETTLE_ROUNDS):
+        await asyncio.sleep(_SETTLE_S)
+    for server in open_servers:
+        server.close()
+
+
+def _drop_new_connections(sockets: Sequence[socket.socket]) -> None:
+    """Drop the first packet of every new connection, if the system supports it."""
+    if sys.platform != "linux":
+        return
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_NEW)
+    buffer = ctypes.create_string_buffer(program)
+    option = struct.pack("HP", len(_DROP_NEW), ctypes.addressof(buffer))
+    for listener in sockets:
+        with suppress(OSError):  # then a connection that opens at this moment is reset
+            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+
+
+_DELAY_S, _DELAYS_MAX = 0.001, 3
+_RETRY_S = 1.0  # after an accept that failed, for example for lack of file descriptors
+
+
+class SharedListener:
+    def __init__(
+        self, sockets: Sequence[socket.socket], backlog: int, share: ConnectionShare | None = None
+    ) -> None:
+        self.sockets = list(sockets)
+        self._backlog = backlog
+        self._share = share
+        self._delays = 0
+        self._opening: set[asyncio.Task[object]] = set()
+
+    def start(
+        self, make_protocol: Callable[[], asyncio.Protocol], count: Callable[[], int]
+    ) -> None:
+        """Start listening; `count` returns the number of connections of this process."""
+        self._make_protocol = make_protocol
+        self._count = count
+        for listener in self.sockets:
+            listener.listen(self._backlog)
+            self._resume(listener)
+        if self._share is not None:
+            self._share.publish(0)
+
+    def close(self) -> None:
+        """Accept the pending connections, then close."""
+        for listener in self.sockets:
+            with suppress(OSError):
+                while self._accept(listener):
+                    pass
+        self.leave()
+
+    def leave(self) -> None:
+        """Close without accepting pending connections, which remain for the sharing processes."""
+        if self._share is not None:
+            self._share.leave()
+        for listener in self.sockets:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        self.sockets = []
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _accept_or_delay(self, listener: socket.socket) -> None:
+        if self._is_ahead() and self._delays < _DELAYS_MAX:
+            self._delays += 1
+            self._pause(listener, _DELAY_S)
+            return
+        self._delays = 0
+        try:
+            self._accept(listener)
+        except OSError:
+            self._pause(listener, _RETRY_S)
+
+    def _is_ahead(self) -> bool:
+        if self._share is None:
+            return False
+        count = self._count() + len(self._opening)
+        self._share.publish(count)
+        return self._share.is_ahead(count)
+
+    def _pause(self, listener: socket.socket, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(seconds, self._resume, listener)
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener in self.sockets:
+            asyncio.get_running_loop().add_reader(listener, self._accept_or_delay, listener)
+
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept a connection (`OSError`); return False if none is pending."""
+        try:
+            connection, _ = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop = asyncio.get_running_loop()
+        opening = loop.connect_accepted_socket(self._make_protocol, connection)
+        task: asyncio.Task[object] = loop.create_task(opening)
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        if self._share is not None:
+            self._share.publish(self._count() + len(self._opening))
+        return True

@@ -1,0 +1,254 @@
+"""Headers of all responses (request id, caching, CORS), and the record of each request."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import count
+
+from prometheus_client import CONTENT_TYPE_LATEST, Histogram
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from payintent.http.application import ROUTE
+from payintent.runtime import log, tracing
+
+_SELF = "'self'"
+_NONE = "'none'"
+#: Scheme, host and port, without characters that could end the directive or the header.
+_SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptSources:
+    scripts: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
+    connections: tuple[str, ...] = ()
+    inline: tuple[str, ...] = ()  # hashes of inline scripts
+
+
+def content_security_policy(
+    *,
+    frame_ancestors: Iterable[str] = (),
+    form_targets: Iterable[str | None] = (),
+    scripts: ScriptSources | None = None,
+    styles: Iterable[str] = (),
+) -> str:
+    """Build a policy that allows these sources and, except for frames, our own origin.
+
+    `scripts` is None for a page without scripts. `styles` are hashes of inline styles, which then
+    are the only styles allowed.
+    """
+    directives = {
+        "default-src": _NONE,
+        "style-src": " ".join(styles) or _SELF,
+        "img-src": f"{_SELF} data:",
+        "base-uri": _NONE,
+        "frame-ancestors": _join_sources(others=frame_ancestors) or _NONE,
+        # Browsers apply this to the form's target and also to redirects of its response.
+        "form-action": _join_sources(_SELF, others=form_targets),
+    }
+    if scripts is not None:
+        directives["script-src"] = _join_sources(_SELF, *scripts.inline, others=scripts.scripts)
+        directives["connect-src"] = _join_sources(_SELF, others=scripts.connections)
+        if scripts.frames:
+            directives["frame-src"] = _join_sources(others=scripts.frames)
+    return "; ".join(f"{name} {sources}" for name, sources in directives.items())
+
+
+def _join_sources(*ours: str, others: Iterable[str | None]) -> str:
+    sources = {source for source in others if source and _SOURCE.fullmatch(source)}
+    return " ".join([*ours, *sorted(sources)])
+
+
+DURATION = Histogram(
+    "payintent_http_request_seconds",
+    "Time from the head of a request to the head of its response",
+    ["route", "method", "status"],
+    buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
+NO_ROUTE = "none"
+
+
+class RequestTimes:
+    """Observes the responses of an application; only its routes and known methods are labels."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str, int], Histogram] = {}  # `labels` costs more than observe
+
+    def note(self, scope: Scope, status: int, started_s: float) -> None:
+        """Observe a response when its head is sent; `started_s` is of `time.monotonic`."""
+        key = (scope.get(ROUTE, NO_ROUTE), scope["method"], status)
+        series = self._series.get(key)
+        if series is None:
+            series = self._add(*key)
+        series.observe(time.monotonic() - started_s)
+
+    def _add(self, route: str, method: str, status: int) -> Histogram:
+        if method not in _METHODS:  # a client may send any word
+            return DURATION.labels(route, "other", status)
+        series = self._series[route, method, status] = DURATION.labels(route, method, status)
+        return series
+
+
+def metrics_route(write: Callable[[], bytes]) -> Route:
+    """Return the route of `GET /metrics`; `write` formats the metrics of all processes."""
+
+    async def metrics(request: Request) -> Response:
+        del request
+        return Response(write(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
+
+    return Route("/metrics", metrics, methods=["GET"])
+
+
+_SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
+#: Responses below these paths must not be cached.
+_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/v1/chains/", "/c/", "/merchant/")
+_OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
+_PORTAL = "/merchant"
+_STATIC = ("/c/static/", "/merchant/static/")
+_ADDED = "payintent.added_headers"  # key of a request's scope
+
+# A request id is this prefix and a number, so that no request needs random bytes.
+_PROCESS = secrets.token_hex(8).encode()
+_NUMBERS = count(1)
+
+#: Each response with status 401 must have a challenge (RFC 9110, 15.5.2).
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_NO_STORE = (b"cache-control", b"no-store")
+_CORS = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"X-Request-Id, Retry-After"),
+)
+_PREFLIGHT = (
+    *_CORS,
+    (b"access-control-allow-methods", b"GET, POST, PATCH"),
+    (b"access-control-allow-headers", b"Content-Type, X-Request-Id, Last-Event-ID"),
+    (b"access-control-max-age", b"7200"),
+)
+
+Header = tuple[bytes, bytes]
+#: Records a response by its request's scope, status, request id and start (`time.monotonic`).
+RecordCall = Callable[[Scope, int, bytes, float], None]
+
+
+def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
+    """Set headers of the response to this request, also if it is an error."""
+    scope[_ADDED] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+class CommonHeaders:
+    """Wraps an application; pure ASGI, because every request passes through it."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        record_call: RecordCall | None = None,
+        times: RequestTimes | None = None,
+    ) -> None:
+        self._app = app
+        self._record_call = record_call
+        self._times = times
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_s = time.monotonic()
+        path: str = scope["path"]
+        common = headers_of(scope)
+        request_id = common[0][1]
+        if scope["method"] == "OPTIONS" and path.startswith(_OPEN_TO_BROWSERS):
+            await _answer_preflight(send, [common[0], *_PREFLIGHT])
+            return
+
+        is_complete, status = False, 0
+
+        async def send_response(message: Message) -> None:
+            nonlocal is_complete, status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                challenge = _CHALLENGE if status == HTTPStatus.UNAUTHORIZED else ()
+                added = (*common, *challenge, *scope.get(_ADDED, ()))
+                message["headers"] = [*message["headers"], *added]
+                if self._record_call is not None:
+                    self._record_call(scope, status, request_id, started_s)
+                if self._times is not None:
+                    self._times.note(scope, status, started_s)
+            is_complete = message["type"] == "http.response.body" and not message.get("more_body")
+            await send(message)
+
+        # Each request is a task with a context of its own, so nothing has to be unbound.
+        log.request_id.set(request_id.decode())
+        tracing.begin_request()
+        try:
+            await self._app(scope, receive, send_response)
+        except Exception:
+            # If the response is complete, the exception has been logged. The server would log it
+            # again, with its message, and close the connection.
+            if not is_complete:
+                raise
+        finally:
+            if tracing.is_on() and self._times is not None:
+                _trace(scope.get(ROUTE, NO_ROUTE), scope["method"], status, started_s)
+
+
+def _trace(route: str, method: str, status: int, started_s: float) -> None:
+    """Record a request by its route: its path may contain a capability."""
+    facts = {"http.request.method": method, "http.route": route}
+    tracing.end_request(f"{method} {route}", status, time.monotonic() - started_s, facts)
+
+
+def headers_of(scope: Scope) -> list[Header]:
+    """Return the headers that every response to a request has; the first is the request id."""
+    return [(b"x-request-id", _request_id(scope["headers"])), *_path_headers(scope["path"])]
+
+
+def _request_id(headers: Iterable[Header]) -> bytes:
+    for name, value in headers:
+        if name == b"x-request-id" and _SANE_ID.fullmatch(value):
+            return value
+    return b"%b%016x" % (_PROCESS, next(_NUMBERS))
+
+
+def _path_headers(path: str) -> list[Header]:
+    headers: list[Header] = []
+    is_private = path.startswith(_PRIVATE) or path == _PORTAL
+    if is_private and not path.startswith(_STATIC):
+        headers.append(_NO_STORE)
+    if path.startswith(_OPEN_TO_BROWSERS):
+        headers.extend(_CORS)
+    return headers
+
+
+async def _answer_preflight(send: Send, headers: list[Header]) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?", re.ASCII)
+_SCHEMES = (b"http://", b"https://")
+
+
+def is_host_clear(version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether two servers would read the same host from a request.
+
+    HTTP/1.0 requests may omit the header, as health checks do. The authority of a target must be
+    the same host.
+    """
+    hosts = [value for name, value in headers if name == b"host"]
+    if not hosts:
+        return version == "1.0"
+    [host, *more] = hosts
+    if more or not _HOST.fullmatch(host):
+        return False
+    scheme = next((name for name in _SCHEMES if target[: len(name)].lower() == name), None)
+    if scheme is None:
+        return True
+    authority = re.split(rb"[/?#]", target[len(scheme) :], maxsplit=1)[0]
+    return authority.lower() == host.lower()

@@ -1,0 +1,1 @@
+"""Building blocks of HTML pages: forms, sessions, static files and templates."""

@@ -1,0 +1,115 @@
+"""Reading of HTML forms, and protection against cross-site requests."""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.bodies import read_raw
+from payintent.runtime.encryption import Encryption
+
+#: The field of a form that holds its token.
+FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
+_EXPIRED = "this form has expired: reload the page and try again"
+_BYTES_MAX = 16 * 1024
+_FIELDS_MAX = 20
+#: `Sec-Fetch-Site` of requests from a page of this origin or from the user.
+_OWN_SITES = frozenset({"same-origin", "none"})
+#: `Origin` of requests from a page with the policy `no-referrer`, such as the sign-in link page.
+_NULL_ORIGIN = "null"
+
+
+async def read_form_fields(request: Request) -> dict[str, str]:
+    """Read the non-empty fields of a form (`BAD_REQUEST`)."""
+    raw = await read_raw(request, _BYTES_MAX)
+    try:
+        fields = parse_qsl(raw.decode(), max_num_fields=_FIELDS_MAX)
+    except ValueError as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the form cannot be read") from error
+    return {name: value.strip() for name, value in fields if value.strip()}
+
+
+def make_form_token(encryption: Encryption, holder: str) -> str:
+    """Make the token of a session's forms; `holder` identifies the session and is not secret."""
+    return encryption.digest(f"form token:{holder}").hex()
+
+
+def check_form_token(form: Mapping[str, str], encryption: Encryption, holder: str) -> None:
+    """Raise `FORBIDDEN` if the form does not have the holder's token."""
+    expected = make_form_token(encryption, holder).encode()
+    token = form.get(FORM_TOKEN, "").encode(errors="replace")
+    if not hmac.compare_digest(token, expected):
+        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
+
+
+def check_sender(request: Request, origin: str | None) -> None:
+    """Raise `FORBIDDEN` if a page of a foreign origin has sent the form."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    origins = set(request.headers.getlist("origin"))
+    if site not in _OWN_SITES or not origins <= {origin, _NULL_ORIGIN}:
+        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
+
+
+_HOST_ONLY = "__Host-"  # browsers accept this prefix only over https and from the host itself
+_VALUE_CHARS_MAX = 4_096  # the limit of browsers
+
+
+def read_cookie(request: Request, name: str, chars_max: int = _VALUE_CHARS_MAX) -> str | None:
+    """Return the value of a cookie; None if it is missing, longer than `chars_max` or escaped.
+
+    Our values never need escapes. Before Python 3.11.10 and 3.12.6, the parser of the standard
+    library decodes them in quadratic time, in all cookies of a request (CVE-2024-7592).
+    """
+    value = None
+    for header in request.headers.getlist("cookie"):
+        for pair in header.split(";"):
+            key, equals, text = pair.partition("=")
+            if equals and key.strip() == name:
+                value = text.strip()  # the last of several, as in Starlette
+    if value is None or len(value) > chars_max or "\\" in value:
+        return None
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+
+
+def make_token() -> str:
+    """Return 256 random bits as text."""
+    return secrets.token_urlsafe(32)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInCookie:
+    """A cookie for signing in; over https its name has the prefix `__Host-`."""
+
+    base_name: str
+    is_secure: bool
+    max_age_s: int
+    same_site: Literal["strict", "lax"] = "strict"
+
+    @property
+    def name(self) -> str:
+        return f"{_HOST_ONLY}{self.base_name}" if self.is_secure else self.base_name
+
+    def read(self, request: Request) -> str | None:
+        return read_cookie(request, self.name) or None
+
+    def set(self, response: Response, value: str) -> None:
+        response.set_cookie(
+            self.name,
+            value,
+            max_age=self.max_age_s,
+            path="/",
+            secure=self.is_secure,
+            httponly=True,
+            samesite=self.same_site,
+        )
+
+    def clear(self, response: Response) -> None:
+        response.delete_cookie(
+            self.name, path="/", secure=self.is_secure, httponly=True, samesite=self.same_site
+        )

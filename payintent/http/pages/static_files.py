@@ -1,0 +1,187 @@
+"""Static files of pages; their URLs contain a hash, so that browsers can cache them for ever."""
+
+import gzip
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.core.errors import ErrorCode, RefusedError
+
+# Strings, templates and regular expressions are not changed.
+_PARTS = re.compile(
+    r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
+    r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
+    r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
+    re.DOTALL,
+)
+# Whitespace before a colon is significant in a style.
+_BLANK = r"(?:\s|/\*.*?\*/)"
+_STYLE_PARTS = re.compile(
+    r"""(?P<string>"[^"]*"|'[^']*')"""
+    rf"""|{_BLANK}*(?P<mark>[{{}};,>]){_BLANK}*|(?P<colon>:){_BLANK}+|(?P<gap>{_BLANK}+)""",
+    re.DOTALL,
+)
+_AROUND_SPACE = frozenset("{}()[],;:=<>?&|!")
+_BEFORE_LINE = frozenset("{(,;")
+_AFTER_LINE = frozenset("})")
+
+
+def minify(source: str) -> str:
+    return _PARTS.sub(_minify_part, source).strip()
+
+
+def minify_style(source: str) -> str:
+    return _STYLE_PARTS.sub(_minify_style_part, source).replace(";}", "}").strip()
+
+
+def _minify_style_part(part: re.Match[str]) -> str:
+    return part["string"] or part["mark"] or part["colon"] or (" " if part["gap"] else "")
+
+
+def _minify_part(part: re.Match[str]) -> str:
+    if part["gap"] is None:
+        return part[0]
+    before = part.string[part.start() - 1 : part.start()]
+    after = part.string[part.end() : part.end() + 1]
+    if "\n" in part[0]:  # a newline may replace a semicolon
+        return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
+    return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "
+
+
+@dataclass(frozen=True, slots=True)
+class InlinePart:
+    text: str
+    source: str  # 'sha256-…' of the exact text (CSP Level 3, section 6.7.2.4)
+
+
+def inline_part(text: str) -> InlinePart:
+    """Return a style or script with its CSP source; the text must not contain its end tag."""
+    digest = b64encode(sha256(text.encode()).digest()).decode()
+    return InlinePart(text, f"'sha256-{digest}'")
+
+
+_GZIP_LEVEL = 5
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def accepts_gzip(request: Request) -> bool:
+    """Whether a client accepts gzip; `gzip;q=0` rejects it."""
+    for part in request.headers.get("accept-encoding", "").lower().split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip() == "gzip":
+            return weight.strip().removeprefix("q=").strip("0.") != "" or not weight
+    return False
+
+
+def html_response(
+    request: Request, html: str, headers: Mapping[str, str], status: int = 200
+) -> Response:
+    """Respond with a page, compressed if possible; unpaired surrogates are replaced."""
+    content = _SURROGATE.sub("\ufffd", html).encode()
+    if accepts_gzip(request):
+        content = gzip.compress(content, _GZIP_LEVEL, mtime=0)
+        headers = {**headers, "Content-Encoding": "gzip"}
+    return Response(content, status, headers, "text/html")
+
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_MINIFIERS = {"css": minify_style, "js": minify}
+_MARK_CHARS = 12
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'",  # an SVG image may be opened as a document
+    "X-Content-Type-Options": "nosniff",
+}
+_CACHED = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+#: During a rolling update, a request may ask for the files of a different release.
+_NOT_CACHED = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    type: str
+    plain: bytes
+    compressed: bytes
+
+
+class StaticFiles:
+    """Files of a folder of this package, and their URLs.
+
+    `prefix` is the start of a URL: `/c/static` for `/c/static/{mark}/{name}`. `prepare` completes
+    the text of a file before it is minified; `suffix` distinguishes the marks of such files.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        prepare: Callable[[str], str] = str,
+        suffix: str = "",
+    ) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._names = names
+        self._prepare = prepare
+        self._suffix = suffix
+
+    def url(self, name: str) -> str:
+        return f"{self._prefix}/{self._mark}/{name}"
+
+    async def get(self, request: Request) -> Response:
+        """Respond with a file, to be cached for ever if the URL has the current mark."""
+        file = self._files.get(request.path_params["name"])
+        if file is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
+        caching = _CACHED if request.path_params["mark"] == self._mark else _NOT_CACHED
+        headers = {**HEADERS, **caching}
+        if not accepts_gzip(request):
+            return Response(file.plain, 200, headers, file.type)
+        return Response(file.compressed, 200, headers | {"Content-Encoding": "gzip"}, file.type)
+
+    def text(self, name: str) -> str:
+        return self._files[name].plain.decode()
+
+    @cached_property
+    def _files(self) -> Mapping[str, StaticFile]:
+        folder = resources.files("payintent").joinpath(*self._folder.split("/"))
+        return {
+            name: _make_file(name, self._prepare((folder / name).read_text()))
+            for name in self._names
+        }
+
+    @cached_property
+    def _mark(self) -> str:
+        content = b"".join(file.plain for file in self._files.values())
+        return sha256(content).hexdigest()[:_MARK_CHARS] + self._suffix
+
+
+def _make_file(name: str, text: str) -> StaticFile:
+    stem, _, kind = name.rpartition(".")
+    if kind in _MINIFIERS and not stem.endswith(".min"):
+        text = _MINIFIERS[kind](text)
+    plain = text.encode()
+    return StaticFile(_TYPES[kind], plain, gzip.compress(plain, mtime=0))
+
+
+def make_environment(folder: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("payintent", folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,  # templates do not change while a process runs
+    )
+    environment.policies["json.dumps_kwargs"] = {
+        "ensure_ascii": False
+    }  # Thai text becomes a third smaller
+    return environment

@@ -1,0 +1,156 @@
+"""Pages of lists: the number of entries, and cursors, which are opaque to clients."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from starlette.responses import Response
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.lists import LISTED_MAX
+from payintent.http.responses import json_response
+
+T = TypeVar("T")
+_LISTED_DEFAULT = 20
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+NUMBER_BYTES = 8
+ID_BYTES = 16
+
+
+def read_limit(raw: str | None) -> int:
+    """Read the number of entries of a page (`BAD_REQUEST` outside 1 to 100)."""
+    if raw is None:
+        return _LISTED_DEFAULT
+    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))
+    if not is_number or not 1 <= int(raw) <= LISTED_MAX:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
+    return int(raw)
+
+
+def page_response(
+    rows: Sequence[T], limit: int, fields: Callable[[T], object], cursor: Callable[[T], str]
+) -> Response:
+    """Respond with a page; `rows` has `limit + 1` rows if a page follows."""
+    page: dict[str, object] = {"data": [fields(row) for row in rows[:limit]]}
+    if len(rows) > limit:
+        page["next_cursor"] = cursor(rows[limit - 1])
+    return json_response(page)
+
+
+def write_id_cursor(last_id: UUID) -> str:
+    return encode_cursor(last_id.bytes)
+
+
+def read_id_cursor(raw: str | None) -> UUID | None:
+    """Read the id of the last entry before a page (`BAD_REQUEST` if the cursor is invalid)."""
+    return None if raw is None else UUID(bytes=decode_cursor(raw, ID_BYTES))
+
+
+def write_time_cursor(created_at: datetime, last_id: UUID) -> str:
+    microseconds = (created_at - _EPOCH) // timedelta(microseconds=1)
+    return encode_cursor(microseconds.to_bytes(NUMBER_BYTES, "big") + last_id.bytes)
+
+
+def read_time_cursor(raw: str) -> tuple[datetime, UUID]:
+    """Read time and id of the last entry before a page (`BAD_REQUEST`)."""
+    position = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
+    since_epoch = timedelta(microseconds=int.from_bytes(position[:NUMBER_BYTES], "big"))
+    try:
+        return _EPOCH + since_epoch, UUID(bytes=position[NUMBER_BYTES:])
+    except OverflowError as error:
+        raise invalid_cursor() from error
+
+
+def write_offset_cursor(offset: int) -> str:
+    """Write a cursor of a list that never changes: the number of entries before the page."""
+    return encode_cursor(offset.to_bytes(NUMBER_BYTES, "big"))
+
+
+def read_offset_cursor(raw: str | None) -> int:
+    """Read the number of entries before a page (`BAD_REQUEST`)."""
+    return 0 if raw is None else decode_number(decode_cursor(raw, NUMBER_BYTES))
+
+
+def encode_cursor(position: bytes) -> str:
+    return base64.urlsafe_b64encode(position).decode()
+
+
+def decode_cursor(raw: str, length: int) -> bytes:
+    try:
+        position = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise invalid_cursor() from error
+    if len(position) != length:
+        raise invalid_cursor()
+    return position
+
+
+def decode_number(encoded: bytes) -> int:
+    number = int.from_bytes(encoded, "big", signed=True)
+    if number < 0:
+        raise invalid_cursor()
+    return number
+
+
+def invalid_cursor() -> RefusedError:
+    return RefusedError(ErrorCode.BAD_REQUEST, "cursor is not one that a list has given")
+
+
+_TIME = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)[Tt ](?P<minute>\d\d:\d\d):(?P<second>\d\d)(\.(?P<fraction>\d+))?"
+    r"([Zz]|(?P<sign>[ +-])(?P<hours>\d\d):?(?P<minutes>[0-5]\d))",
+    re.ASCII,
+)
+_MICROSECOND_DIGITS = 6
+_LEAP_SECOND = "60"
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+def read_time(name: str, raw: str) -> datetime:
+    """Parse an RFC 3339 time to UTC, rounded up to microseconds (`BAD_REQUEST`).
+
+    The colon of the offset is optional, and its `+` may be a space, which it becomes in a query.
+    Stored times have microseconds, so rounding up a bound does not change which of them are below
+    it. A time beyond the range of `datetime` becomes the first or last `datetime`.
+    """
+    match = _TIME.fullmatch(raw)
+    if match is not None:
+        try:
+            return _add_fraction(_parse_seconds(match), match["fraction"] or "")
+        except ValueError:
+            pass
+    raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must be a time such as 2026-11-21T08:00:00Z")
+
+
+def _parse_seconds(match: re.Match[str]) -> datetime:
+    """Return the time in UTC without its fraction (`ValueError` if it does not exist)."""
+    is_leap_second = match["second"] == _LEAP_SECOND
+    sign = "-" if match["sign"] == "-" else "+"
+    offset = f"{sign}{match['hours']}:{match['minutes']}" if match["hours"] else "+00:00"
+    second = "59" if is_leap_second else match["second"]
+    local = datetime.fromisoformat(f"{match['date']}T{match['minute']}:{second}{offset}")
+    try:
+        moment = local.astimezone(UTC)
+        if not is_leap_second:
+            return moment
+        next_second = moment + timedelta(seconds=1)
+    except OverflowError:
+        return _FIRST if local.year == _FIRST.year else _LAST
+    if next_second.time() != _FIRST.time():
+        raise ValueError("a leap second is the last second of a UTC day")
+    return next_second
+
+
+def _add_fraction(moment: datetime, fraction: str) -> datetime:
+    microseconds = int(fraction[:_MICROSECOND_DIGITS].ljust(_MICROSECOND_DIGITS, "0"))
+    if fraction[_MICROSECOND_DIGITS:].strip("0"):
+        microseconds += 1
+    try:
+        return moment + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _LAST

@@ -1,0 +1,248 @@
+"""The HTTP server: startup, graceful shutdown, and the limit of open files."""
+
+import asyncio
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, cast
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+from uvicorn.lifespan.on import LifespanOn
+
+from payintent.http.listeners import SharedListener, stop_listening
+from payintent.http.protocol import Bounds, LimitedProtocol, limited_protocol
+from payintent.runtime.processes.board import ConnectionShare
+from payintent.runtime.processes.member import refuse_roll
+from payintent.runtime.settings import Settings
+from payintent.runtime.waiting import collect_rarely
+
+_KEEP_ALIVE_S = 75
+_STOP_WAIT_S = 20  # from SIGTERM to the last response, including the drain
+_POLL_S = 0.02
+_POLLS_MAX = 100
+_BACKLOG = 2_048
+_NOT_STARTED = 3  # the exit status that uvicorn uses for this
+RETIRE = signal.SIGUSR1
+_SILENT = logging.getLogger("payintent.start")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+_FILES_SPARE = 256  # for the database, gateways and files
+
+
+class Stoppable(Protocol):
+    """An application that is notified before its process stops."""
+
+    def draining(self) -> None:
+        """Report to load balancers that this process will stop."""
+        ...
+
+    def stopping(self) -> None:
+        """End responses that would otherwise not end."""
+        ...
+
+
+def serve_until_stopped(
+    servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+) -> None:
+    """Serve on several ports until SIGTERM or Ctrl-C, then finish the running requests.
+
+    After SIGTERM, requests are accepted for `drain_s` and each response closes its connection, so
+    that load balancers switch to a different process before this process refuses requests. Ctrl-C
+    does not wait. After `RETIRE`, which needs shared ports, only existing connections are served
+    for `drain_s`.
+    """
+    collect_rarely()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(servers, application, drain_s))
+    if not all(server.started for server in servers):
+        raise SystemExit(_NOT_STARTED)
+
+
+async def _serve(
+    servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+) -> None:
+    group = _Servers(servers, application, drain_s)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, group.drain)
+    loop.add_signal_handler(signal.SIGINT, group.stop)
+    if group.is_shared:
+        loop.add_signal_handler(RETIRE, group.retire)
+    else:
+        refuse_roll(loop)
+    await asyncio.gather(*(group.run(server) for server in servers))
+
+
+class _Servers:
+    def __init__(
+        self, servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+    ) -> None:
+        self._servers = servers
+        self._application = application
+        self._drain_s = drain_s
+
+    @property
+    def is_shared(self) -> bool:
+        return all(server.is_shared for server in self._servers)
+
+    async def run(self, server: "DrainingServer") -> None:
+        await server.serve()
+        if not server.started:
+            self.stop()
+
+    def stop(self) -> None:
+        self._application.stopping()
+        for server in self._servers:
+            server.should_exit = True
+
+    def drain(self) -> None:
+        """Keep serving for a while, so that clients find a new process; a second call stops.
+
+        With several processes a second call has no effect, because both systemd and the supervisor
+        signal all processes; the supervisor ends a drain with SIGINT.
+        """
+        is_first = not any(server.is_draining for server in self._servers)
+        is_started = all(server.started for server in self._servers)
+        if is_first and self._drain_s > 0 and is_started:
+            self._application.draining()
+            for server in self._servers:
+                server.drain()
+            asyncio.get_running_loop().call_later(self._drain_s, self.stop)
+        elif is_first or not self.is_shared:
+            self.stop()
+
+    def retire(self) -> None:
+        """Leave new connections to the processes that share the ports, and drain."""
+        for server in self._servers:
+            server.retire()
+        asyncio.get_running_loop().call_later(self._drain_s, self.stop)
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that does not handle signals itself, and loses no request when it stops."""
+
+    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
+        super().__init__(config)
+        self._bounds = bounds
+        self._shared: SharedListener | None = None
+        self._on_started: Callable[[], None] | None = None
+
+    def share(
+        self,
+        sockets: Sequence[socket.socket],
+        share: ConnectionShare | None = None,
+        on_started: Callable[[], None] | None = None,
+    ) -> None:
+        """Listen on sockets that processes share, and call `on_started` once the server does."""
+        self._shared = SharedListener(sockets, _BACKLOG, share)
+        self._on_started = on_started
+
+    @property
+    def is_shared(self) -> bool:
+        return self._shared is not None
+
+    @property
+    def is_draining(self) -> bool:
+        return self._bounds.draining
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the server; if that fails, it ends as if it had been stopped.
+
+        uvicorn would raise SystemExit, which would leave the sockets of the remaining servers open.
+        The application has the reason of the failure.
+        """
+        if isinstance(self.lifespan, LifespanOn):
+            self.lifespan.logger = _SILENT
+        try:
+            await super().startup(sockets if self._shared is None else [])
+        except SystemExit:
+            self.should_exit = True
+        if self.started and self._shared is not None:
+            self._listen(self._shared)
+        if self.started and self._on_started is not None:
+            self._on_started()
+        if isinstance(self.lifespan, LifespanOn):
+            self.lifespan.logger = logging.getLogger("uvicorn.error")
+
+    def _listen(self, shared: SharedListener) -> None:
+        protocol = cast("type[LimitedProtocol]", self.config.http_protocol_class)
+        shared.start(
+            lambda: protocol(
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            ),
+            lambda: len(self.server_state.connections),
+        )
+        self.servers = [cast("asyncio.Server", shared)]
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+    def drain(self) -> None:
+        """Make each response the last of its connection; idle connections stay open."""
+        self._bounds.draining = True
+        for connection in self._connections():
+            connection.drain()
+
+    def retire(self) -> None:
+        if self._shared is not None:
+            self._shared.leave()
+        self.drain()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listening sockets, then each connection when its requests have ended."""
+        await stop_listening(self.servers)
+        if self.is_draining:
+            await self._wait_for_last_requests()
+        await super().shutdown(sockets)
+
+    async def _wait_for_last_requests(self) -> None:
+        """Wait for the requests of the connections that were accepted last."""
+        for _ in range(_POLLS_MAX):
+            if not any(connection.expects_request for connection in self._connections()):
+                return
+            await asyncio.sleep(_POLL_S)
+
+    def _connections(self) -> list[LimitedProtocol]:
+        return [cast("LimitedProtocol", protocol) for protocol in self.server_state.connections]
+
+
+def make_server(
+    app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
+) -> DrainingServer:
+    protocol = limited_protocol(settings, _allow_connections(settings.connections_max))
+    return DrainingServer(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            http=protocol,
+            ws="none",
+            loop="uvloop",
+            backlog=_BACKLOG,
+            access_log=False,
+            proxy_headers=False,  # the peer address must not come from a header
+            log_level="error",
+            server_header=False,
+            lifespan="on" if lifespan else "off",
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, int(_STOP_WAIT_S - settings.drain_s)),
+        ),
+        protocol.bounds,
+    )
+
+
+def _allow_connections(count: int) -> int:
+    """Raise the limit of open files if necessary; return the number of connections it allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _FILES_SPARE
+    if hard != resource.RLIM_INFINITY:
+        needed = min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return max(1, needed - _FILES_SPARE)

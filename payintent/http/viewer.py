@@ -1,0 +1,213 @@
+"""A viewer's address and country, as trusted proxies report them.
+
+The country is accepted only with the secret of the edge network.
+"""
+
+import hmac
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter
+from starlette.requests import Request
+
+from payintent.core.addresses import (
+    UNREADABLE_ADDRESS,
+    Address,
+    Network,
+    parse_ip_address,
+    parse_ip_network,
+)
+from payintent.core.countries import UNKNOWN_COUNTRY, is_edge_country
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
+
+_QUOTE = '"'
+_SPACE = " \t"
+_PORT = r"(?::(?:[0-9]{1,5}|_[0-9A-Za-z._-]{1,64}))?"
+_BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\]" + _PORT, re.ASCII)
+_IPV4 = re.compile(r"([0-9.]{7,15})" + _PORT, re.ASCII)
+_PAIR = re.compile(
+    r"[ \t]*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=(?:\"((?:[^\"\\]|\\.)*)\"|([^\",; \t]*))[ \t]*", re.ASCII
+)
+
+
+def split_x_forwarded_for(values: Sequence[str]) -> list[str]:
+    entries = (entry.strip(_SPACE) for entry in ",".join(values).split(","))
+    return [entry for entry in entries if entry]
+
+
+def split_forwarded(values: Sequence[str]) -> list[str] | None:
+    """Return the `for` of each element of all `Forwarded` headers; None if one is malformed.
+
+    An element without `for` is `unknown`. A quotation mark that a client did not close extends into
+    the elements that proxies append, so the whole header is malformed.
+    """
+    text = ",".join(values)
+    nodes: list[str] = []
+    node: str | None = None
+    has_pairs, at = False, 0
+    while at < len(text):
+        if text[at] in ",; \t":
+            if text[at] == "," and has_pairs:
+                nodes.append(node or "unknown")
+                node, has_pairs = None, False
+            at += 1
+            continue
+        pair = _PAIR.match(text, at)
+        if pair is None or text[pair.end() : pair.end() + 1] not in {"", ",", ";"}:
+            return None
+        if pair[1].lower() == "for":
+            if node is not None:
+                return None
+            node = pair[3] if pair[2] is None else pair[2]
+        has_pairs, at = True, pair.end()
+    return [*nodes, node or "unknown"] if has_pairs else nodes
+
+
+def parse_forwarded_node(text: str) -> Address | None:
+    """Parse a hop with optional port, brackets and quotes; None if it is not an address."""
+    if len(text) > 1 and text[0] == text[-1] == _QUOTE:
+        text = text[1:-1]
+    match = _BRACKETED.fullmatch(text) or _IPV4.fullmatch(text)
+    return parse_ip_address(match[1] if match else text)
+
+
+_X_FORWARDED_FOR = "X-Forwarded-For"
+_FORWARDED = "Forwarded"
+_LOG_INTERVAL_S = 60.0  # per reason, because a misconfigured proxy affects every request
+_HOP_CHARS_MAX = 64
+_log = get_logger("api")
+
+UNREADABLE = Counter(
+    "payintent_viewer_addresses_unreadable_total",
+    "Requests with an unclear viewer address from a declared proxy",
+    ["reason"],
+)
+
+
+class _UnreadableError(Exception):
+    """The viewer's address is unclear; `reason` is a label of the metric."""
+
+    def __init__(self, reason: str, hop: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hop = hop
+
+
+class ViewerReader:
+    """Reads the headers of trusted proxies; all further headers are ignored."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._country_header = settings.edge_country_header
+        self._secret_header = settings.edge_secret_header
+        self._secret = settings.edge_secret.get_secret_value().encode()
+        self._trusted: Sequence[Network] = [
+            parse_ip_network(network.strip())
+            for network in settings.edge_trusted_proxies.split(",")
+            if network.strip()
+        ]
+        header = settings.edge_address_header
+        self._address_headers = (header,) if header else (_X_FORWARDED_FOR, _FORWARDED)
+        self._monotonic = monotonic
+        self._log_again_at: dict[str, float] = {}  # by reason
+
+    def viewer_country(self, request: Request) -> str | None:
+        """Return the viewer's country, or None without a trusted header.
+
+        It is `XX` if the edge sends no valid country, and `T1` for Tor.
+        """
+        return _read_once(request, "viewer_country", self._read_country)
+
+    def viewer_address(self, request: Request) -> str | None:
+        """Return the viewer's address, or `UNREADABLE_ADDRESS` if a proxy's header is unclear.
+
+        Returns None if no proxy is declared, because the address may then be a proxy's, and if a
+        trusted proxy sends no address, as in its own requests. Of `X-Forwarded-For` and
+        `Forwarded`, the last address that is not a trusted proxy's counts: the client can write
+        everything before it.
+        """
+        return _read_once(request, "viewer_address", self._read_address)
+
+    def _read_country(self, request: Request) -> str | None:
+        if not self._secret or request.client is None:
+            return None
+        if not self._trusts(parse_ip_address(request.client.host)):
+            return None
+        secrets = request.headers.getlist(self._secret_header)
+        if len(secrets) != 1 or not hmac.compare_digest(secrets[0].encode(), self._secret):
+            return None
+        countries = request.headers.getlist(self._country_header)
+        if not countries:
+            return None
+        country = countries[0].strip().upper() if len(countries) == 1 else UNKNOWN_COUNTRY
+        return country if is_edge_country(country) else UNKNOWN_COUNTRY
+
+    def _read_address(self, request: Request) -> str | None:
+        if not self._trusted:
+            return None
+        try:
+            return str(self._find_address(request))
+        except _UnreadableError as error:
+            self._note(error)
+            return None if error.reason == "missing" else UNREADABLE_ADDRESS
+
+    def _find_address(self, request: Request) -> Address:
+        """Return the last address that is not a trusted proxy's (`_UnreadableError`)."""
+        peer = parse_ip_address(request.client.host) if request.client else None
+        if peer is None:
+            raise _UnreadableError("peer")
+        if not self._trusts(peer):
+            return peer
+        addresses = {self._last_foreign(hops) for hops in self._chains(request)}
+        if len(addresses) > 1:  # the client wrote a header that the proxy does not replace
+            raise _UnreadableError("contradictory")
+        if not addresses:
+            raise _UnreadableError("missing")
+        return addresses.pop()
+
+    def _chains(self, request: Request) -> list[list[str]]:
+        """Return the hops of each header, without empty headers."""
+        chains: list[list[str]] = []
+        if _X_FORWARDED_FOR in self._address_headers:
+            chains.append(split_x_forwarded_for(request.headers.getlist(_X_FORWARDED_FOR)))
+        if _FORWARDED in self._address_headers:
+            hops = split_forwarded(request.headers.getlist(_FORWARDED))
+            if hops is None:
+                raise _UnreadableError("malformed")
+            chains.append(hops)
+        return [hops for hops in chains if hops]
+
+    def _last_foreign(self, hops: Sequence[str]) -> Address:
+        for hop in reversed(hops):
+            address = parse_forwarded_node(hop)
+            if address is None:
+                raise _UnreadableError("malformed", hop)
+            if not self._trusts(address):
+                return address
+        raise _UnreadableError("proxies_only")
+
+    def _note(self, error: _UnreadableError) -> None:
+        UNREADABLE.labels(error.reason).inc()
+        now = self._monotonic()
+        if now >= self._log_again_at.get(error.reason, now):
+            self._log_again_at[error.reason] = now + _LOG_INTERVAL_S
+            _log.warning(
+                "viewer_address_unreadable", reason=error.reason, hop=error.hop[:_HOP_CHARS_MAX]
+            )
+
+    def caller_address(self, request: Request) -> str | None:
+        """Return the viewer's address or else the peer's, which several clients may share."""
+        peer = request.client.host if request.client else None
+        address = self.viewer_address(request)
+        return peer or address if address in {None, UNREADABLE_ADDRESS} else address
+
+    def _trusts(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self._trusted)
+
+
+def _read_once(request: Request, name: str, read: Callable[[Request], str | None]) -> str | None:
+    """Read a fact about a request once; it is needed several times."""
+    if name not in request.scope:
+        request.scope[name] = read(request)
+    return request.scope[name]

@@ -1,0 +1,124 @@
+"""The outbox of unsent mail; mail that was sent or given up is deleted."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from payintent.db.database import Executor, Row, Tx
+from payintent.mail.message import KEPT_DAYS, Mail, MailKind
+from payintent.runtime.encryption import Encryption, mail_context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailRecord:
+    """An unsent mail: a receipt refers to its payment, and all the rest has sealed content."""
+
+    id: UUID
+    kind: MailKind
+    payment_id: UUID | None
+    sealed: bytes | None = field(repr=False)
+    attempts: int  # includes the current attempt
+
+
+async def add_sealed(tx: Tx, mail_id: UUID, kind: MailKind, sealed: bytes) -> None:
+    await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)
+
+
+async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRecord]:
+    """Lease due mail for `lease_s` seconds, longest overdue first, and count the attempt."""
+    rows = await database.fetch(
+        """
+        UPDATE mail
+        SET attempts = attempts + 1, next_at = clock() + make_interval(secs => $2)
+        WHERE id IN (
+            SELECT id
+            FROM mail
+            WHERE next_at <= clock()
+            ORDER BY next_at
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING id, kind, payment_id, sealed, attempts
+        """,
+        limit,
+        lease_s,
+    )
+    return [_mail(row) for row in rows]
+
+
+async def put_off(database: Executor, mail_id: UUID, wait_s: int) -> None:
+    await database.fetch(
+        "UPDATE mail SET next_at = clock() + make_interval(secs => $2) WHERE id = $1",
+        mail_id,
+        wait_s,
+    )
+
+
+async def delete(database: Executor, mail_id: UUID) -> None:
+    await database.fetch("DELETE FROM mail WHERE id = $1", mail_id)
+
+
+async def delete_old(database: Executor, limit: int) -> int:
+    """Delete mail older than `KEPT_DAYS`; return the number of deleted mails."""
+    rows = await database.fetch(
+        """
+        DELETE FROM mail
+        WHERE id IN (
+            SELECT id
+            FROM mail
+            WHERE created_at < clock() - make_interval(days => $1)
+            ORDER BY created_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING id
+        """,
+        KEPT_DAYS,
+        limit,
+    )
+    return len(rows)
+
+
+async def overdue_s(database: Executor) -> float:
+    """Return the age of the oldest unsent mail in seconds, or 0 if there is none."""
+    row = await database.row(
+        "SELECT extract(epoch FROM clock() - min(created_at))::float8 AS age FROM mail"
+    )
+    return max(0.0, row["age"]) if row and row["age"] is not None else 0.0
+
+
+async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
+    """Lock a batch of sealed mail, in id order."""
+    rows = await tx.fetch(
+        """
+        SELECT id, kind, payment_id, sealed, attempts
+        FROM mail
+        WHERE id > $1 AND sealed IS NOT NULL
+        ORDER BY id
+        LIMIT $2
+        FOR NO KEY UPDATE
+        """,
+        after,
+        limit,
+    )
+    return [_mail(row) for row in rows]
+
+
+async def seal(tx: Tx, mail_id: UUID, sealed: bytes) -> None:
+    """Replace a mail's sealed content, after a change of the encryption key."""
+    await tx.fetch("UPDATE mail SET sealed = $2 WHERE id = $1", mail_id, sealed)
+
+
+def _mail(row: Row) -> MailRecord:
+    fields: dict[str, Any] = dict(row) | {"kind": MailKind(row["kind"])}
+    return MailRecord(**fields)
+
+
+async def add_mail(
+    tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, mail: Mail
+) -> None:
+    """Store a mail, which is sent after the transaction commits."""
+    sealed = encryption.encrypt(msgspec.json.encode(mail), mail_context(mail_id))
+    await add_sealed(tx, mail_id, kind, sealed)

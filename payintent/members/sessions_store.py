@@ -1,0 +1,106 @@
+"""Members' sessions in the merchant portal (table `member_session`), by cookie digest."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from payintent.db.database import Executor, Tx
+from payintent.members.model import SESSION_HOURS, MemberRole
+from payintent.merchants.model import ActivationStatus
+
+_SESSIONS_MAX = 10  # per member, on different devices
+_ROTATED_AFTER_S = 3_600
+#: Concurrent requests may still carry the previous cookie.
+_PREVIOUS_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSession:
+    """A session and its member; `is_due` if the cookie must be replaced."""
+
+    id: UUID
+    is_due: bool
+    member_id: UUID
+    merchant_id: int
+    merchant_name: str
+    activation: ActivationStatus
+    email: str
+    role: MemberRole
+
+
+async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
+    """Store a session at sign-in, and delete the oldest sessions beyond ten."""
+    await tx.fetch("UPDATE member SET last_signed_in_at = clock() WHERE id = $1", member_id)
+    await tx.fetch(
+        """
+        DELETE FROM member_session
+        WHERE member_id = $1 AND id NOT IN (
+            SELECT id
+            FROM member_session
+            WHERE member_id = $1 AND expires_at > clock()
+            ORDER BY id DESC
+            LIMIT $2
+        )
+        """,
+        member_id,
+        _SESSIONS_MAX - 1,
+    )
+    await tx.fetch(
+        """
+        INSERT INTO member_session (id, member_id, digest, expires_at)
+        VALUES ($1, $2, $3, clock() + make_interval(hours => $4))
+        """,
+        session_id,
+        member_id,
+        digest,
+        SESSION_HOURS,
+    )
+
+
+async def find(database: Executor, digest: bytes) -> MemberSession | None:
+    """Find a session by its cookie, or for a minute by the cookie before its last rotation."""
+    row = await database.row(
+        """
+        SELECT s.id,
+            s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2) AS is_due,
+            m.id AS member_id, m.merchant_id, r.name AS merchant_name, r.activation, m.email, m.role
+        FROM member_session s
+        JOIN member m ON m.id = s.member_id
+        JOIN merchant r ON r.id = m.merchant_id
+        WHERE (s.digest = $1
+                OR (s.previous_digest = $1 AND s.rotated_at > clock() - make_interval(secs => $3)))
+            AND s.expires_at > clock()
+        """,
+        digest,
+        _ROTATED_AFTER_S,
+        _PREVIOUS_S,
+    )
+    if row is None:
+        return None
+    fields: dict[str, Any] = dict(row)
+    fields |= {"role": MemberRole(row["role"]), "activation": ActivationStatus(row["activation"])}
+    return MemberSession(**fields)
+
+
+async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -> bool:
+    """Replace the digest of a session cookie; False if a concurrent request did so first."""
+    row = await database.row(
+        """
+        UPDATE member_session
+        SET digest = $3, previous_digest = $2, rotated_at = clock()
+        WHERE id = $1 AND digest = $2
+        RETURNING id
+        """,
+        session_id,
+        old,
+        new,
+    )
+    return row is not None
+
+
+async def end(database: Executor, session_id: UUID) -> None:
+    await database.fetch("DELETE FROM member_session WHERE id = $1", session_id)
+
+
+async def end_all(database: Executor, member_id: UUID) -> None:
+    await database.fetch("DELETE FROM member_session WHERE member_id = $1", member_id)

@@ -1,0 +1,1 @@
+"""Merchants: profile, activation, API keys, payment methods, prices, limits and taxes."""

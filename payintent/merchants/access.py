@@ -1,0 +1,127 @@
+"""Authentication of merchants by their API keys."""
+
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.core import access as api_key
+from payintent.core.access import RateLimitClass
+from payintent.db.database import Database
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.http.address_limits import (
+    Attempts,
+    UnauthorizedError,
+    mismatch_reason,
+    read_bearer_key,
+)
+from payintent.http.middleware import add_headers
+from payintent.http.responses import MERCHANT
+from payintent.merchants import keys_store as api_keys
+from payintent.merchants.call_log import KeyUses
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.limits import MerchantRateLimiter, RateLimitExceededError
+from payintent.merchants.payable import apply_capabilities, payable_decimals
+from payintent.runtime.caches import TtlMap
+from payintent.runtime.encryption import Encryption
+
+_CACHE_MAX = 10_000
+
+
+class Authenticator:
+    """Authenticates merchants by key: looked up by its public part, compared by its digest.
+
+    Merchants are cached for `cache_s`, so a revocation takes effect after that time at the latest.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        encryption: Encryption,
+        accounts: GatewayAccounts,
+        attempts: Attempts,
+        cache_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        uses: KeyUses,
+    ) -> None:
+        self._database = database
+        self._encryption = encryption
+        self._accounts = accounts
+        self._attempts = attempts
+        self._uses = uses
+        # By the digest of the whole `Authorization` header.
+        self._merchants: TtlMap[bytes, AuthenticatedMerchant] = TtlMap(
+            cache_s, _CACHE_MAX, monotonic
+        )
+
+    async def authenticate(self, request: Request) -> AuthenticatedMerchant:
+        """Return the merchant of the request's key.
+
+        Raises `UNAUTHORIZED` without a valid key, or `RATE_LIMITED` if the address of the request
+        has failed too often.
+        """
+        digest = self._encryption.digest(request.headers.get("authorization", ""))
+        merchant = self._merchants.get(digest)
+        if merchant is None:
+            async with self._attempts.attempt(request, api_key.MERCHANT):
+                merchant = await self._look_up(digest, request.headers)
+        self._uses.note(merchant.public_id)
+        request.scope[MERCHANT] = merchant.merchant_id
+        return merchant
+
+    async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
+        key = read_bearer_key(headers, api_key.MERCHANT, api_key.MERCHANT_TEST)
+        merchant = await api_keys.find_by_public_id(self._database, key.public_id)
+        expected = self._encryption.digest(key.text)
+        if merchant is None or not hmac.compare_digest(merchant.digest, expected):
+            self._merchants.remove(digest)
+            raise UnauthorizedError(api_key.MERCHANT, mismatch_reason(merchant and merchant.digest))
+        methods = [
+            apply_capabilities(method, self._accounts.capabilities(method.provider))
+            for method in merchant.methods
+        ]
+        merchant = replace(merchant, payable=payable_decimals(merchant.market, methods))
+        self._merchants.set(digest, merchant)
+        return merchant
+
+
+MerchantHandler = Callable[[Request, AuthenticatedMerchant], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantApi:
+    """Authenticates merchants by their API keys and limits their requests."""
+
+    authenticator: Authenticator
+    limiter: MerchantRateLimiter
+
+    def route(self, method: str, path: str, handler: MerchantHandler) -> Route:
+        """Return a route that authenticates the merchant and spends a request of its read limit."""
+
+        @wraps(handler)
+        async def handle(request: Request) -> Response:
+            merchant = await self.authenticator.authenticate(request)
+            await self.spend(request, merchant, RateLimitClass.READ)
+            return await handler(request, merchant)
+
+        return Route(path, handle, methods=[method])
+
+    async def spend(
+        self, request: Request, merchant: AuthenticatedMerchant, kind: RateLimitClass
+    ) -> None:
+        """Spend a request of a limit and add the limit's headers to the response.
+
+        Raises `RateLimitExceededError` if the merchant is above the limit.
+        """
+        try:
+            headers = await self.limiter.take(merchant, kind)
+        except RateLimitExceededError as exceeded:
+            add_headers(request.scope, exceeded.headers)
+            raise
+        add_headers(request.scope, headers)

@@ -1,0 +1,109 @@
+"""Encrypted secrets for signing webhooks."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.db.database import Executor, Tx
+from payintent.merchants.model import SECRET_BYTES, encode_secret
+from payintent.operators.operation import OperationContext
+from payintent.runtime.encryption import callback_secret_context
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackSecretRecord:
+    id: UUID
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackSecretTimes:
+    """The creation and expiry of a callback secret, without the secret."""
+
+    id: UUID
+    created_at: datetime
+    expires_at: datetime | None  # None: valid until replaced
+    signs: bool
+
+
+async def list_times(database: Executor, merchant_id: int, limit: int) -> list[CallbackSecretTimes]:
+    """List a merchant's secrets, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT id, created_at, expires_at, coalesce(expires_at, 'infinity') > clock() AS signs
+        FROM callback_secret
+        WHERE merchant_id = $1
+        ORDER BY created_at DESC, id DESC
+        LIMIT $2
+        """,
+        merchant_id,
+        limit,
+    )
+    return [CallbackSecretTimes(**row) for row in rows]
+
+
+async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -> None:
+    await tx.fetch(
+        "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
+        secret_id,
+        merchant_id,
+        sealed,
+    )
+
+
+async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
+    """Expire the current secrets after an overlap, in which receivers change to the new secret."""
+    await tx.fetch(
+        """
+        UPDATE callback_secret
+        SET expires_at = clock() + $2 * interval '1 second'
+        WHERE merchant_id = $1
+            AND coalesce(expires_at, 'infinity') > clock() + $2 * interval '1 second'
+        """,
+        merchant_id,
+        overlap_s,
+    )
+
+
+async def list_secrets(
+    database: Executor, merchant_ids: Sequence[int], limit: int
+) -> dict[int, list[CallbackSecretRecord]]:
+    """List the valid secrets, newest first and at most `limit` per merchant."""
+    rows = await database.fetch(
+        """
+        SELECT m.id AS merchant_id, s.id, s.sealed
+        FROM unnest($1::bigint[]) AS m (id)
+        CROSS JOIN LATERAL (
+            SELECT id, sealed, created_at
+            FROM callback_secret
+            WHERE merchant_id = m.id AND coalesce(expires_at, 'infinity') > clock()
+            ORDER BY created_at DESC, id DESC
+            LIMIT $2
+        ) s
+        ORDER BY s.created_at DESC, s.id DESC
+        LIMIT 10000
+        """,
+        merchant_ids,
+        limit,
+    )
+    secrets: dict[int, list[CallbackSecretRecord]] = {}
+    for row in rows:
+        secret = CallbackSecretRecord(row["id"], row["sealed"])
+        secrets.setdefault(row["merchant_id"], []).append(secret)
+    return secrets
+
+
+async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
+    """Add a secret, stored encrypted; return its text, `whsec_…`, which is shown only once."""
+    secret_id = tx.id_generator.new_id()
+    secret = new_key()
+    encryption_context = callback_secret_context(merchant_id, secret_id)
+    sealed = context.encryption.encrypt(secret, encryption_context)
+    await add_secret(tx, secret_id, merchant_id, sealed)
+    return encode_secret(secret)
+
+
+def new_key() -> bytes:
+    return secrets.token_bytes(SECRET_BYTES)

@@ -1,0 +1,176 @@
+"""Rate limits of merchants, across all processes, and of addresses, per process.
+
+Merchants have token buckets in the database. A process takes the tokens of a fiftieth of a second
+at once: with a limit of 500/s, every tenth request costs a statement. Below 100/s a process takes
+a single token at a time, so the limit is exact.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from payintent.core.access import RateLimit, RateLimitClass, RateLimitStatus
+from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.db.database import Database
+from payintent.http.address_limits import AddressBuckets, round_up_s
+from payintent.merchants import limits_store as rate_limits
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.runtime.settings import Settings
+
+_BATCHES_PER_S = 50
+_LOCAL_TTL_S = 1.0  # after this time, unused local tokens expire
+_BUCKETS_MAX = 20_000
+_UNAVAILABLE = "the rate limits cannot be read"
+_LOOKUP = "lookup"  # the bucket for replays of used keys above the create limit
+_LOOKUP_DIVISOR = 10  # its limit is a tenth of the create limit
+_LOOKUP_BURST_MIN = 10
+_ROUNDING = 1e-6  # tolerance for sums of floats
+
+
+class RateLimitExceededError(RefusedError):
+    """Too many requests; `headers` are for the response."""
+
+    def __init__(self, kind: str, limit: RateLimit, wait_s: float) -> None:
+        wait = max(1, round_up_s(wait_s))
+        super().__init__(ErrorCode.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
+        self.headers = limit_headers(kind, limit, RateLimitStatus(0, wait_s))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The local tokens of this process, taken from a merchant's bucket in the database."""
+
+    tokens: int = 0
+    expires_at: float = 0.0
+    empty_until: float = 0.0
+    remaining: int = 0  # in the database, as of the last statement
+    full_at: float = 0.0
+    failures: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class MerchantRateLimiter:
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._default = {} if settings.sandbox else _defaults(settings)
+        self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
+
+    def get_limit(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
+        """Return the merchant's own limit or the default limit; None means unlimited."""
+        return merchant.limits.get(kind, self._default.get(kind))
+
+    async def take(
+        self, merchant: AuthenticatedMerchant, kind: RateLimitClass
+    ) -> Mapping[str, str]:
+        """Spend a request and return headers for the response (`RateLimitExceededError`)."""
+        limit = self.get_limit(merchant, kind)
+        return {} if limit is None else await self._spend(merchant.merchant_id, kind, limit)
+
+    async def take_lookup(self, merchant: AuthenticatedMerchant) -> None:
+        """Spend a lookup of a used key, above the create limit (`RateLimitExceededError`).
+
+        Lookups have a small bucket of their own.
+        """
+        limit = self.get_limit(merchant, RateLimitClass.CREATE)
+        if limit is not None:
+            burst = max(limit.burst // _LOOKUP_DIVISOR, _LOOKUP_BURST_MIN)
+            lookup_limit = RateLimit(max(limit.per_s // _LOOKUP_DIVISOR, 1), burst)
+            await self._spend(merchant.merchant_id, _LOOKUP, lookup_limit)
+
+    async def _spend(self, merchant_id: int, kind: str, limit: RateLimit) -> Mapping[str, str]:
+        bucket = self._bucket(merchant_id, kind, limit)
+        if not self._has_tokens(bucket):
+            await self._refill(bucket, merchant_id, kind, limit)
+        bucket.tokens -= 1
+        remaining = bucket.remaining + bucket.tokens
+        status = RateLimitStatus(remaining, bucket.full_at - self._monotonic())
+        return limit_headers(kind, limit, status)
+
+    async def _refill(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
+        failures = bucket.failures
+        async with bucket.lock:
+            if bucket.failures != failures:  # a query failed while this caller waited
+                raise StorageUnavailableError(_UNAVAILABLE)
+            if not self._has_tokens(bucket):
+                await self._take_batch(bucket, merchant_id, kind, limit)
+
+    def put_back(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
+        """Return a request that belongs to a different limit."""
+        limit = self.get_limit(merchant, kind)
+        if limit is not None:
+            self._bucket(merchant.merchant_id, kind, limit).tokens += 1
+
+    def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
+        key = (merchant_id, kind, limit)  # a changed limit has a new bucket
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= _BUCKETS_MAX:
+                self._buckets.clear()
+            bucket = self._buckets[key] = _Bucket()
+        return bucket
+
+    def _has_tokens(self, bucket: _Bucket) -> bool:
+        return bucket.tokens > 0 and bucket.expires_at > self._monotonic()
+
+    async def _take_batch(
+        self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit
+    ) -> None:
+        now = self._monotonic()
+        if bucket.empty_until > now + _ROUNDING:
+            raise RateLimitExceededError(kind, limit, bucket.empty_until - now)
+        # At most half a burst, so that the bucket can refill while the batch is spent.
+        size = max(1, min(limit.per_s // _BATCHES_PER_S, limit.burst // 2))
+        try:
+            grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, size)
+        except (StorageUnavailableError, LockTimeoutError) as error:
+            bucket.failures += 1
+            raise StorageUnavailableError(_UNAVAILABLE) from error
+        bucket.full_at = now + grant.full_in_s
+        missing = (grant.full_in_s - _ROUNDING) * limit.per_s
+        bucket.remaining = math.floor(limit.burst - missing)
+        if grant.granted == 0:
+            # Wait for a whole batch: not each refused request should cost a statement.
+            wait_s = grant.full_in_s - (limit.burst - size) / limit.per_s
+            bucket.empty_until = now + wait_s
+            raise RateLimitExceededError(kind, limit, wait_s)
+        bucket.tokens = grant.granted
+        bucket.expires_at = now + _LOCAL_TTL_S
+
+
+class AddressRateLimiter:
+    """Limits requests per address in this process; an unknown address is not limited."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
+        self._buckets = AddressBuckets(limit, monotonic)
+
+    def take(self, address: str | None) -> None:
+        """Spend a request of an address (`RATE_LIMITED`)."""
+        wait_s = self._buckets.wait_s(address)
+        if wait_s:
+            raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
+        self._buckets.spend(address)
+
+
+def limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:
+    """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
+    full_in = round_up_s(status.full_in_s)
+    return {
+        "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',
+        "RateLimit": f'"{kind}";r={max(0, status.remaining)};t={full_in}',
+    }
+
+
+def _defaults(settings: Settings) -> dict[RateLimitClass, RateLimit]:
+    return {
+        RateLimitClass.CREATE: RateLimit(settings.rate_create_per_s, settings.rate_create_burst),
+        RateLimitClass.READ: RateLimit(settings.rate_read_per_s, settings.rate_read_burst),
+    }

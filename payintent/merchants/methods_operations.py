@@ -1,0 +1,369 @@
+"""Operations on the payment methods that merchants offer."""
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, ClassVar, Literal
+
+from payintent.chains import store as chain_store
+from payintent.chains.store import DeployedContract
+from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.core.money import FIAT
+from payintent.db.database import Executor, Tx
+from payintent.gateway_accounts import store as account_store
+from payintent.gateways.amount_limits import parse_limits
+from payintent.merchants import methods_store as configuration
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import store as merchant_store
+from payintent.merchants.model import PaymentMethod
+from payintent.merchants.price import FeeMode
+from payintent.merchants.store import require_merchant
+from payintent.operators.fields import (
+    MerchantId,
+    argument,
+    check_market,
+    check_name,
+    check_rate,
+    is_database_id,
+    option,
+    quote_input,
+)
+from payintent.operators.operation import (
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_agreed,
+    details,
+    to_json_value,
+)
+
+_POSITION_MAX = 10_000
+_LIMITS = "Limits of a total, instead of the gateway's: USD:0.50:1000,THB:20:"
+_MethodId = Annotated[int, argument("The method's number.")]
+
+
+class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
+    """Add a payment method to a merchant."""
+
+    action: ClassVar[str] = "method.add"
+    merchant_id: MerchantId
+    account_id: Annotated[int, option("The gateway account.", name="account")]
+    kind: Annotated[
+        Literal["card", "redirect", "qr", "onchain"],
+        option("One of card, redirect, qr, onchain.", any_text=True),
+    ]
+    label: Annotated[str, option("The label that buyers see.")]
+    currencies: Annotated[list[str], option("With commas: USD,THB; on-chain: the token.")]
+    countries: Annotated[list[str] | None, option("With commas. Default: all.")] = None
+    token: Annotated[str | None, option("For on-chain methods, such as USDT.")] = None
+    fee_mode: Annotated[FeeMode, option("Who bears the fee.")] = FeeMode.INCLUSIVE
+    fee_rate: Annotated[Decimal, option("0.029 is 2.9 %.")] = Decimal(0)
+    position: Annotated[int, option("Lower positions are offered first.")] = 0
+    limits: Annotated[list[str] | None, option(_LIMITS)] = None
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once the merchant is in service: a method sets the fee and the payee."""
+        await require_merchant(context.database, self.merchant_id)
+        return await merchant_store.is_in_service(context.database, self.merchant_id)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        merchant = await require_merchant(context.database, self.merchant_id)
+        method = f"{self.kind} method {quote_input(self.label)}"
+        return [
+            f"{merchant.title} offers the {method}",
+            *(
+                f"{name} is {value}"
+                for name, value in details(self).items()
+                if name not in ("merchant_id", "kind", "label")
+            ),
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        _check_limits(self.limits)
+        merchant = await require_merchant(context.database, self.merchant_id)
+        _check_terms(self.label, self.currencies, self.countries, self.fee_rate, self.position)
+        is_id = is_database_id(self.account_id)
+        account = await account_store.get(context.database, self.account_id) if is_id else None
+        if account is None or account.merchant_id not in {None, self.merchant_id}:
+            raise NotFoundError(f"this merchant has no account {self.account_id}")
+        if account.livemode != merchant.livemode:
+            raise BadRequestError(
+                f"account {account.id} and merchant {merchant.id} must both be live, or both test"
+            )
+        await self._check_token(context)
+
+    async def _check_token(self, context: OperationContext) -> None:
+        contract = await chain_store.get_contract(context.database, self.account_id)
+        if (self.kind == "onchain") != (contract is not None):
+            raise BadRequestError("on-chain methods, and only those, need a contract account")
+        if contract is None:
+            if self.token is not None:
+                raise BadRequestError("only on-chain methods have a token")
+            return
+        symbols = {
+            token.symbol
+            for token in await chain_store.list_tokens(context.database, contract.chain)
+        }
+        if self.token not in symbols or self.currencies != [self.token]:
+            names = ", ".join(sorted(symbols))
+            raise BadRequestError(f"token and the only currency must be the same: {names}")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
+        await merchant_store.lock(tx, self.merchant_id)  # waits for a concurrent activation
+        in_service = await merchant_store.is_in_service(tx, self.merchant_id)
+        check_agreed(context, needs_approval=in_service)
+        contract = await chain_store.get_contract(tx, self.account_id)
+        new = payment_methods.NewPaymentMethod(
+            merchant_id=self.merchant_id,
+            account_id=self.account_id,
+            kind=self.kind,
+            label=self.label,
+            currencies=self.currencies,
+            countries=self.countries,
+            fee_mode=self.fee_mode,
+            fee_rate=self.fee_rate,
+            position=self.position,
+            chain=contract and contract.chain,
+            token=self.token,
+            limits=self.limits or (),
+        )
+        return await _lock_method(tx, await payment_methods.add(tx, new))
+
+
+class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_only=True):
+    """List a merchant's methods in the order in which they are offered."""
+
+    action: ClassVar[str] = "method.list"
+    columns = (
+        *("id", "kind", "label", "provider", "currencies", "countries", "fee_rate", "fee_mode"),
+        "enabled",
+    )
+    merchant_id: MerchantId
+
+    async def read(self, context: OperationContext) -> list[PaymentMethod]:
+        await require_merchant(context.database, self.merchant_id)
+        watched = (await configuration.get_version(context.database)).watched_chains
+        return await payment_methods.list_for_merchant(context.database, self.merchant_id, watched)
+
+
+class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
+    """Change a method; omitted fields and selected quotes stay as they are."""
+
+    action: ClassVar[str] = "method.change"
+    method_id: _MethodId
+    label: Annotated[str | None, option("The label that buyers see.")] = None
+    currencies: Annotated[list[str] | None, option("With commas: USD,THB.")] = None
+    countries: Annotated[list[str] | None, option('With commas; "" for all.')] = None
+    fee_mode: Annotated[FeeMode | None, option("Who bears the fee.")] = None
+    fee_rate: Annotated[Decimal | None, option("0.029 is 2.9 %.")] = None
+    position: Annotated[int | None, option("Lower positions are offered first.")] = None
+    limits: Annotated[list[str] | None, option(f'{_LIMITS}; "" for none')] = None
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once the merchant is in service, if its fee changes."""
+        before = await _require_method(context.database, self.method_id)
+        return await self._requires_approval(context.database, before)
+
+    async def _requires_approval(self, database: Executor, before: PaymentMethod) -> bool:
+        changes_fee = self.fee_mode not in (None, before.fee_mode) or self.fee_rate not in (
+            None,
+            before.fee_rate,
+        )
+        return changes_fee and await merchant_store.is_in_service(database, before.merchant_id)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        before = await _require_method(context.database, self.method_id)
+        values = to_json_value(before)
+        return [
+            f"{name} of method {before.id} ({quote_input(before.label)}) of merchant "
+            f"{before.merchant_id} becomes {value}; it is {values[name]}"
+            for name, value in details(self).items()
+            if name != "method_id"
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        _check_limits(self.limits)
+        countries = self.countries or None
+        _check_terms(self.label, self.currencies, countries, self.fee_rate, self.position)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
+        method = await _require_method(tx, self.method_id)
+        await merchant_store.lock(tx, method.merchant_id)  # waits for a concurrent activation
+        before = await _lock_method(tx, self.method_id)
+        check_agreed(context, needs_approval=await self._requires_approval(tx, before))
+        changed = replace(
+            before,
+            label=self.label or before.label,
+            currencies=tuple(self.currencies or before.currencies),
+            countries=before.countries if self.countries is None else tuple(self.countries) or None,
+            fee_mode=self.fee_mode or before.fee_mode,
+            fee_rate=before.fee_rate if self.fee_rate is None else self.fee_rate,
+            position=before.position if self.position is None else self.position,
+            limits=before.limits if self.limits is None else tuple(self.limits),
+        )
+        await payment_methods.update(tx, changed)
+        return changed
+
+
+class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
+    """Enable a method."""
+
+    action: ClassVar[str] = "method.enable"
+    method_id: _MethodId
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
+        return await _set_enabled(tx, self.method_id, enabled=True)
+
+
+class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
+    """Disable a method; payments that already use it continue."""
+
+    action: ClassVar[str] = "method.disable"
+    is_destructive: ClassVar[bool] = True
+    method_id: _MethodId
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
+        return await _set_enabled(tx, self.method_id, enabled=False)
+
+
+async def _set_enabled(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
+    method = replace(await _lock_method(tx, method_id), enabled=enabled)
+    await payment_methods.update(tx, method)
+    return method
+
+
+async def _require_method(database: Executor, method_id: int) -> PaymentMethod:
+    if is_database_id(method_id):
+        method = await payment_methods.get(database, method_id)
+        if method is not None:
+            return method
+    raise NotFoundError(f"no payment method {method_id}")
+
+
+async def _lock_method(tx: Tx, method_id: int) -> PaymentMethod:
+    method = await payment_methods.lock(tx, method_id) if is_database_id(method_id) else None
+    if method is None:
+        raise NotFoundError(f"no payment method {method_id}")
+    return method
+
+
+def _check_limits(limits: list[str] | None) -> None:
+    try:
+        parse_limits(limits or ())
+    except ValueError as error:
+        raise BadRequestError(f"limits: {error}") from None
+
+
+def _check_terms(
+    label: str | None,
+    currencies: list[str] | None,
+    countries: list[str] | None,
+    fee_rate: Decimal | None,
+    position: int | None,
+) -> None:
+    if label is not None:
+        check_name("label", label)
+    check_market(countries, currencies)
+    if fee_rate is not None:
+        check_rate("fee_rate", fee_rate)
+    if position is not None and not 0 <= position <= _POSITION_MAX:
+        raise BadRequestError(f"position must be from 0 to {_POSITION_MAX}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultMethod:
+    """A method of an account; quotes leave out currencies that its gateway does not support."""
+
+    kind: Literal["card", "redirect"]
+    label: str
+    fee_rate: Decimal
+    currencies: tuple[str, ...] = tuple(FIAT)
+    countries: tuple[str, ...] | None = None  # None: all
+
+
+_CARD_RATE = Decimal("0.029")
+_DEFAULT = (
+    DefaultMethod(kind="card", label="Card", fee_rate=_CARD_RATE),
+    DefaultMethod(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
+)
+_BY_PROVIDER = {
+    "stripe": (DefaultMethod(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
+    "ecpay": (
+        DefaultMethod(
+            kind="card",
+            label="Card (ECPay)",
+            fee_rate=_CARD_RATE,
+            currencies=("TWD",),
+            countries=("TW",),
+        ),
+    ),
+    "test": (DefaultMethod(kind="card", label="Test card", fee_rate=Decimal(0)),),
+    # The gateway's page offers all of the merchant's methods.
+    "2c2p": (DefaultMethod(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
+}
+
+
+def default_methods(provider: str) -> tuple[DefaultMethod, ...]:
+    return _BY_PROVIDER.get(provider, _DEFAULT)
+
+
+async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
+    """Add the default methods of all platform accounts of the merchant's mode."""
+    new: list[payment_methods.NewPaymentMethod] = []
+    for account in await account_store.list_platform_accounts(tx, livemode=livemode):
+        contract = await chain_store.get_contract(tx, account.id)
+        if contract is not None:
+            new += await _list_token_methods(tx, merchant_id, contract)
+        else:
+            new += [
+                _fiat_method(merchant_id, account.id, method)
+                for method in default_methods(account.provider)
+            ]
+    for position, method in enumerate(new):
+        await payment_methods.add(tx, replace(method, position=position))
+
+
+async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str) -> None:
+    for position, method in enumerate(default_methods(provider)):
+        new = _fiat_method(merchant_id, account_id, method)
+        await payment_methods.add(tx, replace(new, position=position))
+
+
+def _fiat_method(
+    merchant_id: int, account_id: int, method: DefaultMethod
+) -> payment_methods.NewPaymentMethod:
+    return payment_methods.NewPaymentMethod(
+        merchant_id=merchant_id,
+        account_id=account_id,
+        kind=method.kind,
+        label=method.label,
+        currencies=method.currencies,
+        countries=method.countries,
+        fee_mode=FeeMode.INCLUSIVE,
+        fee_rate=method.fee_rate,
+        position=0,
+    )
+
+
+async def _list_token_methods(
+    tx: Tx, merchant_id: int, contract: DeployedContract
+) -> list[payment_methods.NewPaymentMethod]:
+    """Return a method without a fee for each token that a contract's chain supports."""
+    chain = await chain_store.get_chain(tx, contract.chain)
+    name = chain.name if chain else contract.chain
+    return [
+        payment_methods.NewPaymentMethod(
+            merchant_id=merchant_id,
+            account_id=contract.account_id,
+            kind="onchain",
+            label=f"{token.symbol} on {name}",
+            currencies=(token.symbol,),
+            countries=None,
+            fee_mode=FeeMode.INCLUSIVE,
+            fee_rate=Decimal(0),
+            position=0,
+            chain=contract.chain,
+            token=token.symbol,
+        )
+        for token in await chain_store.list_tokens(tx, contract.chain)
+        if token.enabled and token.address is not None
+    ]

@@ -1,0 +1,289 @@
+"""Merchants' payment methods, and the catalogs that buyers were shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+import msgspec
+
+from payintent.chains.watch_store import WATCHED
+from payintent.core.errors import LockTimeoutError
+from payintent.db.database import Executor, Row, Tx
+from payintent.gateways.amount_limits import parse_limits
+from payintent.merchants.model import Acceptance, ExpectedToken, Market, PaymentMethod
+from payintent.merchants.price import FeeMode
+
+METHODS_MAX = 200  # per merchant
+_ATTEMPTS_MAX = 3  # to store a catalog that a concurrent process may store first
+
+#: The columns of `Acceptance`, except the fields of the gateway.
+_ACCEPTANCE = """
+    a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
+    CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
+    m.enabled,
+    a.enabled AND v.enabled AND (m.chain IS NULL OR {watched}) AS account_enabled
+"""
+_ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=WATCHED)
+_COLUMNS = """
+    m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
+    m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
+    coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position,
+    m.limits
+"""
+_FROM = """
+    FROM payment_method m
+    JOIN provider_account a ON a.id = m.account_id
+    JOIN provider v ON v.name = a.provider
+    LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
+    LEFT JOIN chain_cursor k ON k.chain = m.chain
+"""
+_BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
+#: The methods of the merchant in the row `merchant` as JSON, in the order of their positions.
+ACCEPTANCES = f"""
+    (
+        SELECT json_agg(row_to_json(acceptance))
+        FROM (
+            SELECT {_ACCEPTANCE_NOW}
+            {_FROM}
+            WHERE m.merchant_id = merchant.id
+            ORDER BY m.position, m.id
+            LIMIT 200  -- METHODS_MAX
+        ) acceptance
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPaymentMethod:
+    merchant_id: int
+    account_id: int
+    kind: str
+    label: str
+    currencies: Sequence[str]
+    countries: Sequence[str] | None
+    fee_mode: FeeMode
+    fee_rate: Decimal
+    position: int
+    chain: str | None = None
+    token: str | None = None
+    limits: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCatalog:
+    """The catalog that a viewer was shown last, and the start of that time."""
+
+    viewer: str  # a country, or empty for viewers from all countries without a catalog of their own
+    content_hash: bytes
+    since: datetime
+
+
+_acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
+
+
+async def add(tx: Tx, new: NewPaymentMethod) -> int:
+    row = await tx.row(
+        """
+        INSERT INTO payment_method
+            (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
+             position, chain, token, limits, livemode)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+            (SELECT livemode FROM merchant WHERE id = $1))
+        RETURNING id
+        """,
+        new.merchant_id,
+        new.account_id,
+        new.kind,
+        new.label,
+        list(new.currencies),
+        None if new.countries is None else list(new.countries),
+        new.fee_mode,
+        new.fee_rate,
+        new.position,
+        new.chain,
+        new.token,
+        list(new.limits),
+    )
+    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    return row["id"]
+
+
+async def list_for_merchant(
+    database: Executor, merchant_id: int, watched_chains: Sequence[str]
+) -> list[PaymentMethod]:
+    """List a merchant's methods by position, including disabled methods."""
+    rows = await database.fetch(
+        "SELECT"
+        + _ACCEPTANCE.format(watched="m.chain = ANY($3::text[])")
+        + ","
+        + _COLUMNS
+        + _FROM
+        + """
+        WHERE m.merchant_id = $1
+        ORDER BY m.position, m.id
+        LIMIT $2
+        """,
+        merchant_id,
+        METHODS_MAX,
+        list(watched_chains),
+    )
+    return [_method(row) for row in rows]
+
+
+async def get(database: Executor, method_id: int) -> PaymentMethod | None:
+    row = await database.row(_BY_ID, method_id)
+    return _method(row) if row else None
+
+
+async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
+    row = await tx.row(_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
+    return _method(row) if row else None
+
+
+async def update(tx: Tx, method: PaymentMethod) -> None:
+    """Update a method; existing sessions keep their quotes."""
+    await tx.fetch(
+        """
+        UPDATE payment_method
+        SET label = $2, currencies = $3, countries = $4, fee_mode = $5, fee_rate = $6,
+            position = $7, enabled = $8, limits = $9
+        WHERE id = $1
+        """,
+        method.id,
+        method.label,
+        list(method.currencies),
+        None if method.countries is None else list(method.countries),
+        method.fee_mode,
+        method.fee_rate,
+        method.position,
+        method.enabled,
+        list(method.limits),
+    )
+
+
+async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[ShownCatalog]:
+    """List the catalogs last shown to a viewer, and to viewers in general."""
+    rows = await database.fetch(
+        """
+        SELECT viewer, content_hash, since
+        FROM catalog_shown
+        WHERE merchant_id = $1 AND viewer IN ('', $2)
+        LIMIT 2
+        """,
+        merchant_id,
+        viewer,
+    )
+    return [ShownCatalog(**row) for row in rows]
+
+
+async def show(
+    database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
+) -> datetime:
+    """Store the catalog that a viewer is shown from now on; return the start of that time.
+
+    The start is now, or `since` if this is the first catalog for this viewer and viewers in
+    general were shown the same.
+    """
+    for _ in range(_ATTEMPTS_MAX):  # repeats after a concurrent insertion
+        row = await database.row(
+            """
+            WITH changed AS (
+                UPDATE catalog_shown c
+                SET content_hash = $3,
+                    since = CASE WHEN c.content_hash = $3
+                        THEN c.since  -- a concurrent process stored it first
+                        ELSE n.since
+                    END
+                FROM (
+                    SELECT greatest(clock(), since + interval '1 millisecond') AS since
+                    FROM catalog_shown
+                    WHERE merchant_id = $1 AND viewer = $2
+                    FOR NO KEY UPDATE
+                ) n
+                WHERE c.merchant_id = $1 AND c.viewer = $2
+                RETURNING c.since
+            ), first AS (
+                INSERT INTO catalog_shown (merchant_id, viewer, content_hash, since)
+                SELECT $1, $2, $3, coalesce($4, clock())
+                WHERE NOT EXISTS (SELECT FROM changed)
+                ON CONFLICT (merchant_id, viewer) DO NOTHING
+                RETURNING since
+            )
+            SELECT since FROM changed
+            UNION ALL
+            SELECT since FROM first
+            """,
+            merchant_id,
+            viewer,
+            content_hash,
+            since,
+        )
+        if row is not None:
+            return row["since"]
+    raise LockTimeoutError("concurrent changes of a viewer's catalog")
+
+
+def market_of(row: Row) -> Market:
+    """Build a market from a row with `countries` and `currencies`."""
+    return Market(_to_tuple(row["countries"]), _to_tuple(row["currencies"]))
+
+
+def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
+    """Build a merchant's methods from a row with `ACCEPTANCES` as `methods`."""
+    return _acceptances.decode(row["methods"] or "[]")
+
+
+def _to_tuple(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _method(row: Row) -> PaymentMethod:
+    values = dict(row)
+    values["currencies"] = tuple(row["currencies"])
+    values["countries"] = _to_tuple(row["countries"])
+    values["account_countries"] = _to_tuple(row["account_countries"])
+    values["limits"] = tuple(row["limits"])
+    values["amount_limits"] = parse_limits(row["limits"])
+    values["fee_mode"] = FeeMode(row["fee_mode"])
+    values["token_minimum"] = int(row["token_minimum"])
+    address, zero_first = values.pop("token_address"), values.pop("token_zero_first")
+    if values["token_decimals"] is not None:
+        values["expected_token"] = ExpectedToken(address, values["token_decimals"], zero_first)
+    return PaymentMethod(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationVersion:
+    """A version of the configuration, and the chains that are watched now.
+
+    Triggers change the version in each transaction that changes merchants, methods, accounts,
+    providers, tokens, tax rates or shown catalogs. Whether a chain is watched depends on the
+    clock, so it is not versioned.
+    """
+
+    version: UUID
+    watched_chains: tuple[str, ...]
+
+
+async def get_version(database: Executor) -> ConfigurationVersion:
+    row = await database.row(
+        f"""
+        SELECT version, ARRAY(
+            SELECT k.chain
+            FROM chain_cursor k
+            WHERE {WATCHED}
+            ORDER BY k.chain
+            LIMIT 1000
+        ) AS watched_chains
+        FROM configuration_version
+        """
+    )
+    assert row is not None  # noqa: S101 - the table has a single row
+    return ConfigurationVersion(row["version"], tuple(row["watched_chains"]))
+
+
+async def get_versions(database: Executor, callers: Sequence[None]) -> list[ConfigurationVersion]:
+    """Read the version once for all `callers`."""
+    return [await get_version(database)] * len(callers)

@@ -1,0 +1,200 @@
+"""Merchants and their payment methods."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+from payintent.core.addresses import web_origin
+from payintent.core.errors import ErrorCode, RefusedError, quote_input
+from payintent.gateways.amount_limits import AmountLimits
+from payintent.merchants.price import FeeMode, Price, TaxCountry, TaxManager
+
+
+class ActivationStatus(StrEnum):
+    NEW = "NEW"
+    REQUESTED = "REQUESTED"  # contract and KYC are recorded, countries and currencies requested
+    APPLIED = "APPLIED"  # payments are possible, to validate the integration
+    VALIDATED = "VALIDATED"
+    ACTIVE = "ACTIVE"
+    SUSPENDED = "SUSPENDED"
+
+
+class ActivationAction(StrEnum):
+    REQUEST = "request"
+    APPLY = "apply"
+    VALIDATE = "validate"
+    ACTIVATE = "activate"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+_A = ActivationStatus
+_IN_SERVICE = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
+
+#: An active merchant stays in service while it requests a new market.
+TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
+    (_A.NEW, ActivationAction.REQUEST): _A.REQUESTED,
+    (_A.REQUESTED, ActivationAction.REQUEST): _A.REQUESTED,
+    (_A.ACTIVE, ActivationAction.REQUEST): _A.ACTIVE,
+    (_A.REQUESTED, ActivationAction.APPLY): _A.APPLIED,
+    (_A.ACTIVE, ActivationAction.APPLY): _A.ACTIVE,
+    (_A.APPLIED, ActivationAction.VALIDATE): _A.VALIDATED,
+    (_A.VALIDATED, ActivationAction.ACTIVATE): _A.ACTIVE,
+    (_A.APPLIED, ActivationAction.SUSPEND): _A.SUSPENDED,
+    (_A.VALIDATED, ActivationAction.SUSPEND): _A.SUSPENDED,
+    (_A.ACTIVE, ActivationAction.SUSPEND): _A.SUSPENDED,
+    (_A.SUSPENDED, ActivationAction.RESUME): _A.APPLIED,  # ACTIVE if it was active before
+}
+
+
+def next_activation_status(
+    status: ActivationStatus, action: ActivationAction, *, was_active: bool
+) -> ActivationStatus:
+    """Return the status after an action; raise `CONFLICT` if the action is not allowed."""
+    if (status, action) not in TRANSITIONS:
+        raise RefusedError(ErrorCode.CONFLICT, f"cannot {action} a merchant that is {status}")
+    if action is ActivationAction.RESUME and was_active:
+        return ActivationStatus.ACTIVE
+    return TRANSITIONS[status, action]
+
+
+def require_in_service(activation: ActivationStatus) -> None:
+    """Raise `UNPROCESSABLE` if a merchant is not in service."""
+    if activation not in _IN_SERVICE:
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE, f"this merchant does not accept payments: it is {activation}"
+        )
+
+
+def is_in_service(activation: ActivationStatus) -> bool:
+    return activation in _IN_SERVICE
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedToken:
+    """The token at the time of the quote; 20 zero bytes are a chain's native coin."""
+
+    address: bytes
+    decimals: int
+    approve_zero_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    payment_method_id: int
+    account_id: int
+    provider: str
+    provider_name: str  # the name that the API shows
+    kind: str
+    label: str
+    country: str
+    chain: str | None
+    token: str | None
+    price: Price
+    total_minor: int  # in smallest units of the currency or token
+    expected_token: ExpectedToken | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """The countries and currencies a merchant was activated for; `None` means all."""
+
+    countries: tuple[str, ...] | None = None
+    currencies: tuple[str, ...] | None = None
+
+    def includes(self, currency: str, country: str) -> bool:
+        return (self.countries is None or country in self.countries) and (
+            self.currencies is None or currency in self.currencies
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merchant:
+    id: int
+    name: str
+    activation: ActivationStatus
+    market: Market
+    callback_url: str | None
+    tax_manager: TaxManager
+    default_country: str
+    locale: str
+    logo_url: str | None
+    support_url: str | None
+    return_url: str | None
+    allowed_origins: tuple[str, ...]
+    tax_country: TaxCountry = TaxCountry.SELECTION
+    auto_refund: bool = True  # automatically refund money without a payment
+    allow_http: bool = False  # for its callback URL
+    accent_colour: str | None = None  # of the checkout, such as `#0b5bd3`
+    terms_url: str | None = None
+    mail_receipts: bool = False  # to buyers with an e-mail address
+    livemode: bool = True  # False for a test side, which moves no money
+    live_merchant: int | None = None  # for a test side: its live merchant
+    time_zone: str = "UTC"  # of the days of its statements
+    #: By currency, the daily refunds at gateways above which approval is needed.
+    refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def title(self) -> str:
+        """The merchant in messages to operators."""
+        return f"merchant {self.id} ({quote_input(self.name)})"
+
+    @property
+    def origins(self) -> frozenset[str]:
+        return frozenset(filter(None, map(web_origin, self.allowed_origins)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    provider: str
+    currencies: tuple[str, ...]
+    countries: tuple[str, ...] | None  # None: all
+    account_countries: tuple[str, ...] | None  # None: all
+    token: str | None
+    token_decimals: int | None  # on its chain; None if it has no supported token
+    enabled: bool
+    account_enabled: bool  # account and provider are enabled, and the chain is watched
+    #: Its gateway's decimals by currency; None: the same as ours.
+    decimals: Mapping[str, int] | None = field(default=None, repr=False)
+    #: Limits of a total by currency: the method's own, otherwise the gateway's.
+    amount_limits: Mapping[str, AmountLimits] = field(
+        default_factory=dict[str, AmountLimits], repr=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentMethod(Acceptance):
+    id: int
+    merchant_id: int
+    account_id: int
+    provider_name: str  # as shown by the API
+    kind: str
+    label: str
+    chain: str | None
+    fee_mode: FeeMode
+    fee_rate: Decimal
+    position: int  # lower positions are offered first
+    limits: tuple[str, ...] = ()  # as entered by the operator: USD:0.50:1000
+    expected_token: ExpectedToken | None = field(default=None, repr=False)
+    token_minimum: int = field(default=1, repr=False)  # set by the contract
+
+
+def encode_secret(key: bytes) -> str:
+    """Encode a key in the form that merchants get, `whsec_…`."""
+    if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
+        raise ValueError(f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
+    return SECRET_PREFIX + base64.b64encode(key).decode()
+
+
+SECRET_BYTES = 32  # of a new secret
+
+
+SECRET_BYTES_MIN = 24
+
+
+SECRET_BYTES_MAX = 64
+
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix of every secret

@@ -1,0 +1,423 @@
+"""Operations on merchants: creation, profile, callback URL and callback secret."""
+
+import re
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, ClassVar, Literal
+from zoneinfo import available_timezones
+
+from payintent.core.addresses import web_origin
+from payintent.core.countries import COUNTRIES
+from payintent.core.errors import BadRequestError
+from payintent.core.money import TENDER
+from payintent.db.database import Executor, Tx
+from payintent.db.encryption_keys import ensure_writing_key
+from payintent.http.egress import (
+    EgressRefusedError,
+    EgressRules,
+    check_callback_registration,
+    egress_rules,
+)
+from payintent.merchants import callback_secrets
+from payintent.merchants import store as merchant_store
+from payintent.merchants.callback_secrets import add_callback_secret
+from payintent.merchants.keys_operations import issue_api_key
+from payintent.merchants.methods_operations import offer_all_methods
+from payintent.merchants.model import ActivationStatus, Merchant
+from payintent.merchants.price import TaxCountry, TaxManager
+from payintent.merchants.store import require_merchant
+from payintent.operators.fields import (
+    MerchantId,
+    argument,
+    check_colour,
+    check_name,
+    check_origin,
+    check_web_url,
+    option,
+    quote_input,
+)
+from payintent.operators.operation import (
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_agreed,
+    details,
+    to_json_value,
+)
+
+OVERLAP_DEFAULT_S = 24 * 3600
+OVERLAP_MAX_S = 7 * 24 * 3600
+_NAME_MAX = 200
+_ORIGINS_MAX = 20
+#: Profile fields that redirect buyers or determine their tax.
+_REDIRECTING_FIELDS = (
+    *("return_url", "support_url", "terms_url"),
+    *("tax_manager", "tax_country", "default_country"),
+)
+_LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
+_AUTO_REFUND = option("Refund money without a payment automatically; default for new merchants.")
+_ALLOW_HTTP = option(
+    "Whether the callback URL may be http; otherwise only the sandbox allows http."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedMerchant:
+    merchant: Merchant
+    api_key: str
+    callback_secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCallbackSecret:
+    id: int  # of the merchant
+    callback_secret: str
+
+
+class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True):
+    """Create a merchant and show its API key and callback secret, only once.
+
+    In the sandbox, the merchant is in service immediately; otherwise it needs activation.
+    """
+
+    action: ClassVar[str] = "merchant.create"
+    name: Annotated[str, option("The name that buyers see: Pay NAME.")]
+    callback_url: Annotated[str | None, option("The URL that receives webhooks.")] = None
+    methods: Annotated[
+        Literal["none", "all"],
+        option(
+            "`all`: add the default methods of all platform accounts; or `none`.", any_text=True
+        ),
+    ] = "none"
+    auto_refund: Annotated[bool, _AUTO_REFUND] = True
+    allow_http: Annotated[bool, _ALLOW_HTTP] = False
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True over HTTP, so that a stolen token is not enough to obtain secrets."""
+        return context.actor.over_http
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [
+            *await super().changes(context),
+            "the API key and callback secret are shown to the approver, who must pass them on",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        check_name("name", self.name, _NAME_MAX)
+        allow_http = self.allow_http or context.settings.sandbox
+        await check_merchant_callback_url(
+            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+        )
+
+    async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
+        await ensure_writing_key(tx, context.encryption)
+        activation = ActivationStatus.ACTIVE if context.settings.sandbox else ActivationStatus.NEW
+        merchant = await merchant_store.add(
+            tx,
+            self.name,
+            self.callback_url,
+            activation,
+            auto_refund=self.auto_refund,
+            allow_http=self.allow_http
+            or (context.settings.sandbox and _is_http(self.callback_url)),
+        )
+        key = await issue_api_key(context, tx, merchant.id, "first")
+        secret = await add_callback_secret(context, tx, merchant.id)
+        if self.methods == "all":
+            await offer_all_methods(tx, merchant.id, livemode=True)
+        return CreatedMerchant(merchant, key, secret)
+
+    def merchant_id_of(self, result: CreatedMerchant) -> int:
+        return result.merchant.id
+
+
+class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
+    """Show a merchant."""
+
+    action: ClassVar[str] = "merchant.show"
+    merchant_id: MerchantId
+
+    async def read(self, context: OperationContext) -> Merchant:
+        return await require_merchant(context.database, self.merchant_id)
+
+
+class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
+    """A change that needs approval if it is sensitive and the merchant is in service."""
+
+    merchant_id: MerchantId
+
+    def is_sensitive(self, before: Merchant) -> bool:
+        raise NotImplementedError
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        before = await require_merchant(context.database, self.merchant_id)
+        return await self._is_sensitive_now(context.database, before)
+
+    async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
+        """Lock the merchant; raise `CONFLICT` if only now the change needs approval."""
+        await require_merchant(tx, self.merchant_id)
+        before = await merchant_store.lock(tx, self.merchant_id)
+        assert before is not None  # noqa: S101 - merchants are never deleted
+        check_agreed(context, needs_approval=await self._is_sensitive_now(tx, before))
+        return before
+
+    async def _is_sensitive_now(self, database: Executor, before: Merchant) -> bool:
+        return self.is_sensitive(before) and await merchant_store.is_in_service(database, before.id)
+
+
+class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
+    """Change a merchant's profile; omitted fields stay, and an empty URL clears a field."""
+
+    action: ClassVar[str] = "merchant.profile"
+    name: Annotated[str | None, option("The name that buyers see.")] = None
+    logo_url: Annotated[str | None, option("The logo on the checkout.")] = None
+    accent_colour: Annotated[
+        str | None,
+        option("The checkout's colour, such as #0b5bd3; empty for the default."),
+    ] = None
+    support_url: Annotated[str | None, option("The help page for buyers.")] = None
+    terms_url: Annotated[str | None, option("The terms of the sale.")] = None
+    return_url: Annotated[str | None, option("The page to which buyers return.")] = None
+    allowed_origins: Annotated[
+        list[str] | None,
+        option(
+            "An origin for return URLs and embedded widgets; can be repeated.",
+            repeated_as="allowed_origin",
+        ),
+    ] = None
+    default_country: Annotated[
+        str | None,
+        option("The country for quotes if the buyer selects none; 53 are supported."),
+    ] = None
+    locale: Annotated[str | None, option("The checkout's language, such as ja.")] = None
+    tax_manager: Annotated[
+        TaxManager | None,
+        option("SERVICE: add tax by the operator's rates to quotes; NONE: no tax."),
+    ] = None
+    tax_country: Annotated[
+        TaxCountry | None,
+        option("The country of the tax rate: the buyer's selection, or the default country."),
+    ] = None
+    auto_refund: Annotated[bool | None, _AUTO_REFUND] = None
+    mail_receipts: Annotated[
+        bool | None, option("Mail receipts to buyers with a known e-mail address.")
+    ] = None
+    time_zone: Annotated[
+        str | None, option("The time zone of its statements, such as Asia/Bangkok.")
+    ] = None
+
+    async def check(self, context: OperationContext) -> None:
+        if self.mail_receipts and not context.settings.sends_mail:
+            raise BadRequestError("mail_receipts needs a mail server: set PAYINTENT_SMTP_HOST")
+        if self.name is not None:
+            check_name("name", self.name, _NAME_MAX)
+        for field in ("logo_url", "support_url", "terms_url", "return_url"):
+            if url := getattr(self, field):
+                check_web_url(field, url, sandbox=context.settings.sandbox)
+        if self.accent_colour:
+            check_colour("accent_colour", self.accent_colour)
+        if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
+            raise BadRequestError(f"allowed_origins has at most {_ORIGINS_MAX} origins")
+        for origin in self.allowed_origins or ():
+            check_origin(origin, sandbox=context.settings.sandbox)
+        await self._check_locale(context)
+
+    def is_sensitive(self, before: Merchant) -> bool:
+        """Return whether buyers are redirected or taxed differently; removals redirect nobody."""
+        origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
+        return not origins <= before.origins or any(
+            getattr(self, name) and getattr(self, name) != getattr(before, name)
+            for name in _REDIRECTING_FIELDS
+        )
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        before = await require_merchant(context.database, self.merchant_id)
+        values = to_json_value(before)
+        return [
+            f"{name} of {before.title} becomes {value or 'empty'}; it is {values[name] or 'empty'}"
+            for name, value in details(self).items()
+            if name != "merchant_id"
+        ]
+
+    async def _check_locale(self, context: OperationContext) -> None:
+        if self.default_country is not None and self.default_country not in COUNTRIES:
+            raise BadRequestError(f"country {quote_input(self.default_country)} is not known")
+        if self.locale is not None and not _LOCALE.fullmatch(self.locale):
+            raise BadRequestError(f"locale {quote_input(self.locale)} is not a language tag")
+        # Python and PostgreSQL must agree about the end of a day.
+        if self.time_zone is not None and not (
+            self.time_zone in available_timezones()
+            and await merchant_store.has_time_zone(context.database, self.time_zone)
+        ):
+            raise BadRequestError(f"time_zone {quote_input(self.time_zone)} is not known")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
+        before = await self.lock_merchant(context, tx)
+        changes = {
+            name: value or None if name.endswith("_url") or name == "accent_colour" else value
+            for name in self.__struct_fields__
+            if name != "merchant_id" and (value := getattr(self, name)) is not None
+        }
+        if self.accent_colour:
+            changes["accent_colour"] = self.accent_colour.lower()
+        if self.allowed_origins is not None:
+            # Stored as browsers send origins, to be compared with theirs.
+            changes["allowed_origins"] = tuple(filter(None, map(web_origin, self.allowed_origins)))
+        merchant = replace(before, **changes)
+        await merchant_store.set_profile(tx, merchant)
+        return merchant
+
+
+class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
+    """Set a merchant's callback URL; `webhooks replay-missed` sends skipped events."""
+
+    action: ClassVar[str] = "merchant.set-callback-url"
+    callback_url: Annotated[
+        str | None, argument("Default: none, events are stored but not sent.")
+    ] = None
+    allow_http: Annotated[bool | None, _ALLOW_HTTP] = None
+
+    async def check(self, context: OperationContext) -> None:
+        merchant = await require_merchant(context.database, self.merchant_id)
+        allow_http = self._allows_http(merchant) or context.settings.sandbox
+        await check_merchant_callback_url(
+            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+        )
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
+        """Set the URL, unless the permission for http was withdrawn since it was checked."""
+        merchant = await self.lock_merchant(context, tx)
+        allow_http = self._allows_http(merchant) or (
+            context.settings.sandbox and _is_http(self.callback_url)
+        )
+        _check_https(self.callback_url, allow_http=allow_http)
+        url = self.callback_url
+        await merchant_store.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
+        return replace(merchant, callback_url=url, allow_http=allow_http)
+
+    def is_sensitive(self, before: Merchant) -> bool:
+        """Return whether events are redirected or may be unencrypted."""
+        redirects = self.callback_url not in (None, before.callback_url)
+        return redirects or (bool(self.allow_http) and not before.allow_http)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        before = await require_merchant(context.database, self.merchant_id)
+        url, current = self.callback_url or "none", before.callback_url or "none"
+        changes = [f"the callback URL of {before.title} becomes {url}; it is {current}"]
+        if self.allow_http is not None:
+            changes.append(
+                f"allow_http of {before.title} becomes {self.allow_http}; it is {before.allow_http}"
+            )
+        return changes
+
+    def _allows_http(self, merchant: Merchant) -> bool:
+        return merchant.allow_http if self.allow_http is None else self.allow_http
+
+
+class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
+    """Add a callback secret and show it, only once.
+
+    The previous secrets also sign until the overlap ends.
+    """
+
+    action: ClassVar[str] = "merchant.rotate-secret"
+    is_destructive: ClassVar[bool] = True
+    merchant_id: MerchantId
+    overlap_s: Annotated[int, option("How long the previous secret also signs, in seconds.")] = (
+        OVERLAP_DEFAULT_S
+    )
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True over HTTP, so that a stolen token is not enough to obtain a secret."""
+        return context.actor.over_http
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        merchant = await require_merchant(context.database, self.merchant_id)
+        return [
+            f"{merchant.title} gets a new callback secret",
+            f"the previous secret also signs for {self.overlap_s} seconds",
+            "the secret is shown to the approver, who must pass it on",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        if not 0 <= self.overlap_s <= OVERLAP_MAX_S:
+            raise BadRequestError(f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds")
+        await require_merchant(context.database, self.merchant_id)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
+        await ensure_writing_key(tx, context.encryption)
+        await callback_secrets.retire_secrets(tx, self.merchant_id, self.overlap_s)
+        return IssuedCallbackSecret(
+            self.merchant_id, await add_callback_secret(context, tx, self.merchant_id)
+        )
+
+
+async def check_merchant_callback_url(
+    url: str | None, egress: EgressRules, *, allow_http: bool
+) -> None:
+    """Raise `BAD_REQUEST` for a URL that must not receive webhooks; this resolves its host."""
+    if url is None:
+        return
+    _check_https(url, allow_http=allow_http)
+    try:
+        await check_callback_registration(url, egress)
+    except EgressRefusedError as error:
+        raise BadRequestError(f"callback_url is not allowed: {error.reason}") from error
+
+
+def _check_https(url: str | None, *, allow_http: bool) -> None:
+    if _is_http(url) and not allow_http:
+        raise BadRequestError(
+            "callback_url must be https, unless the merchant is allowed to use http"
+        )
+
+
+def _is_http(url: str | None) -> bool:
+    return url is not None and url.lower().startswith("http://")
+
+
+_AMOUNT = re.compile(r"[0-9]{1,18}(?:\.([0-9]{1,18}))?", re.ASCII)
+
+
+class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
+    """Set the daily amount above which a merchant's gateway refunds need approval."""
+
+    action: ClassVar[str] = "merchant.set-refund-threshold"
+    currency: Annotated[str, argument("Such as THB; each currency has its own threshold.")]
+    above: Annotated[str | None, argument("The amount per day. Default: no threshold.")] = None
+
+    def is_sensitive(self, before: Merchant) -> bool:
+        """Return whether higher refunds become possible without approval."""
+        threshold = before.refund_approval_above.get(self.currency)
+        if threshold is None:
+            return False
+        return self.above is None or Decimal(self.above) > Decimal(threshold)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        merchant = await require_merchant(context.database, self.merchant_id)
+        before = merchant.refund_approval_above.get(self.currency, "none")
+        change = f"becomes {self.above or 'none'}; it is {before}"
+        return [f"the {self.currency} refund threshold of {merchant.title} {change}"]
+
+    async def check(self, context: OperationContext) -> None:
+        await require_merchant(context.database, self.merchant_id)
+        if self.currency not in TENDER:
+            raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
+        if self.above is None:
+            return
+        amount = _AMOUNT.fullmatch(self.above)
+        decimals = TENDER[self.currency].amount_decimals
+        if amount is None or len(amount[1] or "") > decimals:
+            raise BadRequestError(
+                f"above must be an amount of {self.currency} with at most {decimals} decimals"
+            )
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
+        """Store the threshold; refunds that already need approval still need it."""
+        before = await self.lock_merchant(context, tx)
+        thresholds = dict(before.refund_approval_above)
+        thresholds.pop(self.currency, None)
+        if self.above is not None:
+            thresholds[self.currency] = self.above
+        await merchant_store.set_refund_thresholds(tx, self.merchant_id, thresholds)
+        return replace(before, refund_approval_above=thresholds)

@@ -1,0 +1,166 @@
+"""The rule for usable payment methods, which the catalog, creates and quotes share."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeVar
+
+from payintent.core.countries import COUNTRY_NAMES, TENDERED
+from payintent.core.money import CURRENCIES, TENDER
+from payintent.gateways.port import GatewayCapabilities
+from payintent.merchants.model import Acceptance, Market, PaymentMethod
+
+
+class RestrictionType(StrEnum):
+    CRYPTO = "CRYPTO"  # crypto payment methods and catalog currencies
+    ONRAMP = "ONRAMP"  # fiat-to-crypto on-ramp orders
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    crypto: frozenset[str] = frozenset()
+    onramp: frozenset[str] = frozenset()
+    crypto_listed: frozenset[str] = frozenset()  # restricted now or at any time before
+
+    def allow_crypto(self, country: str | None, viewer: str | None) -> bool:
+        """Return whether neither the country of the quotes nor the viewer's is restricted.
+
+        An unknown country (None) is not restricted.
+        """
+        return self.crypto.isdisjoint({country, viewer})
+
+
+_CACHED_MAX = 1_000  # catalogs, about 5 KiB each
+
+
+def list_payable(
+    market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
+) -> list[tuple[str, list[str]]]:
+    """List countries with payable currencies by name, without countries that have none.
+
+    `market` is the merchant's, and `methods` has the market of each usable method.
+    """
+    by_country = payable_by_country(market, methods)
+    entries = [
+        (country, _filter_currencies(country, by_country[country], restrictions, viewer))
+        for country in sorted(by_country, key=COUNTRY_NAMES.__getitem__)
+    ]
+    return [(country, currencies) for country, currencies in entries if currencies]
+
+
+def payable_currencies(market: Market, methods: tuple[Market, ...]) -> frozenset[str]:
+    """Return the currencies that are payable in any country, ignoring restrictions."""
+    return frozenset(
+        code for codes in payable_by_country(market, methods).values() for code in codes
+    )
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def payable_by_country(
+    market: Market, methods: tuple[Market, ...]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the currencies payable in each country, ignoring restrictions."""
+    return {
+        country: tuple(
+            code
+            for code in accepted
+            if market.includes(code, country)
+            and any(method.includes(code, country) for method in methods)
+        )
+        for country, accepted in TENDERED.items()
+    }
+
+
+def _filter_currencies(
+    country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
+) -> list[str]:
+    """Remove settle-only tokens, and crypto if it is restricted."""
+    crypto = restrictions.allow_crypto(country, viewer)
+    return [
+        code for code in codes if code in CURRENCIES and (crypto or not CURRENCIES[code].crypto)
+    ]
+
+
+A = TypeVar("A", bound=Acceptance)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PayableMethods:
+    methods: tuple[tuple[PaymentMethod, Market], ...]  # each method with its usable market
+    by_country: Mapping[str, tuple[str, ...]]  # currencies; restrictions are ignored
+
+
+def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A:
+    """Limit a method to the capabilities of its gateway; None (no adapter) disables it."""
+    if capabilities is None:
+        return replace(method, account_enabled=False)
+    return replace(
+        method,
+        decimals=capabilities.decimals,
+        amount_limits={**capabilities.limits, **method.amount_limits},
+        countries=_intersect(method.countries, capabilities.countries),
+    )
+
+
+def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> PayableMethods:
+    markets = [(method, usable_market(method)) for method in methods]
+    usable = tuple((method, accepted) for method, accepted in markets if accepted is not None)
+    by_country = payable_by_country(market, tuple(accepted for _, accepted in usable))
+    return PayableMethods(usable, by_country)
+
+
+def usable_market(method: Acceptance) -> Market | None:
+    """Return the currencies and countries a method can be used for; None if it cannot be used.
+
+    The method and its account must be enabled, its token enabled with an address, its chain
+    watched, and the currency supported by its gateway. Countries are the intersection of the
+    method's and the account's.
+    """
+    if not (method.enabled and method.account_enabled):
+        return None
+    currencies = tuple(
+        code for code in method.currencies if payable_precision(method, code) is not None
+    )
+    countries = _intersect(method.countries, method.account_countries)
+    return Market(countries, currencies) if currencies else None
+
+
+def usable_markets(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
+    return tuple(filter(None, map(usable_market, methods)))
+
+
+def payable_precision(method: Acceptance, currency: str) -> int | None:
+    """Return the decimals of a currency at a method: a token's on its chain, or ours.
+
+    None if the gateway does not support the currency, or the chain does not accept the token.
+    """
+    if method.decimals is not None and currency not in method.decimals:
+        return None
+    if method.token is not None:
+        return method.token_decimals
+    return TENDER[currency].amount_decimals
+
+
+def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str, int]:
+    """Return each currency payable in any country, with the most decimals that a method supports.
+
+    Restrictions are ignored: they depend on the buyer.
+    """
+    decimals: dict[str, int] = {}
+    for method in methods:
+        for code in payable_currencies(market, usable_markets([method])):
+            precision = payable_precision(method, code) or 0
+            decimals[code] = max(decimals.get(code, 0), precision)
+    return decimals
+
+
+def _intersect(
+    countries: tuple[str, ...] | None, supported: Collection[str] | None
+) -> tuple[str, ...] | None:
+    """Return the countries that are in both lists; None stands for all countries."""
+    if supported is None:
+        return countries
+    if countries is None:
+        return tuple(sorted(supported))
+    return tuple(country for country in countries if country in supported)

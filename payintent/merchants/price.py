@@ -1,0 +1,73 @@
+"""The amounts of a quote: amount, fee, tax and total."""
+
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from enum import StrEnum
+
+from payintent.core.money import EXACT, TENDER, format_amount, format_rate, round_half_up, round_up
+
+
+class FeeMode(StrEnum):
+    """Whether the fee is included in the amount, or added to it and paid by the buyer."""
+
+    INCLUSIVE = "INCLUSIVE"
+    EXCLUSIVE = "EXCLUSIVE"
+
+
+class TaxManager(StrEnum):
+    """Whether this service adds tax by the operator's rates, or the merchant manages it alone."""
+
+    NONE = "NONE"
+    SERVICE = "SERVICE"
+
+
+class TaxCountry(StrEnum):
+    SELECTION = "selection"  # the buyer's selected country, by default the merchant's
+    MERCHANT = "merchant"  # always the merchant's default country
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRates:
+    fee_mode: FeeMode
+    fee_rate: Decimal  # 0.029 is 2.9 %
+    tax_rate: Decimal
+    decimals: int  # of the currency or token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """The price of a payment by a method; amounts and rates are plain decimals."""
+
+    currency: str
+    amount: str
+    fee_mode: FeeMode
+    fee_rate: str
+    fee_amount: str
+    estimated_tax: str
+    total_amount: str
+
+
+def make_price(amount: Decimal, currency: str, rates: PriceRates) -> Price:
+    """Compute a price: the total is amount plus tax, plus the fee if it is exclusive.
+
+    A pegged token has the same amount as the fiat currency, rounded up to the token's decimals.
+    """
+    base = round_up(amount, rates.decimals)
+    with localcontext(EXACT):
+        fee = round_half_up(base * rates.fee_rate, rates.decimals)
+        tax = round_half_up(base * rates.tax_rate, rates.decimals)
+        total = base + tax + (fee if rates.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
+    crypto = TENDER[currency].crypto
+
+    def to_text(value: Decimal) -> str:
+        return format_amount(value, rates.decimals, trim=crypto)
+
+    return Price(
+        currency=currency,
+        amount=to_text(base),
+        fee_mode=rates.fee_mode,
+        fee_rate=format_rate(rates.fee_rate),
+        fee_amount=to_text(fee),
+        estimated_tax=to_text(tax),
+        total_amount=to_text(total),
+    )

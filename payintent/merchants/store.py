@@ -1,0 +1,298 @@
+"""Merchants: settings, profile and activation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from payintent.core.errors import NotFoundError
+from payintent.core.money import CURRENCIES
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import KeysetList, build
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants.model import ActivationStatus, Merchant
+from payintent.merchants.price import TaxCountry, TaxManager
+from payintent.operators.fields import is_database_id
+
+COLUMNS = """
+    m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
+    m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
+    m.tax_country, m.auto_refund, m.allow_http, m.accent_colour, m.terms_url,
+    m.mail_receipts, m.livemode, m.live_merchant, m.time_zone, m.refund_approval_above
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationRecord:
+    """The activation of a merchant; None for countries or currencies means all."""
+
+    merchant_id: int
+    activation: str
+    contract: str
+    kyc: str
+    requested_countries: list[str] | None
+    requested_currencies: list[str] | None
+    countries: list[str] | None
+    currencies: list[str] | None
+    activated_at: datetime | None
+
+
+async def add(
+    tx: Tx,
+    name: str,
+    callback_url: str | None,
+    activation: ActivationStatus,
+    *,
+    auto_refund: bool,
+    allow_http: bool,
+) -> Merchant:
+    row = await tx.row(
+        """
+        INSERT INTO merchant AS m
+            (name, callback_url, activation, activated_at, auto_refund, allow_http)
+        VALUES ($1, $2, $3, CASE $3 WHEN 'ACTIVE' THEN clock() END, $4, $5)
+        RETURNING"""
+        + COLUMNS,
+        name,
+        callback_url,
+        activation,
+        auto_refund,
+        allow_http,
+    )
+    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    return from_row(row)
+
+
+async def get(database: Executor, merchant_id: int) -> Merchant | None:
+    row = await database.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1", merchant_id)
+    return from_row(row) if row else None
+
+
+async def find_test_side(database: Executor, live_merchant: int) -> int | None:
+    row = await database.row("SELECT id FROM merchant WHERE live_merchant = $1", live_merchant)
+    return row["id"] if row else None
+
+
+async def add_test_side(tx: Tx, live_merchant: int) -> int:
+    """Add the test side of a live merchant, already in service; return its id.
+
+    It copies the live merchant's profile, countries, currencies, taxes and rate limits.
+    """
+    row = await tx.row(
+        """
+        WITH test_side AS (
+            INSERT INTO merchant
+                (name, activation, activated_at, livemode, live_merchant, countries, currencies,
+                 tax_manager, tax_country, default_country, locale, logo_url, support_url,
+                 terms_url, return_url, allowed_origins, accent_colour, auto_refund)
+            SELECT name, 'ACTIVE', clock(), false, id, countries, currencies,
+                tax_manager, tax_country, default_country, locale, logo_url, support_url,
+                terms_url, return_url, allowed_origins, accent_colour, auto_refund
+            FROM merchant
+            WHERE id = $1
+            RETURNING id
+        ), limited AS (
+            INSERT INTO rate_limit (merchant_id, class, per_s, burst)
+            SELECT test_side.id, l.class, l.per_s, l.burst
+            FROM test_side
+            CROSS JOIN rate_limit l
+            WHERE l.merchant_id = $1
+        )
+        SELECT id FROM test_side
+        """,
+        live_merchant,
+    )
+    assert row is not None  # noqa: S101 - the caller has locked the live merchant
+    return row["id"]
+
+
+async def share_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
+    """Return whether two merchants are both live, or both test sides."""
+    row = await database.row(
+        """
+        SELECT count(DISTINCT livemode) = 1 AS same
+        FROM merchant
+        WHERE id IN ($1, $2)
+        """,
+        merchant_id,
+        other_id,
+    )
+    return row is not None and row["same"]
+
+
+_MERCHANTS = KeysetList(
+    "SELECT" + COLUMNS + "FROM merchant m",
+    "id",
+    oldest_first=True,
+    name="strpos(lower(name), lower({})) > 0",
+    activation="activation = {}",
+)
+
+
+async def list_merchants(
+    database: Executor,
+    limit: int,
+    *,
+    after: int = 0,
+    name: str | None = None,
+    activation: str | None = None,
+) -> list[Merchant]:
+    """List merchants after an id, optionally by a part of the name (ignoring case) and status."""
+    rows = await _MERCHANTS.page(database, after, limit, name=name, activation=activation)
+    return [from_row(row) for row in rows]
+
+
+async def set_callback_url(
+    tx: Tx, merchant_id: int, callback_url: str | None, *, allow_http: bool
+) -> None:
+    """Set a merchant's callback URL; None stores events without sending them."""
+    await tx.fetch(
+        "UPDATE merchant SET callback_url = $2, allow_http = $3 WHERE id = $1",
+        merchant_id,
+        callback_url,
+        allow_http,
+    )
+
+
+async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[str, str]) -> None:
+    """Store by currency the daily refunds that a merchant may make without approval."""
+    await tx.fetch(
+        "UPDATE merchant SET refund_approval_above = $2::jsonb WHERE id = $1",
+        merchant_id,
+        msgspec.json.encode(thresholds).decode(),
+    )
+
+
+async def set_profile(tx: Tx, merchant: Merchant) -> None:
+    await tx.fetch(
+        """
+        UPDATE merchant
+        SET name = $2, logo_url = $3, support_url = $4, return_url = $5, allowed_origins = $6,
+            default_country = $7, locale = $8, tax_manager = $9, tax_country = $10,
+            auto_refund = $11, accent_colour = $12, terms_url = $13, mail_receipts = $14,
+            time_zone = $15
+        WHERE id = $1
+        """,
+        merchant.id,
+        merchant.name,
+        merchant.logo_url,
+        merchant.support_url,
+        merchant.return_url,
+        list(merchant.allowed_origins),
+        merchant.default_country,
+        merchant.locale,
+        merchant.tax_manager,
+        merchant.tax_country,
+        merchant.auto_refund,
+        merchant.accent_colour,
+        merchant.terms_url,
+        merchant.mail_receipts,
+        merchant.time_zone,
+    )
+
+
+async def is_in_service(database: Executor, merchant_id: int | None = None) -> bool:
+    """Return whether a live merchant was ever activated: the given merchant, or any."""
+    row = await database.row(
+        """
+        SELECT EXISTS (
+            SELECT
+            FROM merchant
+            WHERE activated_at IS NOT NULL AND livemode AND (id = $1 OR $1::bigint IS NULL)
+        ) AS in_service
+        """,
+        merchant_id,
+    )
+    return row is not None and row["in_service"]
+
+
+async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
+    """Return whether any payment of a merchant was paid, including refunded payments."""
+    row = await database.row(
+        """
+        SELECT EXISTS (
+            SELECT
+            FROM unnest($2::text[]) AS c (currency)
+            CROSS JOIN unnest(ARRAY['PAID', 'PARTIALLY_REFUNDED', 'REFUNDED']) AS s (status)
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM payment
+                WHERE merchant_id = $1 AND currency = c.currency AND status = s.status
+                LIMIT 1
+            ) p
+        ) AS has_paid
+        """,
+        merchant_id,
+        list(CURRENCIES),
+    )
+    return row is not None and row["has_paid"]
+
+
+async def has_time_zone(database: Executor, name: str) -> bool:
+    row = await database.row("SELECT FROM pg_timezone_names WHERE name = $1", name)
+    return row is not None
+
+
+async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
+    row = await tx.row(
+        "SELECT" + COLUMNS + "FROM merchant m WHERE id = $1 FOR NO KEY UPDATE", merchant_id
+    )
+    return from_row(row) if row else None
+
+
+async def get_activation(database: Executor, merchant_id: int) -> ActivationRecord | None:
+    row = await database.row(
+        """
+        SELECT id AS merchant_id, activation, contract, kyc, requested_countries,
+            requested_currencies, countries, currencies, activated_at
+        FROM merchant
+        WHERE id = $1
+        """,
+        merchant_id,
+    )
+    return ActivationRecord(**row) if row else None
+
+
+async def save_activation(tx: Tx, record: ActivationRecord) -> None:
+    """Store a merchant's activation; the first ACTIVE sets `activated_at`."""
+    await tx.fetch(
+        """
+        UPDATE merchant
+        SET activation = $2, contract = $3, kyc = $4, requested_countries = $5,
+            requested_currencies = $6, countries = $7, currencies = $8,
+            activated_at = CASE WHEN $2 = 'ACTIVE' THEN coalesce(activated_at, clock())
+                ELSE activated_at END
+        WHERE id = $1
+        """,
+        record.merchant_id,
+        record.activation,
+        record.contract,
+        record.kyc,
+        record.requested_countries,
+        record.requested_currencies,
+        record.countries,
+        record.currencies,
+    )
+
+
+def from_row(row: Row) -> Merchant:
+    """Build a merchant from a row with `COLUMNS`."""
+    thresholds = msgspec.json.decode(row["refund_approval_above"], type=dict[str, str])
+    return build(
+        Merchant,
+        row,
+        activation=ActivationStatus(row["activation"]),
+        market=payment_methods.market_of(row),
+        tax_manager=TaxManager(row["tax_manager"]),
+        allowed_origins=tuple(row["allowed_origins"]),
+        tax_country=TaxCountry(row["tax_country"]),
+        refund_approval_above=thresholds,
+    )
+
+
+async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
+    merchant = await get(database, merchant_id) if is_database_id(merchant_id) else None
+    if merchant is None:
+        raise NotFoundError(f"no merchant {merchant_id}")
+    return merchant

@@ -1,0 +1,118 @@
+"""The operator's tax rates by country."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, ClassVar
+
+from payintent.core.countries import COUNTRIES
+from payintent.core.errors import BadRequestError, NotFoundError, RefusedError
+from payintent.db.database import Executor, Tx
+from payintent.merchants import store as merchant_store
+from payintent.operators.fields import IsoCountry, argument, check_rate, quote_input
+from payintent.operators.operation import (
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_agreed,
+)
+
+
+async def list_tax_rates(database: Executor) -> Mapping[str, Decimal]:
+    rows = await database.fetch("SELECT country, rate FROM tax_rate ORDER BY country LIMIT 300")
+    return {row["country"]: row["rate"] for row in rows}
+
+
+async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
+    await tx.fetch(
+        """
+        INSERT INTO tax_rate (country, rate)
+        VALUES ($1, $2)
+        ON CONFLICT (country) DO UPDATE
+        SET rate = excluded.rate
+        """,
+        country,
+        rate,
+    )
+
+
+async def remove_tax_rate(tx: Tx, country: str) -> bool:
+    """Remove a country's tax rate; return False if it had none."""
+    row = await tx.row("DELETE FROM tax_rate WHERE country = $1 RETURNING country", country)
+    return row is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TaxRate:
+    country: str
+    rate: Decimal  # 0.07 is 7 %
+
+
+class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
+    """Set a country's tax rate; selected quotes keep their rate."""
+
+    action: ClassVar[str] = "tax.set"
+    country: IsoCountry
+    rate: Annotated[Decimal, argument("0.07 is 7 %.", metavar="RATE")]
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once any merchant is in service: buyers pay the tax."""
+        return await merchant_store.is_in_service(context.database)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [await _describe_change(context, self.country, self.rate)]
+
+    async def check(self, context: OperationContext) -> None:
+        if self.country not in COUNTRIES:
+            raise BadRequestError(f"country {quote_input(self.country)} is not known")
+        check_rate("rate", self.rate)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
+        check_agreed(context, needs_approval=await merchant_store.is_in_service(tx))
+        await set_tax_rate(tx, self.country, self.rate)
+        return TaxRate(self.country, self.rate)
+
+
+class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
+    """List tax rates."""
+
+    action: ClassVar[str] = "tax.list"
+    columns = ("country", "rate")
+
+    async def read(self, context: OperationContext) -> list[TaxRate]:
+        rates = await list_tax_rates(context.database)
+        return [TaxRate(country, rate) for country, rate in rates.items()]
+
+
+class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
+    """Remove a country's tax rate, so that it is zero."""
+
+    action: ClassVar[str] = "tax.remove"
+    is_destructive: ClassVar[bool] = True
+    country: IsoCountry
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once any merchant is in service: buyers pay the tax."""
+        return await merchant_store.is_in_service(context.database)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [await _describe_change(context, self.country, Decimal(0))]
+
+    async def check(self, context: OperationContext) -> None:
+        if self.country not in await list_tax_rates(context.database):
+            raise _no_rate(self.country)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
+        check_agreed(context, needs_approval=await merchant_store.is_in_service(tx))
+        if not await remove_tax_rate(tx, self.country):
+            raise _no_rate(self.country)
+        return TaxRate(self.country, Decimal(0))
+
+
+async def _describe_change(context: OperationContext, country: str, rate: Decimal) -> str:
+    rates = await list_tax_rates(context.database)
+    return f"the tax rate of {country} becomes {rate}; it is {rates.get(country, 0)}"
+
+
+def _no_rate(country: str) -> RefusedError:
+    return NotFoundError(f"no tax rate for {quote_input(country)}")

@@ -1,0 +1,266 @@
+"""The gateway adapter for tokens paid through our gateway contract.
+
+Opening a session calls nothing, and a session cannot be closed: the contract's deadline ends it.
+Its state is read from the records that the chain watcher stores.
+"""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from payintent.chains.store import PROVIDER
+from payintent.core import ids
+from payintent.evm.port import (
+    GAS_MAX,
+    AlreadyRefunded,
+    ContractRefundCall,
+    GasExceeded,
+    OnchainRefundSender,
+    RefundTransactionState,
+)
+from payintent.gateways.port import (
+    AccountCheck,
+    CallbackAnswer,
+    CallbackRequest,
+    FailureReason,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    NotContacted,
+    OutcomeUnknown,
+    RefundReport,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
+)
+from payintent.onchain.model import (
+    AUTOMATIC_GAS_MAX,
+    OnchainRecords,
+    OnchainRefundFacts,
+    decide_onchain_session,
+)
+from payintent.runtime.id_generator import new_pay_uuid
+
+REVERTS_MAX = 3  # transactions of a refund; then it needs manual review
+#: A transaction that no endpoint has seen for this time is sent again.
+_UNSEEN_S = 600.0
+_NO_SENDERS: Mapping[str, OnchainRefundSender] = {}
+
+
+class OnchainGateway:
+    """An account is a contract on a chain."""
+
+    provider = PROVIDER
+    capabilities = GatewayCapabilities(
+        credentials=frozenset({"chain", "network_id"}),
+        decimals=None,  # the token decides
+        remote=False,
+    )
+
+    def __init__(
+        self,
+        records: OnchainRecords,
+        api_base: str,
+        refunders: Mapping[str, OnchainRefundSender] = _NO_SENDERS,
+    ) -> None:
+        self._records = records
+        self._api_base = api_base
+        self._refunders = refunders
+
+    async def create_session(
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+        """Identify the session on the chain by a random id, which does not reveal our ids."""
+        session_id = ids.format_id(ids.SESSION, request.session_id)
+        action = {
+            "type": "onchain_session",
+            "onchain_session": {
+                "session_id": session_id,
+                "chain": account.credentials["chain"],
+                "network_id": int(account.credentials["network_id"]),
+                "url": f"{self._api_base}/onchain/sessions/{session_id}",
+            },
+        }
+        return SessionCreated(reference=f"0x{new_pay_uuid().hex}", next_action=action)
+
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
+        return await self.inquire(account, session)
+
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
+        del account
+        evidence = await self._records.evidence(session.session_id)
+        if evidence is None:
+            return SessionReport(state=GatewaySessionState.ABSENT)
+        return decide_onchain_session(evidence)
+
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
+        del account, request
+        raise InvalidCallbackError("a contract sends no callbacks")
+
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
+        del callback
+        return CallbackAnswer()
+
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
+        """Have the refund signed and sent; it has succeeded once its log is final.
+
+        The contract executes a refund once per sender, so repeated attempts use the first sender,
+        even if the operator has changed it since.
+        """
+        facts = await self._records.get_refund_facts(account.id, request)
+        if facts is None:
+            return _held_back("no transfer of this money is known")
+        if facts.done_by is not None:
+            return _done(facts.done_by)
+        if facts.halted:
+            return _held_back(f"{facts.chain} is halted")
+        sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
+        if sender is None or refunder is None:
+            missing = "signer" if refunder is None else "refunder"
+            return _held_back(f"no {missing} is configured for {facts.chain}")
+        call = _build_call(facts, request)
+        if facts.sender is None and call.to in {sender, call.contract}:
+            detail = "the contract refunds neither to itself nor to the sender"
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
+        return await self._send(refunder, sender, call, facts)
+
+    async def _estimate(
+        self,
+        refunder: OnchainRefundSender,
+        sender: bytes,
+        call: ContractRefundCall,
+        facts: OnchainRefundFacts,
+    ) -> int | AlreadyRefunded | RefundReport | NotContacted:
+        """Return the gas limit; for an automatic refund, spend it from the day's gas."""
+        gas = await refunder.estimate(
+            sender, call, AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
+        )
+        if isinstance(gas, GasExceeded):
+            return _decline_or_hold(facts, f"it needs {gas.gas} gas")
+        if not facts.automatic or not isinstance(gas, int):
+            return gas
+        if not await self._records.spend_automatic_gas(facts.chain, gas):
+            return _decline_or_hold(facts, f"the gas of the day is used up on {facts.chain}")
+        return gas
+
+    async def _send(
+        self,
+        refunder: OnchainRefundSender,
+        sender: bytes,
+        call: ContractRefundCall,
+        facts: OnchainRefundFacts,
+    ) -> RefundReport | OutcomeUnknown:
+        """Send a refund; the attempt is stored before the signer is called."""
+        gas = await self._estimate(refunder, sender, call, facts)
+        if isinstance(gas, RefundReport | NotContacted):
+            return gas
+        refund_id = UUID(bytes=call.refund_id)
+        if not await self._records.claim_for_sender(refund_id, sender):
+            return _held_back("another sender has just claimed this refund")
+        if isinstance(gas, AlreadyRefunded):
+            return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
+        tx_hash = await refunder.send(sender, call, gas)
+        if isinstance(tx_hash, OutcomeUnknown):
+            return tx_hash
+        await self._records.set_transaction_hash(refund_id, tx_hash)
+        return RefundReport(state=GatewayRefundState.PENDING, reference=f"0x{tx_hash.hex()}")
+
+    async def inquire_refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
+        """Report whether the refund is final, pending, or has to be sent.
+
+        Only a final log proves success. Reporting it absent too early costs no money, only the gas
+        of a transaction that the contract reverts.
+        """
+        facts = await self._records.get_refund_facts(account.id, request)
+        if facts is None:
+            return OutcomeUnknown(detail="no transfer of this money is known", neutral=True)
+        if facts.done_by is not None:
+            return _done(facts.done_by)
+        if facts.sender is None:
+            return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was called")
+        refunder = self._refunders.get(facts.chain)
+        if refunder is None:
+            return OutcomeUnknown(detail=f"no signer is configured for {facts.chain}", neutral=True)
+        state = await refunder.trace(
+            facts.sender, _build_call(facts, request), facts.tx_hash, facts.read_up_to
+        )
+        if state is RefundTransactionState.REVERTED and facts.tx_hash is not None:
+            return await self._report_revert(request.refund_id, facts.tx_hash)
+        return state if isinstance(state, OutcomeUnknown) else _report_state(state, facts)
+
+    async def _report_revert(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
+        """Count the revert; after `REVERTS_MAX`, another attempt would only cost gas."""
+        reverts = await self._records.note_reverted(refund_id, tx_hash)
+        return RefundReport(
+            state=GatewayRefundState.ABSENT,
+            detail=f"its transaction was reverted (revert {reverts})",
+            hopeless=reverts >= REVERTS_MAX,
+        )
+
+    def classify_failure(self, code: str) -> FailureReason:
+        reasons = set(FailureReason)
+        return FailureReason(code) if code in reasons else FailureReason.UNKNOWN
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        # `payintent doctor` compares each contract with its chain.
+        chain = account.credentials["chain"]
+        return AccountCheck(
+            problem=None, detail=f"a contract on {chain}, which payintent doctor examines"
+        )
+
+
+def _build_call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> ContractRefundCall:
+    destination = request.destination
+    to = facts.payer if destination is None else bytes.fromhex(destination.removeprefix("0x"))
+    if to is None:
+        raise ValueError(f"refund {request.refund_id} has no destination")
+    return ContractRefundCall(
+        network_id=facts.network_id,
+        contract=facts.contract,
+        uuid=facts.uuid,
+        refund_id=request.refund_id.bytes,
+        token=facts.token,
+        to=to,
+        amount=request.amount_minor,
+    )
+
+
+def _decline_or_hold(facts: OnchainRefundFacts, detail: str) -> RefundReport | NotContacted:
+    """Decline an automatic refund that was never sent, so that an operator decides on its case.
+
+    A refund that was sent before is held back: its transaction may still be mined, and an operator
+    must not refund the same money again.
+    """
+    if facts.automatic and facts.sender is None:
+        return RefundReport(state=GatewayRefundState.DECLINED, detail=f"not sent: {detail}")
+    return _held_back(detail)
+
+
+def _held_back(detail: str) -> NotContacted:
+    """Report that nothing was sent, which is not an outage of the signer or the chain."""
+    return NotContacted(detail=detail, neutral=True)
+
+
+def _done(tx_hash: bytes) -> RefundReport:
+    return RefundReport(state=GatewayRefundState.DONE, reference=f"0x{tx_hash.hex()}")
+
+
+def _report_state(state: RefundTransactionState, facts: OnchainRefundFacts) -> RefundReport:
+    if state is RefundTransactionState.REVERTED:
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was reverted")
+    if state is RefundTransactionState.UNSEEN and facts.asked_s >= _UNSEEN_S:
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was lost")
+    return RefundReport(state=GatewayRefundState.PENDING)

@@ -1,0 +1,318 @@
+"""Decisions about on-chain payments: dispositions of final transfers, and ends of sessions.
+
+Only final blocks settle a payment, and an exact transfer takes precedence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from payintent.cases.model import CaseKind
+from payintent.gateways.port import (
+    Capture,
+    FailureReason,
+    GatewayRefundRequest,
+    GatewaySessionState,
+    SessionReport,
+)
+from payintent.payment_sessions.model import SettlementDecision
+from payintent.payments.model import SECOND_THOUGHT, TERMINAL, Payment, PaymentTrigger, Session
+
+#: Limits our costs if a payer sends dust and has expensive receiving code.
+AUTOMATIC_GAS_MAX = 150_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnchainRefundFacts:
+    chain: str
+    network_id: int
+    contract: bytes  # that received the payment
+    uuid: bytes
+    token: bytes
+    payer: bytes | None  # None once its retention period has ended
+    refunder: bytes | None  # the configured sender
+    sender: bytes | None  # the first sender; every attempt must use it
+    tx_hash: bytes | None  # of the last attempt
+    asked_s: float  # since the signer was last called
+    read_up_to: int  # the last final block that was read
+    halted: bool  # payments on the chain may have been reverted
+    done_by: bytes | None  # the refund's transaction in a final block
+    automatic: bool  # requested by a merchant's setting and not approved by an operator
+
+
+class RefundLogDisposition(StrEnum):
+    SETTLES = "settles"
+    UNKNOWN = "unknown"  # does not reference a refund of ours
+    FOREIGN = "foreign"  # references a refund of ours, but from a foreign sender
+    MISMATCHED = "mismatched"  # sent by us, but with other values than the refund's
+    TWICE = "twice"  # an earlier log has already settled this refund
+
+
+#: A posted transaction delays a method change for this long and is ignored afterwards.
+POSTED_TRANSACTION_HOLDS = timedelta(minutes=10)
+#: A payment that waits for its chain this long gets a case; only a final block ends it.
+OUTAGE_MAX = timedelta(hours=24)
+
+
+class TransferDisposition(StrEnum):
+    CREDITED = "credited"
+    DUPLICATE = "duplicate"
+    UNDERPAID = "underpaid"
+    OVERPAID = "overpaid"
+    WRONG_TOKEN = "wrong_token"  # noqa: S105 - a disposition
+    WRONG_RECEIVER = "wrong_receiver"
+    LATE = "late"
+    CLOSED_SESSION = "closed_session"
+    UNKNOWN_UUID = "unknown_uuid"
+
+
+#: Every transfer that is not credited opens a case, so that no received money is lost.
+CASES: Mapping[TransferDisposition, CaseKind] = {
+    TransferDisposition.DUPLICATE: CaseKind.DOUBLE_PAYMENT,
+    TransferDisposition.UNDERPAID: CaseKind.AMOUNT_MISMATCH,
+    TransferDisposition.OVERPAID: CaseKind.AMOUNT_MISMATCH,
+    TransferDisposition.WRONG_TOKEN: CaseKind.TOKEN_MISMATCH,
+    TransferDisposition.WRONG_RECEIVER: CaseKind.UNKNOWN_REFERENCE,
+    TransferDisposition.LATE: CaseKind.LATE_PAYMENT,
+    TransferDisposition.CLOSED_SESSION: CaseKind.ORPHAN_CAPTURE,
+    TransferDisposition.UNKNOWN_UUID: CaseKind.UNKNOWN_REFERENCE,
+}
+#: Failure reason of a payment after a mismatch, if no exact transfer follows.
+MISMATCHES: Mapping[TransferDisposition, FailureReason] = {
+    TransferDisposition.UNDERPAID: FailureReason.AMOUNT_MISMATCH,
+    TransferDisposition.OVERPAID: FailureReason.AMOUNT_MISMATCH,
+    TransferDisposition.WRONG_TOKEN: FailureReason.TOKEN_MISMATCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransferDetails:
+    account_id: int  # of the contract that emitted the log
+    token: bytes
+    amount: int
+    receiver: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTransfer:
+    token: bytes  # 20 zero bytes for the native coin
+    amount: int
+    receiver: bytes
+
+
+def classify_transfer(
+    transfer: TransferDetails,
+    expected: ExpectedTransfer | None,
+    payment: Payment | None,
+    session: Session | None,
+) -> TransferDisposition:
+    if (
+        expected is None
+        or payment is None
+        or session is None
+        or session.quote.account_id != transfer.account_id
+    ):
+        return TransferDisposition.UNKNOWN_UUID
+    if transfer.receiver != expected.receiver:
+        return TransferDisposition.WRONG_RECEIVER
+    if payment.session_id != session.id:
+        return TransferDisposition.CLOSED_SESSION
+    if payment.paid_at is not None:
+        return TransferDisposition.DUPLICATE
+    if payment.status in TERMINAL:
+        return TransferDisposition.LATE
+    return _compare(transfer, expected)
+
+
+_CREDIT = SettlementDecision(
+    trigger=PaymentTrigger.CONFIRM, outcome=GatewaySessionState.CAPTURED.value, credited=True
+)
+
+
+def decide_transfer(disposition: TransferDisposition) -> SettlementDecision:
+    if disposition is TransferDisposition.CREDITED:
+        return _CREDIT
+    return SettlementDecision(case=CASES[disposition])
+
+
+def is_exact_transfer(transfer: TransferDetails, expected: ExpectedTransfer) -> bool:
+    return (
+        transfer.receiver == expected.receiver
+        and _compare(transfer, expected) is TransferDisposition.CREDITED
+    )
+
+
+def _compare(transfer: TransferDetails, expected: ExpectedTransfer) -> TransferDisposition:
+    if transfer.token != expected.token:
+        return TransferDisposition.WRONG_TOKEN
+    if transfer.amount == expected.amount:
+        return TransferDisposition.CREDITED
+    return (
+        TransferDisposition.UNDERPAID
+        if transfer.amount < expected.amount
+        else TransferDisposition.OVERPAID
+    )
+
+
+class PostedTransactionState(StrEnum):
+    """The state of a transaction whose hash the page has posted; a hash proves nothing."""
+
+    UNKNOWN = "unknown"  # no endpoint has it
+    PENDING = "pending"  # not mined
+    MINED = "mined"  # succeeded, so its log decides
+    REVERTED = "reverted"
+    FOREIGN = "foreign"  # not a payment of this session, so it is ignored
+    DUPLICATE = "duplicate"  # reverted with "already paid", since the buyer paid twice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostedTransaction:
+    state: PostedTransactionState
+    reason: str  # the contract's reason for a revert
+    final: bool
+    posted_at: datetime
+    settled_at: datetime | None  # first seen final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MismatchedTransfer:
+    disposition: TransferDisposition
+    posted: bool  # its hash was posted for this session
+    final_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnchainEvidence:
+    """Facts about a session on its chain at time `now` of the database's clock."""
+
+    now: datetime
+    deadline: datetime
+    window_at: datetime | None  # two endpoints have returned all logs up to here
+    final_at: datetime | None  # time of the last final block that was read
+    exact_sighted: bool
+    exact_gone: bool  # an exact transfer was pending and is proven to be gone
+    posted: tuple[PostedTransaction, ...] = ()
+    mismatches: tuple[MismatchedTransfer, ...] = ()
+    captured: Capture | None = None  # of a final transfer that was credited
+
+
+def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
+    """Decide a session's state.
+
+    Without a credited transfer, it is `OPEN` before its deadline, `AUTHORISING` while a transfer
+    may still be credited, `DECLINED` with a reason, or `CLOSED` if nothing was ever paid.
+    """
+    if evidence.captured is not None:
+        return SessionReport(state=GatewaySessionState.CAPTURED, capture=evidence.captured)
+    if evidence.exact_sighted:
+        return _IN_PROGRESS  # waits for finality, however long that takes
+    if evidence.now < evidence.deadline:
+        return _before_deadline(evidence)
+    return _after_deadline(evidence)
+
+
+_IN_PROGRESS = SessionReport(state=GatewaySessionState.AUTHORISING)
+_UNPAID = SessionReport(state=GatewaySessionState.CLOSED)
+
+
+def _declined(reason: FailureReason) -> SessionReport:
+    return SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
+
+
+def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
+    """Decline early only for transactions posted by the page, which the buyer alone controls."""
+    reverts = _reverts(evidence)
+    if any(revert.reason == "expired" for revert in reverts) or _is_retry_over(evidence, reverts):
+        return _declined(FailureReason.TX_REVERTED)
+    mismatches = [
+        mismatch
+        for mismatch in evidence.mismatches
+        if mismatch.posted and evidence.now - mismatch.final_at >= SECOND_THOUGHT
+    ]
+    if mismatches:
+        return _declined(MISMATCHES[mismatches[-1].disposition])
+    has_recent_post = any(
+        evidence.now - transaction.posted_at < POSTED_TRANSACTION_HOLDS
+        for transaction in _undecided(evidence)
+    )
+    return _IN_PROGRESS if has_recent_post else SessionReport(state=GatewaySessionState.OPEN)
+
+
+def _after_deadline(evidence: OnchainEvidence) -> SessionReport:
+    if evidence.final_at is not None and evidence.final_at > evidence.deadline:
+        return _after_final_deadline(evidence)
+    traces = evidence.posted or evidence.mismatches or evidence.exact_gone
+    # `>` since many chains produce several blocks in one second.
+    is_window_over = evidence.window_at is not None and evidence.window_at > evidence.deadline
+    return _UNPAID if is_window_over and not traces else _IN_PROGRESS
+
+
+def _after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
+    """Decide once all blocks up to the deadline are final."""
+    if evidence.mismatches:
+        return _declined(MISMATCHES[evidence.mismatches[-1].disposition])
+    if _reverts(evidence):
+        return _declined(FailureReason.TX_REVERTED)
+    if evidence.exact_gone or _undecided(evidence):
+        return _declined(FailureReason.ONCHAIN_TIMEOUT)
+    return _UNPAID
+
+
+def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
+    return [
+        transaction
+        for transaction in evidence.posted
+        if transaction.state is PostedTransactionState.REVERTED and transaction.final
+    ]
+
+
+def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
+    undecided = {PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING}
+    return [
+        transaction
+        for transaction in evidence.posted
+        if transaction.state in undecided
+        or (
+            transaction.state in {PostedTransactionState.MINED, PostedTransactionState.REVERTED}
+            and not transaction.final
+        )
+    ]
+
+
+def _is_retry_over(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> bool:
+    """Return whether the buyer's time to retry after a revert is over."""
+    if not reverts or _undecided(evidence):
+        return False
+    times = [revert.settled_at for revert in reverts if revert.settled_at is not None]
+    return bool(times) and evidence.now - max(times) >= SECOND_THOUGHT
+
+
+class OnchainRecords(Protocol):
+    """Stored facts about on-chain sessions and refunds, and the calls to signers."""
+
+    async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
+        """Return the facts of a session; None if it is not on a chain."""
+        ...
+
+    async def get_refund_facts(
+        self, account_id: int, request: GatewayRefundRequest
+    ) -> OnchainRefundFacts | None:
+        """Return the facts of a refund; None if its money is not on a chain."""
+        ...
+
+    async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
+        """Record that a signer is about to be called; False if another sender has been used."""
+        ...
+
+    async def spend_automatic_gas(self, chain: str, gas: int) -> bool:
+        """Count gas of an automatic refund; False, uncounted, if it exceeds the day's limit."""
+        ...
+
+    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None: ...
+
+    async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
+        """Count a transaction whose revert is final, once; return the refund's reverts."""
+        ...

@@ -1,0 +1,183 @@
+"""."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Annotated, ClassVar, Literal
+
+from payintent.chains import store as chain_store
+from payintent.chains.operations import (
+    TOKENS,
+    ChainSlug,
+    lock_known_chain,
+    read_address,
+    require_chain,
+)
+from payintent.chains.store import ChainRecord
+from payintent.chains.views import ChainView, load_chain_view
+from payintent.core.errors import BadRequestError
+from payintent.db.database import Executor, Tx
+from payintent.evm.port import NATIVE
+from payintent.merchants import store as merchant_store
+from payintent.onchain import refund_logs_store as refund_logs
+from payintent.operators.fields import (
+    check_web_url,
+    option,
+)
+from payintent.operators.operation import (
+    ChangeOperation,
+    OperationContext,
+    check_agreed,
+    details,
+    to_json_value,
+)
+
+_CONFIRMATIONS_MAX = 10_000
+
+
+_URLS_MAX = 10
+
+
+_GAS_MAX = 10**12
+
+
+_INSTANT_FINALITY = "Trust nodes that report their latest block as final."
+
+
+_DIRECT_FIELDS = (
+    "finality",
+    "confirmations",
+    "instant_finality",
+    "public_rpc_urls",
+    "explorer_urls",
+    "auto_refund_gas",
+)
+
+
+class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
+    """Configure a chain: finality, wallet endpoints and refunds.
+
+    Options that are not given keep their value. A new refunder takes over; refunds that earlier
+    refunders have sent still count.
+    """
+
+    action: ClassVar[str] = "chain.set"
+    chain: ChainSlug
+    finality: Annotated[
+        Literal["finalized", "confirmations"] | None,
+        option("How blocks become final: by the nodes, or after a number of confirmations."),
+    ] = None
+    confirmations: Annotated[
+        int | None, option("Number of later blocks that make a block final.")
+    ] = None
+    instant_finality: Annotated[bool | None, option(_INSTANT_FINALITY)] = None
+    public_rpc_urls: Annotated[
+        list[str] | None,
+        option(
+            "An endpoint for wallets, never one of the watcher; can be repeated.",
+            repeated_as="public_rpc_url",
+        ),
+    ] = None
+    explorer_urls: Annotated[
+        list[str] | None,
+        option("A block explorer for wallets; can be repeated.", repeated_as="explorer_url"),
+    ] = None
+    refunder: Annotated[str | None, option("The address that sends refunds from now on.")] = None
+    refund_approval_above: Annotated[
+        str | None,
+        option("Tokens that a merchant may refund in a day without approval."),
+    ] = None
+    auto_refund_gas: Annotated[
+        int | None, option("Gas that automatic refunds may use in a day (UTC); 0 turns them off.")
+    ] = None
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True for the refunder, and for settings that protect money or direct wallets."""
+        before = await require_chain(context.database, self.chain)
+        return await self._needs_second_operator(context.database, before)
+
+    async def _needs_second_operator(self, database: Executor, before: ChainRecord) -> bool:
+        if self.refunder is not None or self.refund_approval_above is not None:
+            return True
+        if self.auto_refund_gas is not None and self.auto_refund_gas > before.auto_refund_gas:
+            return True
+        weakens_protection = self._redirects_wallets(before) or self._weakens_finality(before)
+        return weakens_protection and await merchant_store.is_in_service(database)
+
+    def _redirects_wallets(self, before: ChainRecord) -> bool:
+        """Return True if wallets would be directed to a new address."""
+        return bool(
+            set(self.public_rpc_urls or ()) - {"", *before.public_rpc_urls}
+            or set(self.explorer_urls or ()) - {"", *before.explorer_urls}
+        )
+
+    def _weakens_finality(self, before: ChainRecord) -> bool:
+        """Return True if payments could count as final sooner."""
+        return (
+            self.finality not in {None, before.finality}
+            or (self.instant_finality is True and not before.instant_finality)
+            or (self.confirmations or _CONFIRMATIONS_MAX)
+            < (before.confirmations or _CONFIRMATIONS_MAX)
+        )
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        before = to_json_value(
+            await load_chain_view(
+                context.database, await require_chain(context.database, self.chain)
+            )
+        )
+        before["refunder"] = before["refunders"][-1] if before["refunders"] else "none"
+        return [
+            f"{name} of {self.chain} becomes {value} instead of {before[name]}"
+            for name, value in details(self).items()
+            if name != "chain"
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        chain = await require_chain(context.database, self.chain)
+        self._parse_refund_settings()
+        if self.auto_refund_gas is not None and not 0 <= self.auto_refund_gas <= _GAS_MAX:
+            raise BadRequestError(f"auto_refund_gas must be from 0 to {_GAS_MAX}")
+        if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
+            raise BadRequestError(f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}")
+        for name in ("public_rpc_urls", "explorer_urls"):
+            urls: list[str] = getattr(self, name) or []
+            if len(urls) > _URLS_MAX:
+                raise BadRequestError(f"{name} must have at most {_URLS_MAX} URLs")
+            for url in urls:
+                check_web_url(name, url, sandbox=context.settings.sandbox)
+        self._check_finality(
+            replace(chain, confirmations=self.confirmations or chain.confirmations)
+        )
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
+        changes = {
+            name: getattr(self, name) for name in _DIRECT_FIELDS if getattr(self, name) is not None
+        }
+        before = await lock_known_chain(tx, self.chain)
+        check_agreed(context, needs_approval=await self._needs_second_operator(tx, before))
+        refunder, above = self._parse_refund_settings()
+        if refunder is not None:
+            earlier = [address for address in before.refunders if address != refunder]
+            changes["refunders"] = [*earlier, refunder]
+            await refund_logs.reset_dispositions(tx, self.chain, refunder)
+        if above is not None:
+            changes["refund_approval_above"] = above
+        row = replace(before, **changes)
+        self._check_finality(row)
+        await chain_store.save_chain(tx, row)
+        return await load_chain_view(tx, row)
+
+    def _check_finality(self, row: ChainRecord) -> None:
+        if self.finality == "confirmations" and row.confirmations is None:
+            raise BadRequestError(f"finality `confirmations` needs confirmations on {self.chain}")
+
+    def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:
+        """Parse the refunder, and the amount above which refunds need approval."""
+        refunder = None if self.refunder is None else read_address("refunder", self.refunder)
+        if refunder == NATIVE:
+            raise BadRequestError("refunder must not be the zero address")
+        if self.refund_approval_above is None:
+            return refunder, None
+        if not TOKENS.fullmatch(self.refund_approval_above):
+            raise BadRequestError("refund_approval_above must be a number of tokens, such as 1000")
+        return refunder, Decimal(self.refund_approval_above)

@@ -1,0 +1,1 @@
+"""Operators: who may run which operation, the audit log, tokens and identities."""

@@ -1,0 +1,305 @@
+"""Describe the fields of operations as command line arguments, options and form fields.
+
+A field is annotated: `position: Annotated[int, option("Lower values are offered first.")]` is the
+option `--position`. A field without an annotation exists only in the operator routes.
+"""
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, Unpack, cast, get_args, get_origin
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import msgspec
+
+from payintent.core import ids
+from payintent.core.addresses import web_origin
+from payintent.core.countries import COUNTRIES, TOR
+from payintent.core.errors import BadRequestError, NotFoundError, quote_input
+from payintent.core.money import TENDER
+from payintent.db.database import Executor, current_time
+from payintent.operators import audit_store as audit
+
+LISTED_MAX = 1_000
+NAME_MAX = 100
+_URL_MAX = 2_048
+_ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
+_RATE_DECIMALS_MAX = 8
+_NOTE_MAX = 500
+_ID_MAX = 2**63 - 1
+
+
+def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
+    """Check a name: its length, and that it is printable."""
+    if not 1 <= len(name) <= longest or not name.isprintable():
+        raise BadRequestError(f"{what} must have 1 to {longest} printable characters")
+
+
+def check_note(note: str, *, needed: bool = True) -> None:
+    """Check the length of a note; if `needed`, it must not be blank."""
+    is_missing = needed and not note.strip()
+    if is_missing or len(note.strip()) > _NOTE_MAX or "\x00" in note:
+        raise BadRequestError(f"note must have 1 to {_NOTE_MAX} characters")
+
+
+def check_text_if_given(name: str, text: str | None, longest: int) -> None:
+    """Check the length of an optional text."""
+    if text is not None and (not 1 <= len(text) <= longest or "\x00" in text):
+        raise BadRequestError(f"{name} must have 1 to {longest} characters")
+
+
+def check_iso_country(country: str) -> None:
+    """Check the form of an ISO 3166-1 alpha-2 code; the country need not exist."""
+    if not _ISO_COUNTRY.fullmatch(country):
+        raise BadRequestError(f"country {quote_input(country)} is not two capital letters")
+
+
+def check_viewer_country(country: str) -> None:
+    """Check a country code from the edge network; Cloudflare sends `T1` for Tor."""
+    if country != TOR:
+        check_iso_country(country)
+
+
+def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
+    """Check that countries and currencies are supported, and that no list is empty."""
+    for what, values, allowed in (
+        ("countries", countries, COUNTRIES),
+        ("currencies", currencies, TENDER),
+    ):
+        if values is None:
+            continue
+        if not values:
+            raise BadRequestError(f"{what} must not be empty")
+        if unsupported := ", ".join(sorted(set(values) - allowed.keys())):
+            raise BadRequestError(f"{what} are not supported: {quote_input(unsupported)}")
+
+
+def check_rate(what: str, rate: Decimal) -> None:
+    """Check a rate from 0 to 1 with at most eight decimals; `0.07` is 7 %."""
+    if not rate.is_finite() or not 0 <= rate <= 1:
+        raise BadRequestError(f"{what} must be from 0 to 1, such as 0.07 for 7 %")
+    if rate != round(rate, _RATE_DECIMALS_MAX):
+        raise BadRequestError(f"{what} must have at most {_RATE_DECIMALS_MAX} decimals")
+
+
+def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
+    """Check a URL; outside the sandbox it must use https."""
+    if not _is_url(url, sandbox=sandbox):
+        raise BadRequestError(f"{what} must be an https URL")
+
+
+def check_colour(what: str, colour: str) -> None:
+    if not _COLOUR.fullmatch(colour):
+        raise BadRequestError(f"{what} {quote_input(colour)} is not a colour such as #0b5bd3")
+
+
+def check_origin(origin: str, *, sandbox: bool) -> None:
+    """Check an origin: scheme and host without a path, such as `https://shop.example.com`."""
+    if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
+        raise BadRequestError(f"{quote_input(origin)} is not an origin such as https://example.com")
+
+
+async def check_merchant(database: Executor, merchant_id: int | None) -> None:
+    """Raise `NOT_FOUND` for an unknown merchant; None passes."""
+    if merchant_id is None:
+        return
+    if not is_database_id(merchant_id) or not await audit.has_merchant(database, merchant_id):
+        raise NotFoundError(f"no merchant {merchant_id}")
+
+
+def is_database_id(number: int) -> bool:
+    """Return True if a number is in the range of the database's ids."""
+    return 0 < number <= _ID_MAX
+
+
+def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | None:
+    """Parse the last id of a list page; None stays None."""
+    if text is None:
+        return None
+    uuid = ids.parse_id(prefix, text)
+    if uuid is None:
+        raise BadRequestError(f"{name}: {quote_input(text)} is not an id such as {prefix}_…")
+    return uuid
+
+
+def read_day(what: str, text: str | None) -> date | None:
+    """Parse a day such as 2026-01-31; None stays None."""
+    if text is None:
+        return None
+    try:
+        if _DAY.fullmatch(text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise BadRequestError(f"{what} must be a day such as 2026-01-31, not {quote_input(text)}")
+
+
+def check_after(merchant_id: int) -> None:
+    """Check a merchant number as a list cursor; 0 precedes all merchants."""
+    if not 0 <= merchant_id <= _ID_MAX:
+        raise BadRequestError("after must be the number of a merchant")
+
+
+def check_list_limit(limit: int) -> None:
+    if not 1 <= limit <= LISTED_MAX:
+        raise BadRequestError(f"limit must be from 1 to {LISTED_MAX}")
+
+
+def _is_url(url: str, *, sandbox: bool) -> bool:
+    if len(url) > _URL_MAX or not url.isprintable() or any(char in url for char in ' \\"<>'):
+        return False
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # an invalid port fails here
+    except ValueError:
+        return False
+    schemes = {"https", "http"} if sandbox else {"https"}
+    return parts.scheme in schemes and web_origin(url) is not None
+
+
+def as_utc(name: str, moment: datetime | None) -> datetime | None:
+    """Convert a time to UTC; a time without a zone is UTC already."""
+    if moment is None:
+        return None
+    try:
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except OverflowError as error:
+        raise BadRequestError(f"{name} is out of range in UTC") from error
+
+
+class ParameterForm(TypedDict, total=False):
+    """How a parameter differs from its field's name and type."""
+
+    name: str  # such as `count` for the field `count_max`
+    metavar: str  # an argument's name in the help
+    flags: str  # for a boolean, such as `--enabled/--disabled`
+    min: int
+    max: int
+    repeated_as: str  # for a list: the option of a single item; the default is a list with commas
+    any_text: bool  # for a choice: omit the values from the help; a wrong value exits with 1
+    is_file: bool  # for a list: the value is the path of a file with an item per line
+    or_reason: bool  # defaults to the reason of the change
+
+
+class Parameter(ParameterForm):
+    """The value of `msgspec.Meta.extra`."""
+
+    positional: bool
+
+
+def argument(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
+    return msgspec.Meta(description=help_text, extra={"positional": True, **form})
+
+
+def option(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
+    return msgspec.Meta(description=help_text, extra={"positional": False, **form})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationField:
+    """A field that a person enters; `type` is `int` for `int | None`."""
+
+    name: str
+    type: Any
+    is_required: bool
+    default: Any
+    help_text: str
+    parameter: Parameter
+
+
+def list_fields(operation: type[msgspec.Struct]) -> Iterator[OperationField]:
+    """List the annotated fields of an operation."""
+    for field in msgspec.structs.fields(operation):
+        if get_origin(field.type) is not Annotated:
+            continue
+        annotated, meta = get_args(field.type)
+        yield OperationField(
+            name=field.name,
+            type=_without_none(annotated),
+            is_required=field.required,
+            default=None if field.required else field.default,
+            help_text=meta.description,
+            parameter=cast("Parameter", meta.extra),
+        )
+
+
+def summarize(operation: type[msgspec.Struct]) -> str:
+    """Return the first paragraph of an operation's docstring."""
+    return inspect.cleandoc(operation.__doc__ or "").partition("\n\n")[0]
+
+
+def _without_none(field_type: Any) -> Any:
+    if get_origin(field_type) not in (Union, UnionType):
+        return field_type
+    [member] = [member for member in get_args(field_type) if member is not NoneType]
+    return member
+
+
+MerchantId = Annotated[int, argument("The number of the merchant.")]
+OfMerchantId = Annotated[int | None, option("Only of this merchant.", name="merchant")]
+OwnerId = Annotated[
+    int | None, option("The merchant who owns it; default: the platform.", name="merchant")
+]
+Purpose = Annotated[str, option("A name for its purpose.")]
+IsoCountry = Annotated[str, argument("Two capital letters.")]
+ViewerCountry = Annotated[
+    str, argument("Two capital letters. T1 is Tor, XX is an unknown country.")
+]
+ListLimit = Annotated[int, option("Maximum number of entries.", min=1, max=LISTED_MAX)]
+
+
+ListOrder = Annotated[
+    Literal["newest", "oldest"],
+    option("`newest` first, or `oldest` first if the list has only pending entries."),
+]
+
+
+def check_order(order: str, needs: str, is_pending: object) -> None:
+    """Raise `BAD_REQUEST` for the order `oldest` if the list has entries that are not pending."""
+    if order == "oldest" and not is_pending:
+        raise BadRequestError(f"order `oldest` needs {needs}")
+
+
+def check_pages(order: str, before: object, after: object) -> None:
+    """Raise `BAD_REQUEST` if the cursor belongs to the opposite order."""
+    name, cursor = ("before", before) if order == "oldest" else ("after", after)
+    if cursor is not None:
+        raise BadRequestError(f"{name} cannot be combined with the order `{order}`")
+
+
+MadeSince = Annotated[datetime | None, option("Created at or after this time (UTC).")]
+MadeUntil = Annotated[datetime | None, option("Created before this time (UTC).")]
+OlderThan = Annotated[
+    str | None, option("Created at least this long ago, such as 90s, 30m, 2h or 1d.")
+]
+_AGE = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)", re.ASCII)
+_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBetween:
+    """A time range; None means no bound."""
+
+    since: datetime | None
+    until: datetime | None
+
+
+async def made_between(
+    database: Executor, since: datetime | None, until: datetime | None, older_than: str | None
+) -> MadeBetween:
+    """Parse the time range of a list (`BAD_REQUEST`); the earlier end applies."""
+    since, until = as_utc("since", since), as_utc("until", until)
+    if older_than is None:
+        return MadeBetween(since, until)
+    age = _AGE.fullmatch(older_than)
+    if age is None:
+        raise BadRequestError("older_than must be a number and s, m, h or d, such as 30m")
+    latest = await current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+    return MadeBetween(since, latest if until is None else min(latest, until))

@@ -1,0 +1,177 @@
+"""OpenID Connect identities of operators (tables `operator_identity`, `completed_sign_in`).
+
+An identity is an issuer and a subject. Its name never changes.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from payintent.core.access import IDENTITY_HOURS, Role
+from payintent.db.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorIdentityRecord:
+    """A stored identity. Its role is valid until `expires_at`, unless the identity is blocked."""
+
+    name: str
+    role: Role
+    issuer: str
+    subject: str
+    created_at: datetime
+    signed_in_at: datetime
+    expires_at: datetime
+    blocked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSignIn:
+    """The claims of a sign-in. `name` is used only for the first sign-in of an identity."""
+
+    id: UUID
+    issuer: str
+    subject: str
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedIn:
+    """The identity after a sign-in; `role_before` is None for the first sign-in."""
+
+    id: UUID
+    name: str
+    role: Role
+    role_before: Role | None
+
+
+_COLUMNS = "name, role, issuer, subject, created_at, signed_in_at, expires_at, blocked_at"
+_SELECT = f"SELECT {_COLUMNS} FROM operator_identity "
+
+
+async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
+    """Record that a sign-in is completed; False if it was completed before."""
+    await tx.fetch(
+        """
+        DELETE FROM completed_sign_in
+        WHERE digest IN (
+            SELECT digest
+            FROM completed_sign_in
+            WHERE expires_at < clock()
+            ORDER BY expires_at
+            LIMIT 100
+            FOR UPDATE SKIP LOCKED
+        )
+        """
+    )
+    row = await tx.row(
+        """
+        INSERT INTO completed_sign_in (digest, expires_at)
+        VALUES ($1, clock() + make_interval(secs => $2))
+        ON CONFLICT DO NOTHING
+        RETURNING digest
+        """,
+        digest,
+        valid_s,
+    )
+    return row is not None
+
+
+async def sign_in(tx: Tx, new: NewSignIn) -> SignedIn | None:
+    """Add an identity or update its role; None if the identity is blocked."""
+    before = await tx.row(
+        "SELECT role FROM operator_identity WHERE issuer = $1 AND subject = $2 FOR UPDATE",
+        new.issuer,
+        new.subject,
+    )
+    row = await tx.row(
+        """
+        INSERT INTO operator_identity AS known (id, issuer, subject, name, role, expires_at)
+        VALUES ($1, $2, $3, $4, $5, clock() + make_interval(hours => $6))
+        ON CONFLICT (issuer, subject) DO UPDATE
+        SET role = excluded.role, signed_in_at = clock(), expires_at = excluded.expires_at
+        WHERE known.blocked_at IS NULL
+        RETURNING id, name
+        """,
+        new.id,
+        new.issuer,
+        new.subject,
+        new.name,
+        new.role,
+        IDENTITY_HOURS,
+    )
+    if row is None:
+        return None
+    role_before = Role(before["role"]) if before else None
+    return SignedIn(id=row["id"], name=row["name"], role=new.role, role_before=role_before)
+
+
+async def end_role(tx: Tx, issuer: str, subject: str) -> None:
+    """End the role and the sessions of an identity that has no role at its provider any more."""
+    await tx.fetch(
+        """
+        WITH ended AS (
+            UPDATE operator_identity
+            SET expires_at = least(expires_at, clock())
+            WHERE issuer = $1 AND subject = $2
+            RETURNING id
+        )
+        UPDATE console_session
+        SET revoked_at = clock()
+        WHERE identity_id IN (SELECT id FROM ended) AND revoked_at IS NULL
+        """,
+        issuer,
+        subject,
+    )
+
+
+async def list_identities(database: Executor, limit: int) -> list[OperatorIdentityRecord]:
+    """List identities, the latest sign-in first."""
+    rows = await database.fetch(_SELECT + "ORDER BY signed_in_at DESC, name LIMIT $1", limit)
+    return [_to_record(row) for row in rows]
+
+
+async def get(database: Executor, name: str) -> OperatorIdentityRecord | None:
+    row = await database.row(_SELECT + "WHERE lower(name) = lower($1)", name)
+    return _to_record(row) if row else None
+
+
+async def block(tx: Tx, name: str) -> OperatorIdentityRecord | None:
+    """Block an identity and end its sessions. A second call keeps the first time."""
+    row = await tx.row(
+        f"""
+        WITH blocked AS (
+            UPDATE operator_identity
+            SET blocked_at = coalesce(blocked_at, clock())
+            WHERE lower(name) = lower($1)
+            RETURNING id, {_COLUMNS}
+        ), ended AS (
+            UPDATE console_session
+            SET revoked_at = clock()
+            WHERE identity_id IN (SELECT id FROM blocked) AND revoked_at IS NULL
+        )
+        SELECT {_COLUMNS} FROM blocked
+        """,
+        name,
+    )
+    return _to_record(row) if row else None
+
+
+async def unblock(tx: Tx, name: str) -> OperatorIdentityRecord | None:
+    row = await tx.row(
+        f"""
+        UPDATE operator_identity
+        SET blocked_at = NULL
+        WHERE lower(name) = lower($1)
+        RETURNING {_COLUMNS}
+        """,
+        name,
+    )
+    return _to_record(row) if row else None
+
+
+def _to_record(row: Row) -> OperatorIdentityRecord:
+    fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
+    return OperatorIdentityRecord(**fields)

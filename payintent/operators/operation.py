@@ -1,0 +1,262 @@
+"""The base classes of operations, and the context and actor that they run with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, ClassVar, Generic, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+
+from payintent.core.access import Role
+from payintent.core.errors import ConflictError, ErrorCode, RefusedError
+from payintent.core.money import format_rate
+from payintent.db.database import Database, Executor, Tx
+from payintent.evm.abi import to_hex
+from payintent.gateways.port import Gateway, GatewayCapabilities
+from payintent.operators import audit_store as audit
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.json_format import format_timestamp
+from payintent.runtime.settings import Settings
+
+T = TypeVar("T")
+
+
+def to_json_value(value: object) -> Any:
+    """Convert a value to JSON; fields of records without `repr`, such as secrets, are omitted.
+
+    Values that are already encoded stay as they are.
+    """
+    if value is None or isinstance(value, str | bool | int | msgspec.Raw):
+        return value
+    if isinstance(value, date | Decimal | UUID):
+        return _text(value)
+    if is_dataclass(value):
+        return {
+            attribute.name: to_json_value(getattr(value, attribute.name))
+            for attribute in fields(value)
+            if attribute.repr
+        }
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, object]", value)
+        return {str(name): to_json_value(item) for name, item in mapping.items()}
+    return [to_json_value(item) for item in cast("list[object]", value)]
+
+
+def _text(value: date | Decimal | UUID) -> str:
+    if isinstance(value, datetime):
+        return format_timestamp(value)
+    return format_rate(value) if isinstance(value, Decimal) else str(value)
+
+
+def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
+    """Build a `record_type` from the equally named fields of `record`, and from `values`."""
+    is_struct = issubclass(record_type, msgspec.Struct)
+    named_fields = (
+        msgspec.structs.fields(record_type) if is_struct else fields(cast("Any", record_type))
+    )
+    names = [field.name for field in named_fields if field.name not in values]
+    return record_type(**{name: getattr(record, name) for name in names}, **values)
+
+
+def to_hex_or_none(value: bytes | None) -> str | None:
+    return None if value is None else to_hex(value)
+
+
+R = TypeVar("R")
+#: Prefixes of actor names in the audit log: a terminal, and an operator signed in with OpenID
+#: Connect.
+TERMINAL = "cli:"
+IDENTITY = "oidc:"
+#: The name of an operator token must not start with any of these prefixes.
+RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:", IDENTITY)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """An operator and their reason, which changes need outside the sandbox.
+
+    `role` is None at a terminal without an operator token.
+    """
+
+    who: str
+    why: str = ""
+    role: Role | None = None
+    over_http: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationContext:
+    """The dependencies of an operation. Use cases that need more are built from these fields."""
+
+    database: Database
+    reading: Executor  # for lists; a replica may lag by a few seconds
+    encryption: Encryption
+    settings: Settings
+    gateways: Mapping[str, Gateway]  # the adapters, by provider
+    operations: "Mapping[str, OperationType]"  # by action
+    actor: Actor = Actor("")
+    approved_by: str | None = None  # the second operator, if approval was needed
+
+    @property
+    def who(self) -> str:
+        return self.actor.who
+
+    def capabilities(self, provider: str) -> GatewayCapabilities | None:
+        """Return the capabilities of a provider's adapter; None if it is not installed."""
+        gateway = self.gateways.get(provider)
+        return gateway.capabilities if gateway else None
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether the actor never needs approval: a terminal of the sandbox."""
+        return self.settings.sandbox and self.actor.role is None
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether no further approval is needed."""
+        return self.is_unbound or self.approved_by is not None
+
+
+class Operation(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An operation. Its fields are its arguments, and its result is an `R`."""
+
+    action: ClassVar[str]
+    needs_role: ClassVar[Role]  # the lowest role that may run it
+    #: Columns of the table that the command prints; JSON has all fields.
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    def required_role(self) -> Role:
+        """Return the lowest role that may run the operation with these arguments."""
+        return self.needs_role
+
+
+class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
+    needs_role: ClassVar[Role] = Role.VIEWER
+
+    async def read(self, context: OperationContext) -> R:
+        """Return the result; raise `RefusedError` for invalid arguments."""
+        raise NotImplementedError
+
+
+class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
+    needs_role: ClassVar[Role] = Role.ADMIN
+    #: Whether a terminal without a token may submit it outside the sandbox; `apply` decides then.
+    is_bootstrap: ClassVar[bool] = False
+    #: Whether a terminal asks for confirmation: it cannot be undone, or it stops payments.
+    is_destructive: ClassVar[bool] = False
+    #: Whether `foresee` is implemented, because the operation may change many rows.
+    has_dry_run: ClassVar[bool] = False
+    #: Secret fields: never shown again and not written to the audit log.
+    hidden: ClassVar[frozenset[str]] = frozenset()
+    #: Personal data, which must not stay in the audit log for ever.
+    unrecorded: ClassVar[frozenset[str]] = frozenset()
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True if the operation can redirect money or reveal a secret."""
+        return False
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe the changes to the approver; secrets are never included."""
+        return [f"{name}: {value}" for name, value in details(self).items()] or [self.action]
+
+    async def check(self, context: OperationContext) -> None:
+        """Validate outside a transaction; network calls are allowed only here."""
+
+    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+        """Count the changes of a dry run, without making them."""
+        raise NotImplementedError
+
+    async def apply(self, context: OperationContext, tx: Tx) -> R:
+        """Make the change in the transaction that also writes its audit entry."""
+        raise NotImplementedError
+
+    def merchant_id_of(self, result: R) -> int | None:
+        """Return the merchant of the arguments, or else of the result, if any."""
+        merchant_id: int | None = getattr(self, "merchant_id", None)
+        return getattr(result, "merchant_id", None) if merchant_id is None else merchant_id
+
+    def audit_details(self, result: R) -> Mapping[str, object]:
+        """Return the parts of the result that the audit entry records."""
+        return {}
+
+
+AnyOperation = ReadOperation[R] | ChangeOperation[R]
+OperationType = type[ReadOperation[Any]] | type[ChangeOperation[Any]]
+
+
+class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
+    """A change of any number of rows, in transactions of bounded size, each with an audit entry.
+
+    It needs no approval. If a batch fails, earlier batches stay committed.
+    """
+
+    batch_size: ClassVar[int]
+
+    async def total(self, context: OperationContext) -> int:
+        """Count the rows of all batches, to show the progress."""
+        raise NotImplementedError
+
+    def count(self, batch: R) -> int:
+        raise NotImplementedError
+
+    def combine(self, total: R, batch: R) -> R:
+        raise NotImplementedError
+
+    def following(self, batch: R) -> "BatchOperation[R] | None":
+        """Return the operation of the next batch; None at the end."""
+        raise NotImplementedError
+
+
+async def run(
+    context: OperationContext,
+    tx: Tx,
+    change: ChangeOperation[R],
+    extra_details: Mapping[str, object] | None = None,
+) -> R:
+    """Apply a change and write its audit entry, with `extra_details` added."""
+    result = await change.apply(context, tx)
+    entry = audit.NewAuditEntry(
+        id=tx.id_generator.new_id(),
+        who=context.who,
+        why=context.actor.why,
+        action=change.action,
+        merchant_id=change.merchant_id_of(result),
+        details=details(change)
+        | to_json_value(change.audit_details(result))
+        | to_json_value(extra_details or {}),
+    )
+    await audit.add(tx, entry)
+    return result
+
+
+def details(change: ChangeOperation[Any]) -> dict[str, Any]:
+    """Return the fields for the audit entry; hidden and unrecorded values are masked."""
+    return {
+        name: "(hidden)" if name in change.hidden | change.unrecorded else to_json_value(value)
+        for name in change.__struct_fields__
+        if (value := getattr(change, name)) is not None
+    }
+
+
+def check_agreed(context: OperationContext, *, needs_approval: bool) -> None:
+    """Raise `CONFLICT` if the operation has come to need approval since it was submitted."""
+    if needs_approval and not context.is_agreed:
+        raise ConflictError("this was changed just now; try again")
+
+
+def check_role(context: OperationContext, operation: Operation[Any]) -> None:
+    """Raise `FORBIDDEN` if the actor's role does not include the operation."""
+    role, required = context.actor.role, operation.required_role()
+    if role is None:
+        if not context.settings.sandbox:
+            raise RefusedError(
+                ErrorCode.FORBIDDEN,
+                "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN to your operator token",
+            )
+    elif not role.includes(required):
+        raise RefusedError(
+            ErrorCode.FORBIDDEN,
+            f"{operation.action} needs the role {required}; {context.who} is {role}",
+        )

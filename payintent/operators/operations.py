@@ -1,0 +1,340 @@
+"""The audit log."""
+
+import unicodedata
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.core import access as api_key
+from payintent.core.access import FIRST_OPERATORS, TOKEN_DAYS, TOKEN_DAYS_MAX, Role
+from payintent.core.errors import (
+    BadRequestError,
+    ConflictError,
+    ErrorCode,
+    NotFoundError,
+    RefusedError,
+)
+from payintent.db.database import Tx
+from payintent.operators import audit_store as audit
+from payintent.operators import identities_store as operator_identities
+from payintent.operators import tokens_store as operator_tokens
+from payintent.operators.audit_store import AuditEntry, AuditScope
+from payintent.operators.fields import (
+    LISTED_MAX,
+    ListLimit,
+    argument,
+    as_utc,
+    check_list_limit,
+    check_merchant,
+    check_name,
+    check_text_if_given,
+    option,
+    quote_input,
+)
+from payintent.operators.identities_store import OperatorIdentityRecord
+from payintent.operators.operation import (
+    RESERVED_PREFIXES,
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+)
+from payintent.operators.tokens_store import OperatorTokenRecord
+from payintent.runtime.id_generator import generate_key_text
+
+_WHO_MAX, _ACTION_MAX = 200, 100
+
+
+class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=True):
+    """List audit log entries, newest first."""
+
+    action: ClassVar[str] = "audit.list"
+    columns = ("at", "who", "action", "merchant_id", "details", "why")
+    merchant_id: Annotated[
+        int | None, option("Only entries about this merchant.", name="merchant")
+    ] = None
+    of: Annotated[
+        str | None, option("A subject such as `tax`, or an action such as `tax.set`.")
+    ] = None
+    who: Annotated[str | None, option("Only entries of this operator.")] = None
+    since: Annotated[datetime | None, option("Only entries at or after this time (UTC).")] = None
+    until: Annotated[datetime | None, option("Only entries before this time (UTC).")] = None
+    before: Annotated[UUID | None, option("The last id of the previous page.")] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[AuditEntry]:
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        check_text_if_given("who", self.who, _WHO_MAX)
+        check_text_if_given("of", self.of, _ACTION_MAX)
+        scope = AuditScope(
+            merchant_id=self.merchant_id,
+            action=self.of,
+            who=self.who,
+            since=as_utc("since", self.since),
+            until=as_utc("until", self.until),
+            before=self.before,
+            limit=self.limit,
+        )
+        return await audit.list_entries(context.reading, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    name: str
+    role: Role
+    expires_at: datetime
+    token: str
+
+
+_PublicId = Annotated[
+    str, argument("The public part of the token: the eight characters after op_.")
+]
+_Days = Annotated[int, option("Days until the token expires, from now.")]
+
+
+class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
+    """Issue a token to a person. It is shown once, to the approver."""
+
+    action: ClassVar[str] = "operator.issue"
+    is_bootstrap: ClassVar[bool] = True
+    name: Annotated[str, argument("The person's name. It cannot be used again.")]
+    role: Annotated[Role, option("The role of the operator.")] = Role.VIEWER
+    days: _Days = TOKEN_DAYS
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True: a token creates an operator."""
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [
+            (
+                f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
+                f"for {self.days} days"
+            ),
+            "the token is shown to the approver, to be passed on",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        _check_name(self.name)
+        _check_days(self.days)
+        if await operator_tokens.is_taken(context.database, self.name):
+            raise _name_in_use(self.name)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
+        """Store the digest of a new token. The result is the only place with its text."""
+        if context.actor.role is None and not context.settings.sandbox:
+            await self._check_first(tx)
+        token = generate_key_text(api_key.OPERATOR)
+        expires_at = await operator_tokens.add(
+            tx,
+            operator_tokens.NewToken(
+                public_id=token.public_id,
+                name=self.name,
+                role=self.role,
+                days=self.days,
+                digest=context.encryption.digest(token.text),
+            ),
+        )
+        if expires_at is None:
+            raise _name_in_use(self.name)
+        return IssuedToken(self.name, self.role, expires_at, token.text)
+
+    async def _check_first(self, tx: Tx) -> None:
+        """Let a terminal without a token issue the first two, so that their holders can approve."""
+        await operator_tokens.hold(tx)
+        if await operator_tokens.count(tx) >= FIRST_OPERATORS:
+            raise RefusedError(
+                ErrorCode.FORBIDDEN,
+                "a terminal without a token can issue only the first two tokens",
+            )
+        if self.role is not Role.ADMIN:
+            raise BadRequestError("the first two operators must have the role admin")
+
+
+class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
+    """Change the role of an operator."""
+
+    action: ClassVar[str] = "operator.set-role"
+    public_id: _PublicId
+    role: Annotated[Role, argument("The new role of the operator.")]
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True if the new role has more rights."""
+        token = await _require_token(context, self.public_id)
+        return not token.role.includes(self.role)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        token = await _require_token(context, self.public_id)
+        return [f"{quote_input(token.name)} gets the role {self.role} instead of {token.role}"]
+
+    async def check(self, context: OperationContext) -> None:
+        await _require_token(context, self.public_id)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
+        token = _require(await operator_tokens.lock(tx, self.public_id), self.public_id)
+        if not token.role.includes(self.role) and not context.is_agreed:
+            raise ConflictError("the role was changed just now; try again")
+        return await operator_tokens.set_role(tx, self.public_id, self.role)
+
+
+class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
+    """Extend a token: it expires this number of days from now."""
+
+    action: ClassVar[str] = "operator.extend"
+    public_id: _PublicId
+    days: _Days = TOKEN_DAYS
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True: an extension is equivalent to a new token."""
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        token = await _require_token(context, self.public_id)
+        return [
+            f"the token of {quote_input(token.name)}, {token.role}, expires in {self.days} days"
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        _check_days(self.days)
+        _check_live(await _require_token(context, self.public_id))
+
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
+        token = _require(await operator_tokens.lock(tx, self.public_id), self.public_id)
+        _check_live(token)
+        return await operator_tokens.extend(tx, self.public_id, self.days)
+
+
+class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
+    """Replace the token that you use now. The new token is printed once.
+
+    Its name, role and expiry stay the same.
+    """
+
+    action: ClassVar[str] = "operator.replace"
+    needs_role: ClassVar[Role] = Role.VIEWER
+    is_destructive: ClassVar[bool] = True
+
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
+        token = await operator_tokens.lock_named(tx, context.who)
+        if token is None or context.actor.role is None:
+            raise NotFoundError("operator replace needs to run with the token that it replaces")
+        new = generate_key_text(api_key.OPERATOR)
+        digest = context.encryption.digest(new.text)
+        await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
+        return IssuedToken(token.name, token.role, token.expires_at, new.text)
+
+
+class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, kw_only=True):
+    """List tokens, newest first."""
+
+    action: ClassVar[str] = "operator.list"
+    columns = ("public_id", "name", "role", "expires_at", "last_used_at", "revoked_at")
+    limit: int = LISTED_MAX
+
+    async def read(self, context: OperationContext) -> list[OperatorTokenRecord]:
+        check_list_limit(self.limit)
+        return await operator_tokens.list_tokens(context.database, self.limit)
+
+
+class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
+    """Revoke a token immediately and permanently."""
+
+    action: ClassVar[str] = "operator.revoke"
+    is_destructive: ClassVar[bool] = True
+    public_id: _PublicId
+
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
+        return _require(await operator_tokens.revoke(tx, self.public_id), self.public_id)
+
+
+def _check_name(name: str) -> None:
+    check_name("name", name)
+    if name != unicodedata.normalize("NFKC", name).strip():
+        raise BadRequestError("name must be in normalized form (NFKC), without spaces around it")
+    for prefix in RESERVED_PREFIXES:
+        if name.lower().startswith(prefix):
+            raise BadRequestError(f"name must not start with {prefix}")
+
+
+def _check_days(days: int) -> None:
+    if not 1 <= days <= TOKEN_DAYS_MAX:
+        raise BadRequestError(f"days must be from 1 to {TOKEN_DAYS_MAX}")
+
+
+def _check_live(token: OperatorTokenRecord) -> None:
+    if token.revoked_at is not None:
+        raise ConflictError("the token is revoked and cannot be extended")
+
+
+async def _require_token(context: OperationContext, public_id: str) -> OperatorTokenRecord:
+    return _require(await operator_tokens.get(context.database, public_id), public_id)
+
+
+def _require(token: OperatorTokenRecord | None, public_id: str) -> OperatorTokenRecord:
+    if token is None:
+        raise NotFoundError(f"no operator token {quote_input(public_id)}")
+    return token
+
+
+def _name_in_use(name: str) -> RefusedError:
+    return ConflictError(
+        f"{quote_input(name)} is or was the name of an operator: choose another name"
+    )
+
+
+_Name = Annotated[str, argument("The full name, such as oidc:ada@example.com/3f0c9a1b7d2e.")]
+
+
+class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):
+    """List the operators that have signed in with OpenID Connect."""
+
+    action: ClassVar[str] = "operator.identities"
+    columns = ("name", "role", "signed_in_at", "expires_at", "blocked_at")
+    limit: int = LISTED_MAX
+
+    async def read(self, context: OperationContext) -> list[OperatorIdentityRecord]:
+        check_list_limit(self.limit)
+        return await operator_identities.list_identities(context.database, self.limit)
+
+
+class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
+    """Block an OpenID Connect identity, and end its sessions immediately."""
+
+    action: ClassVar[str] = "operator.block"
+    is_destructive: ClassVar[bool] = True
+    name: _Name
+
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
+        return _identities_require(await operator_identities.block(tx, self.name), self.name)
+
+
+class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
+    """Unblock an OpenID Connect identity."""
+
+    action: ClassVar[str] = "operator.unblock"
+    name: _Name
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True: this creates an operator."""
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [
+            f"{quote_input(self.name)} may sign in again, with the role from the identity provider"
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        _identities_require(await operator_identities.get(context.database, self.name), self.name)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
+        """Unblock the identity; its earlier sessions stay ended."""
+        return _identities_require(await operator_identities.unblock(tx, self.name), self.name)
+
+
+def _identities_require(
+    identity: OperatorIdentityRecord | None, name: str
+) -> OperatorIdentityRecord:
+    if identity is None:
+        raise NotFoundError(f"nobody has signed in as {quote_input(name)}")
+    return identity

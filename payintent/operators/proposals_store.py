@@ -1,0 +1,147 @@
+"""Proposed operations that need a second operator, and the decisions about them."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from payintent.db.database import Executor, Tx
+from payintent.db.lists import KeysetList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewProposal:
+    id: UUID
+    action: str
+    merchant_id: int | None
+    sealed: bytes = field(repr=False)
+    changes: list[str]
+    proposed_by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A stored proposal; `status` is LAPSED if it expired without a decision."""
+
+    id: UUID
+    action: str
+    merchant_id: int | None
+    sealed: bytes | None = field(repr=False)
+    changes: list[str]
+    proposed_by: str
+    why: str
+    proposed_at: datetime
+    expires_at: datetime
+    status: str
+    decided_by: str | None
+    decided_at: datetime | None
+    note: str
+
+
+_PROPOSAL = """
+    SELECT id, action, merchant_id, sealed, changes, proposed_by, why, proposed_at, expires_at,
+        CASE WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED' ELSE status END
+            AS status,
+        decided_by, decided_at, note
+    FROM proposal
+"""
+
+
+async def add(tx: Tx, new: NewProposal) -> None:
+    await tx.fetch(
+        """
+        INSERT INTO proposal (id, action, merchant_id, sealed, changes, proposed_by, why)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        """,
+        new.id,
+        new.action,
+        new.merchant_id,
+        new.sealed,
+        new.changes,
+        new.proposed_by,
+        new.why,
+    )
+
+
+async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
+    row = await database.row(_PROPOSAL + "WHERE id = $1", proposal_id)
+    return Proposal(**row) if row else None
+
+
+async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
+    row = await tx.row(_PROPOSAL + "WHERE id = $1 FOR UPDATE", proposal_id)
+    return Proposal(**row) if row else None
+
+
+_PROPOSALS = KeysetList(
+    _PROPOSAL,
+    "id",
+    status="CASE WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED' ELSE status END"
+    " = {}",
+)
+_WAITING = KeysetList(
+    _PROPOSAL, "id", "status = 'WAITING' AND expires_at > clock()", oldest_first=True
+)
+
+
+async def list_proposals(
+    database: Executor, status: str | None, before: UUID | None, limit: int
+) -> list[Proposal]:
+    """List proposals, newest first; `status` None lists all. `before` is the last id of a page."""
+    rows = await _PROPOSALS.page(database, before, limit, status=status)
+    return [Proposal(**row) for row in rows]
+
+
+async def list_waiting(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
+    """List undecided proposals, oldest first. `after` is the last id of a page."""
+    rows = await _WAITING.page(database, after, limit)
+    return [Proposal(**row) for row in rows]
+
+
+async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
+    """Record the decision about a locked proposal, and delete its arguments."""
+    await tx.fetch(
+        """
+        UPDATE proposal
+        SET status = $2, decided_by = $3, decided_at = clock(), note = $4, sealed = NULL
+        WHERE id = $1 AND status = 'WAITING'
+        """,
+        proposal_id,
+        status,
+        who,
+        note,
+    )
+
+
+async def forget_lapsed(database: Executor, limit: int) -> int:
+    """Delete the arguments of expired proposals; returns their number."""
+    rows = await database.fetch(
+        """
+        UPDATE proposal
+        SET sealed = NULL
+        WHERE id IN (
+            SELECT id
+            FROM proposal
+            WHERE sealed IS NOT NULL AND expires_at <= clock()
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING id
+        """,
+        limit,
+    )
+    return len(rows)
+
+
+async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
+    """Lock a batch of proposals that have encrypted arguments, ordered by id."""
+    rows = await tx.fetch(
+        _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
+        after,
+        limit,
+    )
+    return [Proposal(**row) for row in rows]
+
+
+async def seal(tx: Tx, proposal_id: UUID, sealed: bytes) -> None:
+    await tx.fetch("UPDATE proposal SET sealed = $2 WHERE id = $1", proposal_id, sealed)

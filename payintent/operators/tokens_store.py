@@ -1,0 +1,212 @@
+"""Operator tokens, stored as digests. A name is never reused."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from payintent.core.access import Role
+from payintent.db.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatedOperator:
+    """The holder of a token, and the digest that the token text must match."""
+
+    name: str
+    role: Role
+    digest: bytes = field(repr=False)
+    is_use_noted: bool  # within the last minute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTokenRecord:
+    public_id: str
+    name: str
+    role: Role
+    created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    public_id: str
+    name: str
+    role: Role
+    days: int
+    digest: bytes = field(repr=False)
+
+
+_COLUMNS = "public_id, name, role, created_at, expires_at, last_used_at, revoked_at"
+_SELECT = f"SELECT {_COLUMNS} FROM operator_token "
+
+
+async def add(tx: Tx, new: NewToken) -> datetime | None:
+    """Store a new token and return its expiry; None if the name is or was in use."""
+    row = await tx.row(
+        """
+        INSERT INTO operator_token (public_id, name, role, digest, expires_at)
+        VALUES ($1, $2, $3, $4, clock() + make_interval(days => $5))
+        ON CONFLICT DO NOTHING
+        RETURNING expires_at
+        """,
+        new.public_id,
+        new.name,
+        new.role,
+        new.digest,
+        new.days,
+    )
+    return row["expires_at"] if row else None
+
+
+async def hold(tx: Tx) -> None:
+    """Block concurrent issues of tokens until this transaction ends."""
+    await tx.fetch("LOCK TABLE operator_token IN SHARE ROW EXCLUSIVE MODE")
+
+
+async def count(tx: Tx) -> int:
+    """Count all tokens, including revoked and expired tokens."""
+    row = await tx.row("SELECT count(*) AS n FROM operator_token")
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]
+
+
+async def is_readable(database: Executor) -> bool:
+    """Return True if PostgreSQL lets the role of this connection read tokens."""
+    row = await database.row("SELECT has_table_privilege('operator_token', 'SELECT') AS readable")
+    return row is not None and row["readable"]
+
+
+async def count_live(database: Executor, role: Role) -> int:
+    row = await database.row(
+        """
+        SELECT count(*) AS n
+        FROM operator_token
+        WHERE role = $1 AND revoked_at IS NULL AND expires_at > clock()
+        """,
+        role,
+    )
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]
+
+
+async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedOperator | None:
+    """Find a token that is neither revoked nor expired."""
+    row = await database.row(
+        """
+        SELECT name, role, digest,
+            coalesce(last_used_at > clock() - interval '1 minute', false) AS is_use_noted
+        FROM operator_token
+        WHERE public_id = $1 AND revoked_at IS NULL AND expires_at > clock()
+        """,
+        public_id,
+    )
+    if row is None:
+        return None
+    return AuthenticatedOperator(row["name"], Role(row["role"]), row["digest"], row["is_use_noted"])
+
+
+async def note_use(database: Executor, public_id: str) -> None:
+    await database.fetch(
+        "UPDATE operator_token SET last_used_at = clock() WHERE public_id = $1", public_id
+    )
+
+
+async def role_of(database: Executor, name: str) -> Role | None:
+    """Return the role of the operator with a valid token or a valid identity of this name."""
+    row = await database.row(
+        """
+        SELECT role
+        FROM operator_token
+        WHERE lower(name) = lower($1) AND revoked_at IS NULL AND expires_at > clock()
+        UNION ALL
+        SELECT role
+        FROM operator_identity
+        WHERE lower(name) = lower($1) AND blocked_at IS NULL AND expires_at > clock()
+        """,
+        name,
+    )
+    return Role(row["role"]) if row else None
+
+
+async def is_taken(database: Executor, name: str) -> bool:
+    """Return True if a token has or had this name."""
+    row = await database.row("SELECT FROM operator_token WHERE lower(name) = lower($1)", name)
+    return row is not None
+
+
+async def lock(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
+    row = await tx.row(_SELECT + "WHERE public_id = $1 FOR UPDATE", public_id)
+    return _to_record(row) if row else None
+
+
+async def lock_named(tx: Tx, name: str) -> OperatorTokenRecord | None:
+    row = await tx.row(_SELECT + "WHERE lower(name) = lower($1) FOR UPDATE", name)
+    return _to_record(row) if row else None
+
+
+async def get(database: Executor, public_id: str) -> OperatorTokenRecord | None:
+    row = await database.row(_SELECT + "WHERE public_id = $1", public_id)
+    return _to_record(row) if row else None
+
+
+async def list_tokens(database: Executor, limit: int) -> list[OperatorTokenRecord]:
+    """List tokens, newest first."""
+    rows = await database.fetch(_SELECT + "ORDER BY created_at DESC, public_id LIMIT $1", limit)
+    return [_to_record(row) for row in rows]
+
+
+async def set_role(tx: Tx, public_id: str, role: Role) -> OperatorTokenRecord:
+    row = await tx.row(
+        f"UPDATE operator_token SET role = $2 WHERE public_id = $1 RETURNING {_COLUMNS}",
+        public_id,
+        role,
+    )
+    assert row is not None  # noqa: S101 - the token is locked
+    return _to_record(row)
+
+
+async def extend(tx: Tx, public_id: str, days: int) -> OperatorTokenRecord:
+    """Let a locked token expire `days` days from now."""
+    row = await tx.row(
+        f"""
+        UPDATE operator_token
+        SET expires_at = clock() + make_interval(days => $2)
+        WHERE public_id = $1
+        RETURNING {_COLUMNS}
+        """,
+        public_id,
+        days,
+    )
+    assert row is not None  # noqa: S101 - the token is locked
+    return _to_record(row)
+
+
+async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
+    """Replace the secret of a locked token; name, role and expiry stay."""
+    await tx.fetch(
+        "UPDATE operator_token SET public_id = $2, digest = $3 WHERE public_id = $1",
+        old,
+        public_id,
+        digest,
+    )
+
+
+async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
+    """Revoke a token permanently. A second call keeps the first time."""
+    row = await tx.row(
+        f"""
+        UPDATE operator_token
+        SET revoked_at = coalesce(revoked_at, clock())
+        WHERE public_id = $1
+        RETURNING {_COLUMNS}
+        """,
+        public_id,
+    )
+    return _to_record(row) if row else None
+
+
+def _to_record(row: Row) -> OperatorTokenRecord:
+    fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
+    return OperatorTokenRecord(**fields)

@@ -1,0 +1,154 @@
+"""Cache the overview: at most a statement per second for all viewers."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from payintent.core.money import EXACT, minor_decimals
+from payintent.db.database import Executor
+from payintent.overview.store import (
+    ChainFigure,
+    ConversionFigure,
+    HourFigure,
+    OutageFigure,
+    Overview,
+    WaitingFigures,
+    read_overview,
+)
+from payintent.runtime.caches import TtlCache
+
+_MAX_AGE_S = 1.0
+_CONVERSION_MAX_AGE_S = 60.0  # it aggregates a month and changes slowly
+_HOUR = timedelta(hours=1)
+
+
+class Period(StrEnum):
+    DAY = "24h"
+    WEEK = "7d"
+    MONTH = "30d"
+
+
+#: Hours per point in the chart of a period.
+HOURS_PER_POINT: Mapping[Period, int] = {Period.DAY: 1, Period.WEEK: 6, Period.MONTH: 24}
+_PERIODS = tuple(Period)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A count and a total in a currency."""
+
+    count: int = 0
+    amount: Decimal = Decimal(0)
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.count + other.count, EXACT.add(self.amount, other.amount))
+
+
+_Hour = dict[tuple[str, str], Amount]  # by kind and currency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Figures:
+    """The figures of the last statement, and closed hours from earlier statements."""
+
+    read_at: datetime
+    counted_until: datetime
+    since: Mapping[Period, datetime]
+    hours: Mapping[datetime, _Hour]
+    conversion: Sequence[ConversionFigure]
+    waiting: WaitingFigures
+    outages: Sequence[OutageFigure]
+    chains: Sequence[ChainFigure]
+
+    def sums(self, period: Period) -> dict[tuple[str, str], Amount]:
+        total: dict[tuple[str, str], Amount] = {}
+        for hour, figures in self.hours.items():
+            if hour >= self.since[period]:
+                for key, figure in figures.items():
+                    total[key] = total.get(key, Amount()) + figure
+        return total
+
+    def points(self, period: Period) -> list[tuple[datetime, dict[str, int]]]:
+        """Return the start and the counts by kind of each point, oldest first."""
+        step = HOURS_PER_POINT[period] * _HOUR
+        starts: list[datetime] = []
+        at = self.since[period]
+        while at <= self.read_at:
+            starts.append(at)
+            at += step
+        counts: list[dict[str, int]] = [{} for _ in starts]
+        for hour, figures in self.hours.items():
+            number = (hour - self.since[period]) // step
+            if 0 <= number < len(counts):
+                for (kind, _), figure in figures.items():
+                    counts[number][kind] = counts[number].get(kind, 0) + figure.count
+        return list(zip(starts, counts, strict=True))
+
+    def count_of(self, figure: ConversionFigure, period: Period) -> int:
+        return figure.counts[_PERIODS.index(period)]
+
+
+class OverviewCache:
+    """Caches the overview for a second; closed hours are read once, the conversion every minute."""
+
+    def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._cache: TtlCache[Figures | None] = TtlCache(self._read, None, _MAX_AGE_S, monotonic)
+        self._closed_until: datetime | None = None
+        self._conversion_until = 0.0
+
+    async def get(self) -> Figures:
+        figures = await self._cache.get()
+        assert figures is not None  # noqa: S101 - `_read` returns them
+        return figures
+
+    async def _read(self, previous: Figures | None) -> Figures:
+        started_at = self._monotonic()
+        with_conversion = previous is None or started_at >= self._conversion_until
+        overview = await read_overview(
+            self._database, self._closed_until, with_conversion=with_conversion
+        )
+        conversion: Sequence[ConversionFigure] = overview.conversion or ()
+        if overview.conversion is None and previous is not None:
+            conversion = previous.conversion
+        hours = _merge(previous, overview, self._closed_until)
+        self._closed_until = overview.closed_until
+        if with_conversion:
+            self._conversion_until = started_at + _CONVERSION_MAX_AGE_S
+        return Figures(
+            read_at=overview.now,
+            counted_until=overview.counted_until,
+            since=dict(zip(_PERIODS, overview.since, strict=True)),
+            hours=hours,
+            conversion=conversion,
+            waiting=overview.waiting,
+            outages=overview.outages,
+            chains=overview.chains,
+        )
+
+
+def _merge(
+    previous: Figures | None, overview: Overview, closed_until: datetime | None
+) -> dict[datetime, _Hour]:
+    """Combine the new hours with the cached closed hours that belong to a period."""
+    hours: dict[datetime, _Hour] = {}
+    if previous is not None and closed_until is not None:
+        hours = {
+            hour: figures
+            for hour, figures in previous.hours.items()
+            if overview.since[-1] <= hour < closed_until
+        }
+    for figure in overview.hours:
+        hours.setdefault(figure.hour, {})[figure.kind, figure.currency] = _amount(figure)
+    return hours
+
+
+def _amount(figure: HourFigure) -> Amount:
+    amount = Decimal(figure.amount)
+    if figure.kind == "DISPUTED":
+        amount = amount.scaleb(-minor_decimals(figure.currency), EXACT)
+    return Amount(figure.count, amount)

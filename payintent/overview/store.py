@@ -1,0 +1,315 @@
+"""The console's overview of the installation, read in a single statement."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString, TypeVar
+
+import msgspec
+
+from payintent.chains.watch_store import WATCHED
+from payintent.db.database import Executor, Row
+from payintent.webhooks.outbox_store import WAITING_MERCHANTS
+
+#: Pending work is counted up to this number.
+COUNTED_MAX = 2_000
+
+
+class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """The number and total amount of outcomes of a kind in an hour and currency."""
+
+    hour: datetime
+    kind: str
+    currency: str
+    count: int
+    amount: str  # in units of the currency; for disputes, in smallest units
+
+
+class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of payments of a method or country that ended in the same way."""
+
+    subject: str  # "method" or "country"
+    value: str  # empty if no method was selected
+    kind: str
+    counts: tuple[int, int, int]  # since the start of each period
+
+
+class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
+    account_id: int
+    provider: str
+    name: str
+    channel: str
+    since: datetime
+
+
+class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of reading a chain."""
+
+    chain: str
+    name: str
+    block: int
+    at: datetime | None
+    head: int | None
+    head_at: datetime | None
+    polled_at: datetime | None
+    halted: str | None
+    watched: bool
+
+
+class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Pending work; each count is limited to `COUNTED_MAX`."""
+
+    cases: int
+    oldest_case_at: datetime | None
+    approvals: int
+    refund_approvals: int
+    oldest_processing_at: datetime | None
+    deliveries_waiting: int
+    deliveries_late: int  # waiting deliveries with a failed attempt
+    deliveries_dead: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    now: datetime
+    counted_until: datetime
+    closed_until: datetime  # earlier hours do not change any more
+    since: tuple[datetime, datetime, datetime]  # the start of 24 hours, 7 days and 30 days
+    hours: list[HourFigure]
+    conversion: list[ConversionFigure] | None  # None if it was not requested
+    waiting: WaitingFigures
+    outages: list[OutageFigure]
+    chains: list[ChainFigure]
+
+
+T = TypeVar("T")
+
+
+async def read_overview(
+    database: Executor, hours_from: datetime | None, *, with_conversion: bool
+) -> Overview:
+    """Read pending work and the hourly figures since `hours_from` (None for all 30 days).
+
+    The conversion aggregates a month of figures, so it should not be requested every time.
+    """
+    row = await database.row(
+        "SELECT clock() AS now, m.counted_until, m.closed_until, t.day, t.week, t.month,"
+        + _HOURS
+        + ","
+        + _CONVERSION
+        + ","
+        + _WAITING
+        + ","
+        + _OUTAGES
+        + ","
+        + _CHAINS
+        + """
+        FROM figure_mark m
+        CROSS JOIN LATERAL (
+            SELECT date_bin('1 hour', clock(), '2000-01-01 00:00:00+00') - interval '23 hours'
+                    AS day,
+                date_bin('6 hours', clock(), '2000-01-01 00:00:00+00') - interval '162 hours'
+                    AS week,
+                date_bin('1 day', clock(), '2000-01-01 00:00:00+00') - interval '696 hours'
+                    AS month
+        ) t
+        """,
+        hours_from,
+        with_conversion,
+        COUNTED_MAX,
+    )
+    assert row is not None  # noqa: S101 - written by a migration
+    conversion = _decode(row, "conversion", list[ConversionFigure])
+    return Overview(
+        now=row["now"],
+        counted_until=row["counted_until"],
+        closed_until=row["closed_until"],
+        since=(row["day"], row["week"], row["month"]),
+        hours=_decode(row, "hours", list[HourFigure]),
+        conversion=conversion if with_conversion else None,
+        waiting=_decode(row, "waiting", WaitingFigures),
+        outages=_decode(row, "outages", list[OutageFigure]),
+        chains=_decode(row, "chains", list[ChainFigure]),
+    )
+
+
+def _decode(row: Row, name: str, kind: type[T]) -> T:
+    return msgspec.json.decode(row[name], type=kind)
+
+
+_HOURS: LiteralString = """
+    (SELECT coalesce(json_agg(f), '[]')
+    FROM (
+        SELECT hour, kind, value AS currency, count, amount::text AS amount
+        FROM hourly_figure
+        WHERE hour >= coalesce($1, t.month) AND subject = 'currency'
+        LIMIT 100000
+    ) f) AS hours
+"""
+_CONVERSION: LiteralString = """
+    (SELECT coalesce(json_agg(f), '[]')
+    FROM (
+        SELECT subject, value, kind, json_build_array(
+                coalesce(sum(count) FILTER (WHERE hour >= t.day), 0),
+                coalesce(sum(count) FILTER (WHERE hour >= t.week), 0),
+                sum(count)
+            ) AS counts
+        FROM hourly_figure
+        WHERE $2 AND hour >= t.month AND subject IN ('method', 'country')
+        GROUP BY subject, value, kind
+        LIMIT 10000
+    ) f) AS conversion
+"""
+# No index sorts retried deliveries by age. Deliveries that wait for their next attempt are counted
+# per merchant, so that the backlog of a merchant does not hide the rest. Due deliveries are counted
+# among the first rows.
+_WAITING: LiteralString = (
+    """
+    (SELECT json_build_object(
+        'cases', (SELECT count(*)
+            FROM (SELECT FROM money_case WHERE status = 'OPEN' LIMIT $3) c),
+        'oldest_case_at', (SELECT opened_at
+            FROM money_case
+            WHERE status = 'OPEN'
+            ORDER BY id
+            LIMIT 1),
+        'approvals', (SELECT count(*)
+            FROM (SELECT
+                FROM proposal
+                WHERE sealed IS NOT NULL AND status = 'WAITING' AND expires_at > clock()
+                LIMIT $3) p),
+        'refund_approvals', (SELECT count(*)
+            FROM (SELECT FROM refund WHERE step = 'approval' LIMIT $3) r),
+        'oldest_processing_at', (SELECT created_at
+            FROM payment
+            WHERE status = 'PROCESSING'
+            ORDER BY created_at
+            LIMIT 1),
+        'deliveries_dead', (SELECT count(*)
+            FROM (SELECT FROM delivery WHERE state = 'dead' LIMIT $3) d),
+        'deliveries_waiting', d.waiting,
+        'deliveries_late', least($3, d.due + ("""
+    + WAITING_MERCHANTS
+    + """
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM waiting w
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM delivery
+                    WHERE state = 'pending' AND merchant_id = w.merchant_id AND next_at > clock()
+                        AND attempts > 0
+                    LIMIT $3
+                ) retry
+                LIMIT $3
+            ) later))
+    )
+    FROM (
+        SELECT count(*) AS waiting,
+            count(*) FILTER (WHERE attempts > 0 AND next_at <= clock()) AS due
+        FROM (SELECT attempts, next_at FROM delivery WHERE state = 'pending' LIMIT $3) first
+    ) d) AS waiting
+"""
+)
+_OUTAGES: LiteralString = """
+    (SELECT coalesce(json_agg(o), '[]')
+    FROM (
+        SELECT g.account_id, a.provider, a.name, g.channel, g.since
+        FROM gateway_outage g
+        JOIN provider_account a ON a.id = g.account_id
+        ORDER BY g.since, g.account_id, g.channel
+        LIMIT 100
+    ) o) AS outages
+"""
+_CHAINS: LiteralString = (
+    """
+    (SELECT coalesce(json_agg(f), '[]')
+    FROM (
+        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, """
+    + WATCHED
+    + """ AS watched
+        FROM chain_cursor k
+        JOIN chain c ON c.slug = k.chain
+        ORDER BY k.chain
+        LIMIT 100
+    ) f) AS chains
+"""
+)
+
+
+_COUNTED_MAX = 10_000
+
+
+async def webhook_overdue_s(database: Executor) -> float:
+    """Return how long the oldest due delivery is overdue; needs an index probe per merchant."""
+    row = await database.row(
+        WAITING_MERCHANTS
+        + """
+        SELECT greatest(0, extract(epoch FROM clock() - min(next_at)))::float8 AS overdue_s
+        FROM waiting
+        """
+    )
+    return (
+        row["overdue_s"] if row else 0.0
+    )  # greatest() ignores NULL, so it is 0 if no delivery is pending
+
+
+async def pending_overdue_s(database: Executor) -> float:
+    """Return how long the oldest due PENDING payment is overdue, or 0."""
+    row = await database.row(
+        """
+        SELECT extract(epoch FROM clock() - expires_at)::float8 AS overdue_s
+        FROM payment
+        WHERE status = 'PENDING' AND expires_at < clock()
+        ORDER BY expires_at
+        LIMIT 1
+        """
+    )
+    return row["overdue_s"] if row else 0.0
+
+
+async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
+    """Count open cases by kind and the capture's provider (`none` without a capture).
+
+    Only the first 10,000 cases are counted.
+    """
+    rows = await database.fetch(
+        """
+        SELECT o.kind, coalesce(a.provider, 'none') AS provider, count(*) AS cases
+        FROM (
+            SELECT kind, capture_id
+            FROM money_case
+            WHERE status = 'OPEN'
+                AND (merchant_id IS NULL
+                    OR merchant_id NOT IN (SELECT id FROM merchant WHERE NOT livemode))
+            LIMIT $1
+        ) o
+        LEFT JOIN capture c ON c.id = o.capture_id
+        LEFT JOIN provider_account a ON a.id = c.account_id
+        GROUP BY 1, 2
+        """,
+        _COUNTED_MAX,
+    )
+    return {(row["kind"], row["provider"]): row["cases"] for row in rows}
+
+
+async def count_deliveries(database: Executor) -> dict[str, int]:
+    """Count undelivered deliveries by state, up to 10,000 per state."""
+    rows = await database.fetch(
+        """
+        SELECT 'pending' AS state, count(*) AS deliveries
+        FROM (SELECT FROM delivery WHERE state = 'pending' LIMIT $1) pending
+        UNION ALL
+        SELECT 'dead', count(*)
+        FROM (
+            SELECT FROM delivery WHERE state IN ('dead', 'skipped') AND state = 'dead' LIMIT $1
+        ) dead
+        UNION ALL
+        SELECT 'skipped', count(*)
+        FROM (
+            SELECT FROM delivery WHERE state IN ('dead', 'skipped') AND state = 'skipped' LIMIT $1
+        ) skipped
+        """,
+        _COUNTED_MAX,
+    )
+    return {row["state"]: row["deliveries"] for row in rows}

@@ -1,0 +1,123 @@
+"""A payment as operators see it: the merchant's fields and everything that happened."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from payintent.cases import list_store as case_lists
+from payintent.cases.list_store import PaymentCase
+from payintent.core import ids
+from payintent.core.errors import BadRequestError
+from payintent.db.database import Executor
+from payintent.evm.abi import to_checksum_address
+from payintent.onchain import transfers_store as transfers
+from payintent.onchain.transfers_store import TransferRecord
+from payintent.operators.fields import argument, option
+from payintent.operators.operation import OperationContext, ReadOperation
+from payintent.payment_history.timeline import TimelinePage, read_timeline, read_timeline_page
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Session
+from payintent.payments.serialization import payment_fields
+from payintent.payments.store import require_payment
+from payintent.runtime.json_format import format_timestamp
+
+_PAGE_MAX = 10_000
+
+
+class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
+    """Show a payment and everything that happened to it, in chronological order."""
+
+    action: ClassVar[str] = "payment.show"
+    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+
+    async def read(self, context: OperationContext) -> dict[str, Any]:
+        return await payment_details(context.database, self.payment_id)
+
+
+class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
+    """Show the timeline of a payment page by page, with requests and responses."""
+
+    action: ClassVar[str] = "payment.timeline"
+    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+    of: Annotated[
+        Literal["payment", "gateway", "chain", "events", "refunds", "cases", "operators"] | None,
+        option(
+            "Only entries about: payment, gateway, chain, events, refunds, cases or operators.",
+            any_text=True,
+        ),
+    ] = None
+    page: Annotated[int, option("Page number, starting at 1.")] = 1
+
+    async def read(self, context: OperationContext) -> TimelinePage:
+        if not 1 <= self.page <= _PAGE_MAX:
+            raise BadRequestError(f"page must be from 1 to {_PAGE_MAX}")
+        payment = (await require_payment(context.database, self.payment_id)).payment
+        return await read_timeline_page(context.database, payment, self.of, self.page)
+
+
+async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]:
+    """Return a payment with its sessions, chain transfers and cases, but without its timeline.
+
+    The checkout id is masked because it is a capability. Raises `NOT_FOUND`.
+    """
+    snapshot = await require_payment(database, payment_id)
+    payment = snapshot.payment
+    details = {
+        "checkout_id": ids.mask_checkout_id(payment.checkout_id),
+        "sessions": [
+            _session(session)
+            for session in await session_store.list_for_payment(database, payment.id)
+        ],
+        "receipts": [
+            _receipt(transfer)
+            for transfer in await transfers.list_for_payment(database, payment.id)
+        ],
+        "cases": [_case(case) for case in await case_lists.list_for_payment(database, payment.id)],
+    }
+    return payment_fields(payment, snapshot.session) | details
+
+
+async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
+    """Return the payment's summary and timeline. Raises `NOT_FOUND`."""
+    payment = (await require_payment(database, payment_id)).payment
+    summary = await payment_summary(database, payment_id)
+    return summary | {"timeline": await read_timeline(database, payment)}
+
+
+def _session(session: Session) -> dict[str, Any]:
+    quote = session.quote
+    fields: dict[str, Any] = {
+        "id": ids.format_id(ids.SESSION, session.id),
+        "account_id": quote.account_id,
+        "provider": quote.provider,
+        "chain": quote.chain,
+        "token": quote.token,
+        "amount_smallest_unit": str(quote.total_minor),
+        "reference": session.reference,
+        "life": session.status,
+        "outcome": session.outcome,
+        "opened_at": format_timestamp(session.opened_at),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _receipt(receipt: TransferRecord) -> dict[str, Any]:
+    return {
+        "session_id": ids.format_id(ids.SESSION, receipt.session_id),
+        "disposition": receipt.disposition,
+        "chain": receipt.chain,
+        "block": receipt.block,
+        "tx_hash": f"0x{receipt.tx_hash.hex()}",
+        "log_index": receipt.log_index,
+        "payer": receipt.payer and to_checksum_address(receipt.payer),
+        "token": to_checksum_address(receipt.token),
+        "amount_smallest_unit": receipt.amount,
+        "final_at": format_timestamp(receipt.final_at),
+    }
+
+
+def _case(case: PaymentCase) -> dict[str, Any]:
+    return {
+        "id": ids.format_id(ids.CASE, case.id),
+        "kind": case.kind,
+        "status": case.status,
+        "opened_at": format_timestamp(case.opened_at),
+    }

@@ -1,0 +1,318 @@
+"""The timeline of a payment: everything that happened to it, described for operators."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from payintent.core import ids
+from payintent.core.money import format_smallest_units
+from payintent.db.database import Executor
+from payintent.operators.audit_store import AuditEntry
+from payintent.payment_history import store as history_store
+from payintent.payment_history.store import HistoryEntry, HistoryPage
+from payintent.payments.model import Payment
+
+Details = dict[str, Any]
+#: Tolerated clock difference between hosts; the id of an audit entry begins with its host's time.
+_SKEW_MS = 3_600_000
+_TEXTS = frozenset({"body", "answer"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    at: datetime
+    what: str
+    id: str | None  # of the session, refund, case or event
+    who: str | None  # the operator, merchant or rule that caused it
+    text: str
+    details: Details
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelinePage:
+    entries: list[TimelineEntry]
+    page: int  # starting at 1
+    pages: int
+
+
+#: The filters of a timeline, with the kinds of their entries.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "payment": ("created", "paid", "failed", "expired", "cancelled", "denied"),
+    "gateway": (
+        *("selected", "returned", "closing", "silent", "session-ended", "callback"),
+        *("gateway-call", "captured"),
+    ),
+    "chain": ("posted", "posted-settled", "seen", "gone", "final"),
+    "events": ("event", "attempt"),
+    "refunds": (
+        *("refund", "refund-callback", "refund-sent", "refund-ended", "refund-signed"),
+        *("refund-call", "refund-final"),
+    ),
+    "cases": ("case", "case-closed", "dispute", "dispute-now"),
+    "operators": (),  # from the audit log
+}
+#: Entries per page, without the operators' entries.
+PAGE_ENTRIES = 100
+
+
+async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEntry]:
+    """Return the whole timeline, without the bodies of requests and responses."""
+    history = await history_store.list_entries(database, payment.id)
+    entries = [_describe(_without_texts(entry)) for entry in history]
+    names = {ids.format_id(ids.PAYMENT, payment.id)}
+    names |= {entry.id for entry in entries if entry.id is not None}
+    entries += [_describe_audit(entry) for entry in await _read_audit(database, payment, names)]
+    return sorted(entries, key=lambda entry: entry.at)  # stable: causes come first
+
+
+async def read_timeline_page(
+    database: Executor, payment: Payment, of: str | None, page: int
+) -> TimelinePage:
+    """Return a page of the timeline; `of` is a key of `KINDS`.
+
+    Operators' entries are on the page that covers their time.
+    """
+    kinds = None if of is None else KINDS[of]
+    history = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
+    if kinds is None or kinds:
+        offset = (page - 1) * PAGE_ENTRIES
+        history = await history_store.list_entries_page(
+            database, payment.id, kinds, offset, PAGE_ENTRIES
+        )
+    entries = [_describe(entry) for entry in history.entries]
+    if of in {None, "operators"} and (entries or page == 1):
+        subjects = await history_store.list_subject_ids(database, payment.id)
+        names = {ids.format_id(ids.PAYMENT, payment.id)}
+        names |= {_format_id(what, subject_id) for what, subject_id in subjects}
+        entries += [
+            _describe_audit(entry)
+            for entry in await _read_audit(database, payment, names)
+            if (history.starts_at is None or entry.at >= history.starts_at)
+            and (history.ends_at is None or entry.at < history.ends_at)
+        ]
+    return TimelinePage(
+        entries=sorted(entries, key=lambda entry: entry.at),
+        page=page,
+        pages=max(1, -(-history.total // PAGE_ENTRIES)),
+    )
+
+
+async def _read_audit(
+    database: Executor, payment: Payment, names: Iterable[str]
+) -> list[AuditEntry]:
+    """Read the audit entries that mention these ids, and the entries about their proposals."""
+    since = ids.make_timed_id(max(0, ids.unix_ms_of_timed(payment.id) - _SKEW_MS), 0)
+    entries: dict[UUID, AuditEntry] = {}
+    search = list(names)
+    while search:
+        matches = await history_store.list_audit_entries(
+            database, payment.merchant_id, since, search
+        )
+        new = [entry for entry in matches if entry.id not in entries]
+        entries |= {entry.id: entry for entry in new}
+        search = [
+            entry.details["approval_id"] for entry in new if entry.action == "approval.propose"
+        ]
+    return [entries[entry_id] for entry_id in sorted(entries)]
+
+
+def _without_texts(entry: HistoryEntry) -> HistoryEntry:
+    details = {name: entry.details[name] for name in entry.details if name not in _TEXTS}
+    return replace(entry, details=details)
+
+
+def _describe(entry: HistoryEntry) -> TimelineEntry:
+    details = {name: value for name, value in entry.details.items() if value is not None}
+    if entry.what == "callback":
+        details = _without_report(details)
+    return TimelineEntry(
+        at=entry.at,
+        what=entry.what,
+        id=entry.id and _format_id(entry.what, entry.id),
+        who=details.get("requested_by") or details.get("closed_by"),
+        text=_WORDS[entry.what](details),
+        details=details,
+    )
+
+
+def _describe_audit(entry: AuditEntry) -> TimelineEntry:
+    return TimelineEntry(
+        at=entry.at,
+        what="operator",
+        id=None,
+        who=entry.who,
+        text=f"{entry.action}: {entry.why}" if entry.why else entry.action,
+        details={"action": entry.action, "why": entry.why, "fields": entry.details},
+    )
+
+
+def _format_id(what: str, value: UUID) -> str:
+    if what in {"event", "attempt"}:
+        return str(value)
+    return ids.format_id(_PREFIXES.get(what.partition("-")[0], ids.SESSION), value)
+
+
+_PREFIXES = {"refund": ids.REFUND, "case": ids.CASE, "dispute": ids.CASE}
+
+
+def _without_report(details: Details) -> Details:
+    """Replace the report of a callback by the reported state."""
+    report = details.pop("report", None)
+    if report is None:
+        return details
+    fields = msgspec.json.decode(report, type=dict[str, Any])
+    return details | {"state": fields.get("state")}
+
+
+def _join(*parts: str | None) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _amount(details: Details, currency: str = "currency") -> str:
+    minor, code = details["amount_minor"], details[currency]
+    on_chain = "chain" in details
+    amount = format_smallest_units(int(minor), code, details.get("decimals"), on_chain=on_chain)
+    return f"{amount} {code}" if amount is not None else f"{minor} smallest units of {code}"
+
+
+def _own_amount(details: Details) -> str:
+    return f"{details['amount']} {details['currency']}"
+
+
+def _at_gateway(details: Details) -> str:
+    return f"at {details['provider']}, account {details['account_id']}"
+
+
+def _selected(details: Details) -> str:
+    extra = [
+        f"{name} {details[field]}"
+        for name, field in (("fee", "fee_amount"), ("tax", "estimated_tax"))
+        if details[field] != "0"
+    ]
+    chain = f"{details['token']} on {details['chain']}" if "chain" in details else None
+    return _join(
+        f"{details['label']} {_at_gateway(details)}",
+        f"{details['total_amount']} {details['currency']}",
+        *extra,
+        chain,
+        f"{details['inquiries']} inquiries" if details["inquiries"] else None,
+        f"reference {details['reference']}" if "reference" in details else None,
+    )
+
+
+def _callback(details: Details) -> str:
+    return _join(
+        f"from account {details['account_id']}",
+        f"reports {details['state']}" if "state" in details else None,
+        None if details["applied"] else "NOT applied",
+        f"callback {details['callback_id']}",
+    )
+
+
+def _gateway_call(details: Details) -> str:
+    return _join(
+        f"{details['request']} at account {details['account_id']}: {details['outcome']}",
+        details["gateway_detail"] or None,
+        f"{details['duration_ms']} ms",
+    )
+
+
+def _transaction(details: Details) -> str:
+    block = f"in block {details['block']}" if "block" in details else None
+    tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else "no transaction yet"
+    return _join(f"{tx_hash} on {details.get('chain', 'its chain')}", block)
+
+
+def _final(details: Details) -> str:
+    token = details.get("symbol") or f"0x{details['token']}"
+    amount = _amount(details | {"currency": token})
+    payer = f"from 0x{details['payer']}" if "payer" in details else None
+    return _join(details["disposition"], amount, payer, _transaction(details))
+
+
+def _attempt(details: Details) -> str:
+    return _join(
+        f"attempt {details['number']}: {details['outcome']}",
+        f"HTTP {details['status']}" if "status" in details else details["detail"] or None,
+        f"{details['duration_ms']} ms",
+        details.get("url"),
+    )
+
+
+def _refund(details: Details) -> str:
+    amount = _amount(details, "capture_currency")
+    if "amount" in details:
+        amount = _own_amount(details)
+    to = f"to {details['destination']}" if "destination" in details else None
+    return _join(amount, "of a case" if "case_id" in details else None, to, details.get("reason"))
+
+
+def _refund_ended(details: Details) -> str:
+    return _join(
+        details["status"],
+        details.get("failure_reason"),
+        f"reference {details['reference']}" if "reference" in details else None,
+        details["note"] or None,
+    )
+
+
+_WORDS: Mapping[str, Callable[[Details], str]] = {
+    "created": lambda details: f"{_own_amount(details)} of payer {details['payer_uid']}",
+    "paid": _own_amount,
+    "failed": lambda details: details["failure_reason"],
+    "expired": lambda _: "expired without payment",
+    "cancelled": lambda details: (
+        "the merchant was notified" if details["has_event"] else "by the buyer"
+    ),
+    "denied": lambda details: (
+        f"{details['code']} by rule {details['rule_id']}, "
+        f"{details['level']}, score {details['score']}"
+    ),
+    "selected": _selected,
+    "returned": lambda _: "the buyer returned from the gateway",
+    "closing": lambda details: f"closing {_at_gateway(details)}",
+    "silent": lambda details: f"no answer to the close request {_at_gateway(details)}",
+    "session-ended": lambda details: f"{details['outcome']} {_at_gateway(details)}",
+    "gateway-call": _gateway_call,
+    "refund-call": _gateway_call,
+    "callback": _callback,
+    "refund-callback": _callback,
+    "captured": lambda details: _join(
+        _amount(details),
+        "pays it" if details["credited"] else "pays nothing",
+        f"account {details['account_id']}",
+        f"reference {details['reference']}",
+    ),
+    "posted": lambda details: _join(details["step"], _transaction(details)),
+    "posted-settled": lambda details: _join(
+        details["state"], details["reason"] or None, _transaction(details)
+    ),
+    "seen": lambda details: _join(
+        "exact" if details["exact"] else "NOT exact", _transaction(details)
+    ),
+    "gone": lambda details: _join("its block was replaced", _transaction(details)),
+    "final": _final,
+    "event": lambda details: _join(
+        details["type"], f"{details['state']} after {details['attempts']} attempts"
+    ),
+    "attempt": _attempt,
+    "refund": _refund,
+    "refund-sent": lambda details: _join(
+        "sent", f"{details['inquiries']} inquiries" if details["inquiries"] else None
+    ),
+    "refund-ended": _refund_ended,
+    "refund-signed": lambda details: _join(
+        _transaction(details), f"{details['reverts']} reverts" if details["reverts"] else None
+    ),
+    "refund-final": lambda details: _join(details.get("disposition"), _transaction(details)),
+    "case": lambda details: details["kind"],
+    "case-closed": lambda details: _join(details["status"], details["note"] or None),
+    "dispute": lambda details: _join(
+        _amount(details), details["reason"] or None, f"reference {details['reference']}"
+    ),
+    "dispute-now": lambda details: f"{details['state']}, funds {details['funds']}",
+}

@@ -1,0 +1,1 @@
+"""Attempts to pay at a gateway: open, inquire, settle and expire."""

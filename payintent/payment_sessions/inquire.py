@@ -1,0 +1,224 @@
+"""Inquire gateways about unfinished sessions, and close sessions that were replaced or expired.
+
+The inquiries recover from lost callbacks, stopped processes and late gateway answers.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from uuid import UUID
+
+from payintent.cases.model import CaseKind
+from payintent.cases.open import open_case
+from payintent.chains import watch_store as chain_watch_store
+from payintent.core import ids
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.db.database import Database
+from payintent.db.sealing import order_id_of
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateway_accounts.calls import BuyerCall, GatewayCall, GatewayRequestKind
+from payintent.gateways.port import (
+    GatewaySessionRef,
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionReport,
+)
+from payintent.merchants.model import Quote
+from payintent.payment_sessions.expire import expire_undecided
+from payintent.payment_sessions.settle import settle_session
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
+from payintent.payments.captures_store import session_origin
+from payintent.payments.model import Session, SessionStatus
+from payintent.payments.sessions_store import DueSession
+from payintent.payments.transitions import lock_payments
+from payintent.runtime import tracing
+from payintent.runtime.log import get_logger
+
+_log = get_logger("inquire")
+
+#: Seconds between inquiries; the last value repeats. The first inquiry is 30 s after opening.
+OPEN_WAITS_S = (120.0, 600.0, 3600.0)
+#: Delay after a rate limit response of a gateway that needs gaps between inquiries: ECPay's limit
+#: lasts half an hour. Most limits last seconds, and an open session may be paid until it closes.
+THROTTLED_WAIT_S = 1800.0
+#: Short at first, because a payment may be waiting for its session to close.
+CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+DECIDING_WAIT_S = 30.0
+#: Until then, our request may still be on its way to a gateway that does not know the session.
+ABSENT_PROVES_AFTER_S = 600
+GIVE_UP_AFTER_S = 7 * 24 * 3600
+
+_ABSENT = GatewaySessionState.ABSENT
+#: States that do not delay expiry: a gateway that cannot close leaves an unused session open, and a
+#: gateway that does not know the session may never receive it.
+_INCONCLUSIVE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
+RETURN_EVERY_S = 5.0  # buyers can reload the return page
+
+
+async def inquire_on_return(
+    database: Database, accounts: GatewayAccounts, merchant_id: int, session: Session
+) -> None:
+    """Request an inquiry when the buyer returns, at most every `RETURN_EVERY_S`."""
+    if not await session_store.note_return(database, session.id, RETURN_EVERY_S):
+        return
+    call = buyer_call(merchant_id, session.payment_id, session.quote)
+    if await accounts.buyer_calls.allow(call):
+        await session_store.request_inquiry(database, session.id)
+
+
+def buyer_call(merchant_id: int, payment_id: UUID, quote: Quote) -> BuyerCall:
+    return BuyerCall(
+        account_id=quote.account_id,
+        provider=quote.provider,
+        merchant_id=merchant_id,
+        payment_id=payment_id,
+    )
+
+
+def session_call(session: Session, kind: GatewayRequestKind) -> GatewayCall:
+    return GatewayCall(
+        account_id=session.quote.account_id,
+        provider=session.quote.provider,
+        kind=kind,
+        subject_id=session.id,
+        payment_id=session.payment_id,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInquirer:
+    database: Database
+    accounts: GatewayAccounts
+    authorising_patience: timedelta
+
+    async def inquire(self, due: DueSession) -> None:
+        """Inquire about a session, apply the answer, and schedule the next inquiry."""
+        tracing.follow_payment(due.session.payment_id)
+        try:
+            await self._inquire(due)
+        except (StorageUnavailableError, LockTimeoutError):
+            raise
+        except Exception:  # a bug must not block the buyer or the payment's expiry
+            if due.session.status is SessionStatus.OPENING:
+                await self._release(due.session)
+            await self._record_silence(due.session)
+            raise
+
+    async def _inquire(self, due: DueSession) -> None:
+        session = due.session
+        age_s = (due.now - session.opened_at).total_seconds()
+        gap_s = self._gap_s(session)
+        if session.status is SessionStatus.OPEN and age_s < gap_s and not due.has_returned:
+            await session_store.schedule_inquiry(self.database, session, gap_s - age_s)
+            return
+        answer = await self._call_gateway(session)
+        if isinstance(answer, SessionReport):
+            await self._apply_report(due, answer, age_s)
+        else:
+            await self._record_silence(session)
+            _log.warning(
+                "provider_silent",
+                provider=session.quote.provider,
+                account=session.quote.account_id,
+                session=ids.format_id(ids.SESSION, session.id),
+                why=answer.detail,
+            )
+        wait_s: float | None = _wait_s(session, answer, gap_s)
+        if session.status is SessionStatus.OPENING:
+            await self._release(session)
+        elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
+            wait_s = None
+        await session_store.schedule_inquiry(self.database, session, wait_s)
+
+    async def _apply_report(self, due: DueSession, report: SessionReport, age_s: float) -> None:
+        """Apply a report; an inconclusive report counts as silence."""
+        session = due.session
+        if report.state not in _INCONCLUSIVE:
+            await session_store.clear_silence(self.database, session.id)
+        is_absent = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
+        is_closed = is_absent and session.status is SessionStatus.CLOSING
+        applied = SessionReport(state=GatewaySessionState.CLOSED) if is_closed else report
+        async with self.database.transaction() as tx:
+            await settle_session(tx, session.payment_id, session.id, applied)
+        if report.state is not GatewaySessionState.AUTHORISING:
+            await self._record_silence(session)
+        elif session.closing_at and due.now - session.closing_at >= self.authorising_patience:
+            async with self.database.transaction() as tx:
+                await expire_undecided(tx, session, self.authorising_patience)
+
+    def _gap_s(self, session: Session) -> float:
+        gateway = self.accounts.gateway(session.quote.provider)
+        return gateway.capabilities.inquiry_gap_s if gateway else 0
+
+    async def _record_silence(self, session: Session) -> None:
+        if session.status is SessionStatus.CLOSING:  # only closing sessions delay expiry
+            await session_store.mark_silent(self.database, session.id)
+
+    async def _call_gateway(self, session: Session) -> SessionReport | OutcomeUnknown:
+        reference = await self._gateway_ref(session)
+        if session.status is SessionStatus.CLOSING:
+            return await self.accounts.call(
+                session_call(session, GatewayRequestKind.CLOSE_SESSION),
+                lambda gateway, account: gateway.close_session(account, reference),
+            )
+        return await self.accounts.call(
+            session_call(session, GatewayRequestKind.INQUIRE),
+            lambda gateway, account: gateway.inquire(account, reference),
+        )
+
+    async def _gateway_ref(self, session: Session) -> GatewaySessionRef:
+        """Return the gateway's reference of a session, with the order id if it has no reference."""
+        if session.reference is not None or session.quote.chain is not None:
+            return session.gateway_ref
+        snapshot = await payment_store.get(self.database, session.payment_id)
+        order_id = order_id_of(snapshot.payment.metadata) if snapshot else None
+        return replace(session.gateway_ref, order_id=order_id)
+
+    async def _release(self, session: Session) -> None:
+        """Mark an incomplete selection closing, so that the buyer can select again."""
+        async with self.database.transaction() as tx:
+            locked = await lock_payments(tx, [session.payment_id])
+            current = await session_store.lock(tx, session.id)
+            if current.status is SessionStatus.OPENING:
+                await session_store.mark_closing(tx, [session.id], locked.now)
+
+    async def _hand_over(self, session: Session) -> bool:
+        """Open a case after a week without a final answer; returns whether inquiries can stop.
+
+        They continue while the payment's expiry waits for this session. A session on an unwatched
+        chain needs no operator, because it ends when the chain is read again.
+        """
+        async with self.database.transaction() as tx:
+            locked = await lock_payments(tx, [session.payment_id])
+            current = await session_store.lock(tx, session.id)
+            if current.status is SessionStatus.ENDED:
+                return True
+            chain = session.quote.chain
+            if chain is not None and not await chain_watch_store.is_watched(tx, chain):
+                return False
+            payment = locked.payments[0]
+            origin = session_origin(payment, session.id)
+            await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
+            is_due = payment.session_id == session.id and payment.is_past_expiry(locked.now)
+            return not (is_due and current.status is SessionStatus.CLOSING)
+
+
+def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown, gap_s: float) -> float:
+    if gap_s and isinstance(answer, OutcomeUnknown) and answer.throttled:
+        gap_s = max(gap_s, THROTTLED_WAIT_S)
+    waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
+    wait_s = waits[min(session.inquiries, len(waits) - 1)]
+    is_deciding = (
+        isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
+    )
+    # The payment may be waiting for the decision.
+    is_urgent = is_deciding and session.status is SessionStatus.CLOSING
+    return max(gap_s, min(wait_s, DECIDING_WAIT_S) if is_urgent else wait_s)
+
+
+async def hand_over_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
+    """Open a case, once, for a session whose chain does not end it; the payment stays open."""
+    async with database.transaction() as tx:
+        locked_payments = await lock_payments(tx, [payment_id])
+        origin = session_origin(locked_payments.payments[0], session_id)
+        await open_case(tx, CaseKind.RECONCILIATION, origin)

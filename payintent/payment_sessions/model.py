@@ -1,0 +1,106 @@
+"""Decide how a gateway's report changes a payment and its session."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from payintent.cases.model import CaseKind
+from payintent.gateways.port import FailureReason, GatewaySessionState, SessionReport
+from payintent.payments.model import (
+    OPEN,
+    TERMINAL,
+    Payment,
+    PaymentStatus,
+    PaymentTrigger,
+    Session,
+    SessionStatus,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettlementDecision:
+    trigger: PaymentTrigger | None = None
+    reason: FailureReason | None = None
+    outcome: str | None = None  # ends the session
+    attempt: bool = False  # counts a declined attempt
+    close: bool = False  # starts closing the session
+    credited: bool = False
+    case: CaseKind | None = None
+
+
+ATTEMPTS_MAX = 3  # declined attempts, then the session is closed
+#: States that end a session without money.
+_ENDED = {GatewaySessionState.DECLINED, GatewaySessionState.CANCELLED, GatewaySessionState.CLOSED}
+
+
+def decide_settlement(
+    payment: Payment, session: Session, report: SessionReport, now: datetime
+) -> SettlementDecision:
+    """Decide how a report changes a locked payment and session.
+
+    If the report completes the selection of an `opening` session (`completes_selection`), the
+    session must already be the payment's current session. A capture must be new.
+    """
+    if report.state is GatewaySessionState.CAPTURED:
+        return _decide_capture(payment, session, report)
+    if report.state is GatewaySessionState.ATTEMPTED:
+        is_last = session.declines + 1 >= ATTEMPTS_MAX
+        return SettlementDecision(attempt=True, close=is_last and _is_paying(payment, session))
+    if report.state in _ENDED:
+        return _decide_end(payment, session, report, now)
+    return SettlementDecision()
+
+
+def completes_selection(payment: Payment, session: Session, report: SessionReport) -> bool:
+    """Return whether a report proves that a running selection has succeeded.
+
+    A callback may arrive before the gateway's answer, or our process may have died before it
+    received the answer. A buyer's cancellation of a PENDING payment does not complete a selection.
+    """
+    is_proof = report.state in {GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED}
+    return session.status is SessionStatus.OPENING and payment.status in OPEN and is_proof
+
+
+def _decide_capture(
+    payment: Payment, session: Session, report: SessionReport
+) -> SettlementDecision:
+    outcome = report.state.value
+    is_too_late = session.status is SessionStatus.OPENING and payment.status in TERMINAL
+    if payment.session_id != session.id and not is_too_late:
+        return SettlementDecision(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
+    if payment.status is PaymentStatus.PROCESSING:
+        quote = session.quote
+        if report.capture and report.capture.equals(quote.total_minor, quote.price.currency):
+            return SettlementDecision(
+                trigger=PaymentTrigger.CONFIRM, outcome=outcome, credited=True
+            )
+        return SettlementDecision(
+            trigger=PaymentTrigger.FAIL,
+            reason=FailureReason.AMOUNT_MISMATCH,
+            outcome=outcome,
+            case=CaseKind.AMOUNT_MISMATCH,
+        )
+    if payment.paid_at is not None:
+        return SettlementDecision(outcome=outcome, case=CaseKind.DOUBLE_PAYMENT)
+    return SettlementDecision(outcome=outcome, case=CaseKind.LATE_PAYMENT)
+
+
+def _decide_end(
+    payment: Payment, session: Session, report: SessionReport, now: datetime
+) -> SettlementDecision:
+    outcome = report.state.value
+    is_cancelled = report.state is GatewaySessionState.CANCELLED
+    # This holds for any session status: the gateway may have opened it without our knowledge.
+    if is_cancelled and payment.status is PaymentStatus.PENDING and not payment.is_past_expiry(now):
+        return SettlementDecision(trigger=PaymentTrigger.BUYER_CANCEL, outcome=outcome)
+    if not _is_paying(payment, session):
+        return SettlementDecision(outcome=outcome)
+    if report.state is GatewaySessionState.DECLINED or session.declines >= ATTEMPTS_MAX:
+        reason = report.reason or FailureReason.DECLINED
+        return SettlementDecision(trigger=PaymentTrigger.FAIL, reason=reason, outcome=outcome)
+    if payment.is_past_expiry(now):
+        return SettlementDecision(trigger=PaymentTrigger.EXPIRE, outcome=outcome)
+    return SettlementDecision(outcome=outcome)  # the buyer can still select a method
+
+
+def _is_paying(payment: Payment, session: Session) -> bool:
+    return payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING

@@ -1,0 +1,286 @@
+"""Store a selection's session before its gateway is called, then apply the gateway's answer.
+
+Concurrent selections share the statements and the commit of each step, but each selection has its
+own outcome.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from math import ceil
+from uuid import UUID
+
+import msgspec
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.batcher import LOCK_TIMEOUT_MS, Batcher
+from payintent.db.database import Database, Tx
+from payintent.gateways.port import NotContacted, OutcomeUnknown, SessionCreated, SessionRejected
+from payintent.merchants.model import Quote
+from payintent.payment_sessions import store as settlement_store
+from payintent.payment_sessions.settle import complete_selections
+from payintent.payment_sessions.store import LockedRecords
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
+from payintent.payments.expire import checkout_expired_error, require_not_ended
+from payintent.payments.model import TERMINAL, Payment, Session, SessionStatus
+from payintent.payments.store import LockedPayments
+from payintent.payments.transitions import lock_payments
+
+SELECTIONS_MAX = 20  # per payment: each selection calls a gateway
+FIRST_INQUIRY_S = 30.0  # after which a selection that a stopped process left behind is inquired
+_LATE_S = 0.1  # for a transaction of several statements
+
+SessionAnswer = SessionCreated | SessionRejected | OutcomeUnknown
+
+
+@dataclass(frozen=True, slots=True)
+class NewSelection:
+    payment_id: UUID
+    quote: Quote
+    return_url: str | None
+    payer_email: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedSession:
+    """The current state of a selected session and its payment, with the database's time."""
+
+    payment: Payment
+    session: Session
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredSession:
+    session: Session
+    answer: SessionAnswer
+
+
+class SessionOpener:
+    """Stores and opens sessions; concurrent selections share transactions.
+
+    Selections of the same payment run sequentially, because each must see the effects of the
+    previous selection.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._counting: Batcher[UUID, int] = Batcher(
+            together=partial(session_store.count_batch, database),
+        )
+        self._storing: Batcher[NewSelection, Session | RefusedError] = Batcher(
+            together=self._store,
+            identities=lambda selection: [selection.payment_id],
+            late_s=_LATE_S,
+        )
+        self._answering: Batcher[AnsweredSession, SelectedSession] = Batcher(
+            together=self._answer,
+            identities=lambda item: [item.session.payment_id],
+            late_s=_LATE_S,
+        )
+
+    async def check_selection_limit(self, payment: Payment, now: datetime) -> None:
+        """Raise `RATE_LIMITED` after too many selections; the current session can still be paid."""
+        if await self._counting.run(payment.id) >= SELECTIONS_MAX:
+            raise _limit_error(payment, now)
+
+    async def store(self, selection: NewSelection) -> Session:
+        """Store a session as `opening`.
+
+        Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended), `RATE_LIMITED`
+        (too many selections) or `CONFLICT` (another selection is running).
+        """
+        outcome = await self._storing.run(selection)
+        if isinstance(outcome, RefusedError):
+            raise outcome
+        return outcome
+
+    async def answer(self, session: Session, answer: SessionAnswer) -> SelectedSession:
+        """Apply the gateway's answer, unless a callback or the deadline was faster.
+
+        The session becomes the payment's current session, or it is closed or has ended.
+        """
+        return await self._answering.run(AnsweredSession(session, answer))
+
+    async def close(self) -> None:
+        await self._counting.close()
+        await self._storing.close()
+        await self._answering.close()
+
+    async def _store(self, batch: Sequence[NewSelection]) -> list[Session | RefusedError]:
+        async with self._database.transaction(_patience_ms(batch)) as tx:
+            locked = await lock_payments(tx, [selection.payment_id for selection in batch])
+            outcomes = self._new_sessions(locked, batch)
+            await _add(tx, locked, outcomes)
+            emails = {
+                selection.payment_id: selection.payer_email
+                for selection in batch
+                if selection.payer_email is not None
+                and isinstance(outcomes[selection.payment_id], Session)
+            }
+            if emails:
+                await payment_store.set_payer_emails(tx, emails)
+        return [outcomes[selection.payment_id] for selection in batch]
+
+    def _new_sessions(
+        self, locked: LockedPayments, batch: Sequence[NewSelection]
+    ) -> dict[UUID, Session | RefusedError]:
+        """Return each payment's new session, or the reason why it gets none."""
+        payments_by_id = {payment.id: payment for payment in locked.payments}
+        outcomes: dict[UUID, Session | RefusedError] = {}
+        for selection in batch:
+            try:
+                _require_open(payments_by_id[selection.payment_id], locked.now)
+            except RefusedError as refused:
+                outcomes[selection.payment_id] = refused
+            else:
+                session_id = self._database.id_generator.new_session_id()
+                outcomes[selection.payment_id] = _opening_session(selection, session_id, locked.now)
+        return outcomes
+
+    async def _answer(self, batch: Sequence[AnsweredSession]) -> list[SelectedSession]:
+        async with self._database.transaction(_patience_ms(batch)) as tx:
+            locked = await settlement_store.lock_records(
+                tx,
+                [item.session.payment_id for item in batch],
+                dict.fromkeys(item.session.id for item in batch),
+            )
+            results = await self._open(tx, locked, batch)
+            await _release_failed(tx, locked, batch)
+        return [
+            results.get(item.session.id)
+            or SelectedSession(
+                locked.payments[item.session.payment_id],
+                locked.sessions[item.session.id],
+                locked.now,
+            )
+            for item in batch
+        ]
+
+    async def _open(
+        self, tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]
+    ) -> dict[UUID, SelectedSession]:
+        """Open the sessions that gateways have created, and return their current state by id."""
+        created_sessions = [
+            (locked.payments[item.session.payment_id], _with_answer(locked, item, item.answer))
+            for item in batch
+            if isinstance(item.answer, SessionCreated)
+        ]
+        selections = [
+            (payment, session)
+            for payment, session in created_sessions
+            if session.status is SessionStatus.OPENING
+            and payment.status not in TERMINAL
+            and not payment.is_past_expiry(locked.now)
+        ]
+        changed_payments = await complete_selections(tx, selections, locked.now)
+        changed_by_id = {payment.id: payment for payment in changed_payments}
+        late = [pair for pair in created_sessions if pair[0].id not in changed_by_id]
+        await _store_late(tx, late, locked.now)
+        current = [
+            (changed_by_id[payment.id], replace(session, status=SessionStatus.OPEN))
+            for payment, session in selections
+        ]
+        return {
+            session.id: SelectedSession(payment, session, locked.now)
+            for payment, session in (*current, *late)
+        }
+
+
+async def _add(
+    tx: Tx, locked: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
+) -> None:
+    """Store the new sessions; replaces a session that cannot be stored with the reason."""
+    sessions_to_add = [item for item in outcomes.values() if isinstance(item, Session)]
+    if not sessions_to_add:
+        return
+    payments_by_id = {payment.id: payment for payment in locked.payments}
+    for result in await session_store.add(tx, sessions_to_add, FIRST_INQUIRY_S, SELECTIONS_MAX):
+        if result.earlier >= SELECTIONS_MAX:
+            outcomes[result.payment_id] = _limit_error(
+                payments_by_id[result.payment_id], locked.now
+            )
+        elif not result.is_stored:
+            outcomes[result.payment_id] = RefusedError(
+                ErrorCode.CONFLICT, "another selection is running", retry_after_s=1
+            )
+
+
+async def _store_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: datetime) -> None:
+    """Store answers that no longer change a payment.
+
+    Either a callback has already made the session current, or the answer came too late.
+    """
+    if not late:
+        return
+    await session_store.mark_open(tx, [session for _, session in late])
+    surplus_ids = [session.id for payment, session in late if payment.session_id != session.id]
+    if surplus_ids:
+        await session_store.mark_closing(tx, surplus_ids, now)
+
+
+async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]) -> None:
+    """End sessions that the gateway did not create; the inquiry loop closes uncertain sessions.
+
+    The buyer can then select again.
+    """
+    outcomes: dict[UUID, str] = {}
+    uncertain_ids: list[UUID] = []
+    for item in batch:
+        session_id, answer = item.session.id, item.answer
+        if locked.sessions[session_id].status is not SessionStatus.OPENING:
+            continue
+        if isinstance(answer, SessionRejected):
+            outcomes[session_id] = "rejected"
+        elif isinstance(answer, NotContacted):
+            outcomes[session_id] = "not_contacted"
+        elif not isinstance(answer, SessionCreated):
+            uncertain_ids.append(session_id)
+    if outcomes:
+        await session_store.mark_all_ended(tx, outcomes, locked.now)
+    if uncertain_ids:
+        await session_store.mark_closing(tx, uncertain_ids, locked.now)
+
+
+def _patience_ms(batch: Sequence[object]) -> int | None:
+    return LOCK_TIMEOUT_MS if len(batch) > 1 else None
+
+
+def _require_open(payment: Payment, now: datetime) -> None:
+    if payment.is_past_expiry(now):
+        raise checkout_expired_error()
+    require_not_ended(payment)
+
+
+def _limit_error(payment: Payment, now: datetime) -> RefusedError:
+    return RefusedError(
+        ErrorCode.RATE_LIMITED,
+        f"this checkout has been selected {SELECTIONS_MAX} times",
+        retry_after_s=max(1, ceil((payment.expires_at - now).total_seconds())),
+    )
+
+
+def _opening_session(selection: NewSelection, session_id: UUID, now: datetime) -> Session:
+    return Session(
+        id=session_id,
+        payment_id=selection.payment_id,
+        status=SessionStatus.OPENING,
+        outcome=None,
+        quote=selection.quote,
+        reference=None,
+        next_action=None,
+        return_url=selection.return_url,
+        inquiries=0,
+        declines=0,
+        opened_at=now,
+        closing_at=None,
+    )
+
+
+def _with_answer(locked: LockedRecords, item: AnsweredSession, answer: SessionCreated) -> Session:
+    next_action = msgspec.json.encode(answer.next_action).decode()
+    return replace(
+        locked.sessions[item.session.id], reference=answer.reference, next_action=next_action
+    )

@@ -1,0 +1,277 @@
+"""PENDING or PROCESSING → PROCESSING: the buyer selects a payment method or changes it.
+
+There are three phases, and no transaction is open during the gateway call: store the session as
+`opening`, call the gateway, apply its answer. If the process dies in between, the session inquirer
+finds the stored session and queries the gateway.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from urllib.parse import urlencode
+
+from payintent.core import ids
+from payintent.core.addresses import web_origin
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database
+from payintent.db.sealing import order_id_of
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateway_accounts.calls import GatewayRequestKind
+from payintent.gateway_accounts.health import GatewayChannel
+from payintent.gateways.port import (
+    GatewaySessionRequest,
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionCreated,
+)
+from payintent.merchants.model import Merchant, PaymentMethod, Quote, is_in_service
+from payintent.merchants.payable import Restrictions, find_payable_methods
+from payintent.payment_sessions.inquire import buyer_call, session_call
+from payintent.payment_sessions.open_session import (
+    NewSelection,
+    SelectedSession,
+    SessionAnswer,
+    SessionOpener,
+)
+from payintent.payment_sessions.settle import settle_session
+from payintent.payments.expire import (
+    checkout_expired_error,
+    require_not_ended,
+    require_open_checkout,
+)
+from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
+from payintent.payments.store import PaymentSnapshot
+from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
+from payintent.quotes.model import (
+    QuoteCountry,
+    QuoteRefusal,
+    can_hold_exactly,
+    resolve_quote_country,
+)
+from payintent.quotes.price_methods import explain_quotes, price_methods
+from payintent.runtime.addresses import to_mailbox
+from payintent.runtime.log import get_logger
+
+_log = get_logger("select_quote")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuoteSelection:
+    payment_method_id: int
+    restrictions: Restrictions
+    currency: str | None = None
+    country: str | None = None
+    viewer_country: str | None = None
+    payer_email: str | None = None
+    locale: str | None = None
+    return_url: str | None = None
+    expected_total_amount: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceUrls:
+    """Public base URLs of this installation."""
+
+    api_base: str
+    checkout_base: str
+    pages_base: str  # base of checkout pages, even if payments have no `checkout_url`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionContext:
+    database: Database
+    merchants: MerchantCache
+    accounts: GatewayAccounts
+    opener: SessionOpener
+    urls: ServiceUrls
+
+
+async def select_quote(
+    context: SelectionContext, snapshot: PaymentSnapshot, selection: QuoteSelection
+) -> SelectedSession:
+    """Freeze a quote and open its session at the gateway.
+
+    Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended, or the current
+    method has received money), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`,
+    `CONFLICT` (another selection is running, or the total has changed), `PG_UPSTREAM_ERROR`,
+    `RATE_LIMITED` (too many selections of this payment, or too many calls of this account).
+    """
+    accounts, opener = context.accounts, context.opener
+    await require_open_checkout(context.database, snapshot)
+    setup = await context.merchants.get(snapshot.payment.merchant_id)
+    merchant = setup.merchant
+    quote = await _quote_selection(context, setup, snapshot.payment, selection)
+    _check_return_url(merchant, selection.return_url)
+    if await accounts.connect(quote.account_id, quote.provider) is None:
+        raise _not_available()
+    await opener.check_selection_limit(snapshot.payment, snapshot.now)
+    await _inquire_current_session(context, snapshot)
+    payment = snapshot.payment
+    async with accounts.buyer_calls.enter(buyer_call(payment.merchant_id, payment.id, quote)):
+        if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
+            raise _not_available()
+        session = await opener.store(
+            NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)
+        )
+        request = _request(context, merchant, snapshot.payment, session, selection)
+        answer = await accounts.call(
+            session_call(session, GatewayRequestKind.CREATE_SESSION),
+            lambda gateway, account: gateway.create_session(account, request),
+        )
+    selected = await opener.answer(session, answer)
+    _require_opened(selected, answer)
+    return selected
+
+
+async def _quote_selection(
+    context: SelectionContext, setup: MerchantSetup, payment: Payment, selection: QuoteSelection
+) -> Quote:
+    """Price the selected method in the same way as `GET /quotes`."""
+    merchant = setup.merchant
+    methods = setup.methods_without(await context.accounts.unavailable())
+    method = next((method for method in methods if method.id == selection.payment_method_id), None)
+    if method is None or not method.enabled:
+        raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
+    if not method.account_enabled or not is_in_service(merchant.activation):
+        raise _not_available()
+    quote_country = resolve_quote_country(
+        payment,
+        merchant,
+        find_payable_methods(merchant.market, methods),
+        selection.country,
+        selection.viewer_country,
+        selection.restrictions,
+    )
+    _check_token(payment, method)
+    selected = find_payable_methods(merchant.market, [method])
+    quotes = price_methods(payment, setup, selected, quote_country, selection.currency)
+    if not quotes:
+        raise _no_price_error(setup, payment, method, quote_country, selection.currency)
+    expected_total = selection.expected_total_amount
+    if expected_total is not None and expected_total != Decimal(quotes[0].price.total_amount):
+        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {quotes[0].price.total_amount}")
+    return quotes[0]
+
+
+def _no_price_error(
+    setup: MerchantSetup,
+    payment: Payment,
+    method: PaymentMethod,
+    quote_country: QuoteCountry,
+    currency: str | None,
+) -> RefusedError:
+    for code, refusal in explain_quotes(payment, setup, method, quote_country):
+        if isinstance(refusal, QuoteRefusal) and refusal.is_limit and currency in {None, code}:
+            return RefusedError(ErrorCode.INVALID_AMOUNT, refusal.reason)
+    return RefusedError(
+        ErrorCode.UNSUPPORTED_CURRENCY,
+        f"this payment method cannot take this payment in {quote_country.country}",
+    )
+
+
+def _not_available() -> RefusedError:
+    return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is not available now")
+
+
+def _check_token(payment: Payment, method: PaymentMethod) -> None:
+    """Check that the chain supports the token and that the token can represent the amount."""
+    if method.token is None:
+        return
+    if method.token_decimals is None:
+        raise RefusedError(
+            ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE,
+            f"{method.token} is not available on {method.chain}",
+        )
+    if not can_hold_exactly(payment, method.token, method.token_decimals):
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT,
+            f"{method.token} on {method.chain} has {method.token_decimals} decimals",
+        )
+
+
+def _check_return_url(merchant: Merchant, url: str | None) -> None:
+    if url is None:
+        return
+    allowed_origins = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
+    if web_origin(url) not in allowed_origins:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
+
+
+async def _inquire_current_session(context: SelectionContext, snapshot: PaymentSnapshot) -> None:
+    """Inquire about the current session before it is replaced, because it may have been paid."""
+    session = snapshot.session
+    if session is None or session.status is not SessionStatus.OPEN:
+        return
+    call = buyer_call(snapshot.payment.merchant_id, snapshot.payment.id, session.quote)
+    async with context.accounts.buyer_calls.enter(call):
+        report = await context.accounts.call(
+            session_call(session, GatewayRequestKind.INQUIRE),
+            lambda gateway, account: gateway.inquire(account, session.gateway_ref),
+        )
+    if isinstance(report, OutcomeUnknown):
+        return  # the inquiry loop closes the session; if it was paid after all, a case is opened
+    if report.state is GatewaySessionState.AUTHORISING:
+        raise RefusedError(
+            ErrorCode.INVALID_CHECKOUT_STATE, "a payment is in progress, please wait"
+        )
+    async with context.database.transaction() as tx:
+        payment = await settle_session(tx, snapshot.payment.id, session.id, report)
+    if payment.status is PaymentStatus.PAID:
+        raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
+    require_not_ended(payment)
+
+
+def _request(
+    context: SelectionContext,
+    merchant: Merchant,
+    payment: Payment,
+    session: Session,
+    selection: QuoteSelection,
+) -> GatewaySessionRequest:
+    urls = context.urls
+    query = f"?{urlencode({'lang': selection.locale})}" if selection.locale else ""
+    page = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
+    merchant_url = selection.return_url or merchant.return_url or ""
+    quote = session.quote
+    return GatewaySessionRequest(
+        session_id=session.id,
+        amount_minor=quote.total_minor,
+        currency=quote.price.currency,
+        kind=quote.kind,
+        country=quote.country,
+        description=f"{merchant.name} {ids.format_id(ids.PAYMENT, payment.id)}",
+        opened_at=session.opened_at,
+        expires_at=payment.expires_at,
+        return_url=page if urls.checkout_base else merchant_url,
+        callback_url=f"{urls.api_base}/callbacks/{quote.provider}/{quote.account_id}",
+        locale=selection.locale,
+        payer_email=_email_for_gateway(selection.payer_email or payment.payer_email),
+        payment_id=payment.id,
+        order_id=order_id_of(payment.metadata),
+    )
+
+
+def _email_for_gateway(email: str | None) -> str | None:
+    """Return the address in a form that every gateway accepts, or None if there is none."""
+    mailbox = to_mailbox(email) if email is not None else None
+    return mailbox if mailbox is not None and mailbox.isascii() else None
+
+
+def _require_opened(selected: SelectedSession, answer: SessionAnswer) -> None:
+    payment, session = selected.payment, selected.session
+    if payment.session_id == session.id:
+        return
+    if isinstance(answer, SessionCreated):
+        require_not_ended(payment)
+        if payment.is_past_expiry(selected.now):
+            raise checkout_expired_error()
+        raise RefusedError(ErrorCode.CONFLICT, "another selection was faster", retry_after_s=1)
+    _log.warning(
+        "provider_failed",
+        provider=session.quote.provider,
+        account=session.quote.account_id,
+        session=ids.format_id(ids.SESSION, session.id),
+        why=answer.detail,
+    )
+    raise RefusedError(
+        ErrorCode.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer"
+    )

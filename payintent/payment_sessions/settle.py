@@ -1,0 +1,177 @@
+"""Apply session reports of gateways and transfers of chains: PROCESSING → PAID or FAILED."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from payintent.db.database import Tx
+from payintent.gateways.port import Capture, GatewaySessionState, SessionReport
+from payintent.payment_sessions import store as settlement_store
+from payintent.payment_sessions.model import completes_selection, decide_settlement
+from payintent.payment_sessions.store import EarlierCapture, LockedRecords, Settlement
+from payintent.payments import captures_store as capture_store
+from payintent.payments import sessions_store as session_store
+from payintent.payments.captures_store import SettledCapture, session_origin
+from payintent.payments.model import Payment, PaymentTrigger, Session, SessionStatus
+from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.refunds.create import auto_refund_case
+from payintent.runtime.id_generator import IdGenerator
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedSession:
+    payment_id: UUID
+    session_id: UUID
+    report: SessionReport
+
+
+async def settle_session(
+    tx: Tx, payment_id: UUID, session_id: UUID, report: SessionReport
+) -> Payment:
+    """Apply a report once, even if it arrives repeatedly, late or out of order."""
+    [payment] = await settle_sessions(tx, [ReportedSession(payment_id, session_id, report)])
+    return payment
+
+
+async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Payment]:
+    """Apply reports about different payments and return the payments.
+
+    Locks the payments, then the sessions. Everything is written in this transaction.
+    """
+    locked = await settlement_store.lock_records(
+        tx,
+        [item.payment_id for item in reports],
+        {
+            item.session_id: item.report.capture and item.report.capture.reference
+            for item in reports
+        },
+    )
+    decisions = [
+        settlement
+        for item in reports
+        if (settlement := await _decide_report(tx, locked, item)) is not None
+    ]
+    changed_payments = await apply_settlements(tx, decisions, locked.now)
+    selected_payments = [
+        settlement.payment for settlement in decisions if settlement.payment is not None
+    ]
+    current = locked.payments | {
+        payment.id: payment for payment in (*selected_payments, *changed_payments)
+    }
+    return [current[item.payment_id] for item in reports]
+
+
+async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settlement | None:
+    """Decide on a report; returns None if its money is already recorded."""
+    report = item.report
+    payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
+    earlier = report.capture and locked.captures.get(
+        (session.quote.account_id, report.capture.reference)
+    )
+    if earlier is not None and not earlier.is_adoptable:
+        return None
+    if await _has_other_reference(tx, session, report, is_free=earlier is None):
+        return None
+    if earlier is not None and earlier.has_refunds:
+        # The session was unknown when this money arrived. A partly refunded capture pays nothing.
+        report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
+    if completes_selection(payment, session, report):
+        [payment] = await complete_selections(tx, [(payment, session)], locked.now)
+        session = replace(session, status=SessionStatus.OPEN)
+    return _settlement(tx.id_generator, payment, session, report, earlier, locked.now)
+
+
+async def _has_other_reference(
+    tx: Tx, session: Session, report: SessionReport, *, is_free: bool
+) -> bool:
+    """Return whether this money is stored under a shorter or longer form of its reference."""
+    if report.capture is None or session.status is not SessionStatus.ENDED:
+        return False
+    return await capture_store.complete_reference(
+        tx, session.payment_id, session.id, report.capture.reference, is_free=is_free
+    )
+
+
+async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetime) -> list[Payment]:
+    """Write settlements and return the payments that changed.
+
+    Writes statuses and events first, then captures with their cases, then sessions. Refunds a case
+    immediately if its merchant has enabled automatic refunds.
+    """
+    requests = [
+        TransitionRequest(
+            payment=item.payment,
+            trigger=item.decision.trigger,
+            at=at,
+            session=item.session,
+            reason=item.decision.reason,
+        )
+        for item in decisions
+        if item.payment is not None and item.decision.trigger is not None
+    ]
+    changed_payments = await apply_transitions(tx, requests)
+    uncertain_ids = {item.capture.id for item in decisions if item.capture and item.is_uncertain}
+    for case in await settlement_store.write_settlements(tx, decisions, at):
+        if case.capture_id is not None and case.capture_id not in uncertain_ids:
+            merchant_id = case.origin.merchant_id
+            await auto_refund_case(tx, case.kind, case.id, case.capture_id, merchant_id)
+    return changed_payments
+
+
+async def complete_selections(
+    tx: Tx, selections: Sequence[tuple[Payment, Session]], now: datetime
+) -> list[Payment]:
+    """Make each opened session its payment's current session; mark replaced sessions closing."""
+    if not selections:
+        return []
+    await session_store.mark_open(tx, [session for _, session in selections])
+    moves = [
+        TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
+        for payment, session in selections
+    ]
+    changed_payments = await apply_transitions(tx, moves)
+    replaced_ids = [payment.session_id for payment, _ in selections if payment.session_id]
+    if replaced_ids:
+        await session_store.mark_closing(tx, replaced_ids, now)
+    return changed_payments
+
+
+def verbatim_note(capture: Capture | None) -> str:
+    """Return a case note with the gateway's own amount if minor units cannot represent it."""
+    if capture is None or capture.verbatim is None:
+        return ""
+    return f"the provider reports {capture.verbatim}"
+
+
+def _settlement(
+    id_generator: IdGenerator,
+    payment: Payment,
+    session: Session,
+    report: SessionReport,
+    earlier: EarlierCapture | None,
+    now: datetime,
+) -> Settlement:
+    decision = decide_settlement(payment, session, report, now)
+    origin, capture = session_origin(payment, session.id), None
+    if report.capture is not None:
+        capture = SettledCapture(
+            id=earlier.id if earlier else id_generator.new_id(),
+            account_id=session.quote.account_id,
+            reference=report.capture.reference,
+            origin=origin,
+            currency=report.capture.currency,
+            amount_minor=report.capture.amount_minor,
+            credited=decision.credited,
+            adopted=earlier is not None,
+        )
+    return Settlement(
+        decision=decision,
+        origin=origin,
+        payment=payment,
+        session=session,
+        capture=capture,
+        case_id=id_generator.new_id(),
+        note=verbatim_note(report.capture),
+        is_uncertain=report.capture is not None and report.capture.uncertain,
+    )

@@ -1,0 +1,226 @@
+"""Batches of settlements: lock the affected rows, then write captures, cases and sessions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from payintent.accounting import ledger_store as ledger
+from payintent.accounting.model import (
+    CapturedMoney,
+    Fact,
+    LedgerEntry,
+    adoption_entries,
+    capture_entries,
+    quoted_charges,
+)
+from payintent.cases import store as case_store
+from payintent.cases.store import NewCase
+from payintent.db.database import Executor, Tx, current_time
+from payintent.payment_sessions.model import SettlementDecision
+from payintent.payments import captures_store as captures
+from payintent.payments import sessions_store as sessions
+from payintent.payments import store as payments
+from payintent.payments.captures_store import NO_CHARGES, MoneyOrigin, SettledCapture
+from payintent.payments.model import Payment, Session
+from payintent.payments.store import LockedPayments
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCapture:
+    """A locked capture from an earlier report."""
+
+    id: UUID
+    is_adoptable: bool  # stored without a session, because its session was unknown
+    has_refunds: bool  # completed or reserved
+
+
+@dataclass(frozen=True, slots=True)
+class LockedRecords:
+    """Locked rows that settlement decisions are based on; valid until the commit."""
+
+    payments: dict[UUID, Payment]
+    sessions: dict[UUID, Session]
+    captures: dict[tuple[int, str], EarlierCapture]  # by account and reference
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """A settlement decision with its payment, session and captured money."""
+
+    decision: SettlementDecision
+    origin: MoneyOrigin
+    payment: Payment | None
+    session: Session | None
+    capture: SettledCapture | None
+    receipt_id: UUID | None = None  # the stored transfer, for money on a chain
+    chain: str | None = None
+    case_id: UUID  # used if the decision opens a case
+    note: str = ""  # for the case
+    is_uncertain: bool = False  # the amount is unconfirmed: never refund it automatically
+
+
+async def lock_records(
+    tx: Tx, payment_ids: Sequence[UUID], references: Mapping[UUID, str | None]
+) -> LockedRecords:
+    """Lock payments, then sessions, then captures with the sessions' references.
+
+    `references` maps session ids to references of captures in the sessions' accounts. The second
+    statement sees all earlier settlements of these payments, because they held the payment locks.
+    """
+    locked = (
+        await payments.lock(tx, payment_ids)
+        if payment_ids
+        else LockedPayments([], await current_time(tx))
+    )
+    rows = await tx.fetch(
+        """
+        WITH locked AS (
+            SELECT n.reference AS s_capture,"""
+        + sessions.COLUMNS
+        + """
+            FROM unnest($1::uuid[], $2::text[]) AS n (id, reference)
+            JOIN session s ON s.id = n.id
+            ORDER BY s.id
+            LIMIT 10000
+            FOR UPDATE OF s
+        )
+        SELECT locked.*, c.id AS capture_id, c.reference, c.is_adoptable, c.has_refunds
+        FROM locked
+        LEFT JOIN LATERAL (
+            SELECT id, reference, session_id IS NULL AND receipt_id IS NULL AS is_adoptable,
+                refunded_minor + reserved_minor > 0 AS has_refunds
+            FROM capture
+            WHERE account_id = locked.s_account_id AND reference = locked.s_capture
+            FOR UPDATE
+        ) c ON true
+        """,
+        list(references),
+        list(references.values()),
+    )
+    return LockedRecords(
+        payments={payment.id: payment for payment in locked.payments},
+        sessions={row["s_id"]: sessions.from_row(row) for row in rows},
+        captures={
+            (row["s_account_id"], row["reference"]): EarlierCapture(
+                row["capture_id"], row["is_adoptable"], row["has_refunds"]
+            )
+            for row in rows
+            if row["capture_id"] is not None
+        },
+        now=locked.now,
+    )
+
+
+async def count_transactions(database: Executor, session_id: UUID) -> int:
+    """Count the chain transactions of a session: final, pending or only posted."""
+    row = await database.row(
+        """
+        SELECT count(*) AS number
+        FROM (
+            SELECT tx_hash FROM chain_receipt WHERE session_id = $1
+            UNION
+            SELECT tx_hash FROM chain_sighting WHERE session_id = $1 AND gone_at IS NULL
+            UNION
+            SELECT tx_hash FROM chain_hint WHERE session_id = $1
+        ) t
+        """,
+        session_id,
+    )
+    assert row is not None  # noqa: S101 - an aggregate
+    return int(row["number"])
+
+
+async def write_settlements(
+    tx: Tx, settlements: Sequence[Settlement], at: datetime
+) -> list[NewCase]:
+    """Write captures, cases and sessions; returns the cases that now hold this money.
+
+    These are new cases, and undecided cases that were waiting for it.
+    """
+    await _write_captures(tx, settlements, at)
+    settled_cases = await _write_cases(tx, settlements, at)
+    await _write_sessions(tx, settlements, at)
+    return settled_cases
+
+
+async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
+    settled_captures = [item.capture for item in settlements if item.capture]
+    entries = [entry for item in settlements if item.capture for entry in _entries(item)]
+    new_captures = [capture for capture in settled_captures if not capture.adopted]
+    await captures.add(
+        tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
+    )
+    adopted_captures = [capture for capture in settled_captures if capture.adopted]
+    if adopted_captures:
+        await captures.adopt(tx, adopted_captures)
+        await ledger.reverse_resolutions(tx, [capture.id for capture in adopted_captures])
+        await case_store.dismiss_unknown(tx, [capture.id for capture in adopted_captures])
+        await case_store.assign_disputes_to_payments(
+            tx, [capture.id for capture in adopted_captures]
+        )
+        await ledger.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
+        await ledger.record_disputes(tx, [capture.id for capture in adopted_captures])
+
+
+def _entries(item: Settlement) -> list[LedgerEntry]:
+    capture = item.capture
+    assert capture is not None  # noqa: S101 - checked by the caller
+    money = CapturedMoney(
+        capture_id=capture.id,
+        account_id=capture.account_id,
+        currency=capture.currency,
+        chain=item.chain,
+        merchant_id=item.origin.merchant_id,
+        credited=capture.credited,
+    )
+    charges = NO_CHARGES
+    if capture.credited and item.session is not None:
+        charges = quoted_charges(item.session.quote.price, capture.amount_minor)
+    derive = adoption_entries if capture.adopted else capture_entries
+    return derive(money, capture.amount_minor, charges)
+
+
+async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[NewCase]:
+    new_cases = [
+        NewCase(
+            id=item.case_id,
+            kind=item.decision.case,
+            origin=item.origin,
+            capture_id=item.capture.id if item.capture else None,
+            receipt_id=item.receipt_id,
+            note=item.note,
+            opened_at=at,
+        )
+        for item in settlements
+        if item.decision.case is not None
+    ]
+    case_ids = await case_store.fill_undecided(tx, new_cases)
+    opened_ids = await case_store.open_cases(
+        tx, [case for case in new_cases if case.id not in case_ids]
+    )
+    case_ids |= {case_id: case_id for case_id in opened_ids}
+    return [replace(case, id=case_ids[case.id]) for case in new_cases if case.id in case_ids]
+
+
+async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
+    decisions = [(item.session.id, item.decision) for item in settlements if item.session]
+    declined_ids = [session_id for session_id, decision in decisions if decision.attempt]
+    closing_ids = [session_id for session_id, decision in decisions if decision.close]
+    outcomes = {
+        session_id: decision.outcome for session_id, decision in decisions if decision.outcome
+    }
+    if declined_ids:
+        await sessions.count_declines(tx, declined_ids)
+    if closing_ids:
+        await sessions.mark_closing(tx, closing_ids, at)
+    if outcomes:
+        await sessions.mark_all_ended(tx, outcomes, at)
+    for item in settlements:
+        outcome = item.decision.outcome
+        has_expired = item.payment is not None and item.payment.expired_at is not None
+        if item.session and outcome and item.decision.trigger is None and has_expired:
+            # Expiry may have opened a case for money of this session.
+            note = f"the gateway has ended the session: {outcome}"
+            await case_store.dismiss_undecided(tx, item.session.id, note)

@@ -1,0 +1,150 @@
+"""Create payments with their idempotency keys and checkout ids in a single statement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.db.batcher import LOCK_TIMEOUT_MS
+from payintent.db.database import Executor
+from payintent.payments.model import CreatePaymentRequest
+
+_BATCH_LOCK_TIMEOUT = f"{LOCK_TIMEOUT_MS}ms"
+#: A key can be reused after 24 hours.
+_REUSE_KEY: LiteralString = """
+        ON CONFLICT (merchant_id, operation, key) DO UPDATE
+        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
+            country = excluded.country, denial = NULL, created_at = excluded.created_at
+        WHERE excluded.created_at - i.created_at >= interval '24 hours'
+"""
+_CREATE_BATCH: LiteralString = (
+    """
+    WITH patience AS MATERIALIZED (
+        SELECT set_config('lock_timeout', $16, true)
+    ), new AS MATERIALIZED (
+        SELECT n.*
+        FROM patience, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
+            $6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[],
+            $12::boolean[], $13::json[], $14::text[], $15::int[])
+            AS n (id, merchant_id, key, request_hash, country, checkout_id, currency, amount,
+                amount_text, payer_uid, payer_email, include_pegged_assets, metadata,
+                tax_manager, expires_in_s)
+    ), claimed AS (
+        INSERT INTO idempotency AS i
+            (merchant_id, operation, key, request_hash, payment_id, country, created_at)
+        SELECT merchant_id, 'create', key, request_hash, id, country, clock()
+        FROM new"""
+    + _REUSE_KEY
+    + """
+        RETURNING i.payment_id AS id, i.created_at AS now
+    ), added AS (
+        INSERT INTO checkout (id, payment_id)
+        SELECT new.checkout_id, new.id
+        FROM claimed
+        JOIN new USING (id)
+    )
+    INSERT INTO payment
+        (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
+         include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+    SELECT new.id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
+        payer_email, include_pegged_assets, metadata, tax_manager,
+        now + expires_in_s * interval '1 second', now, now
+    FROM claimed
+    JOIN new USING (id)
+    RETURNING id, created_at, expires_at
+"""
+)
+_CREATE: LiteralString = (
+    """
+        WITH claimed AS (
+            INSERT INTO idempotency AS i
+                (merchant_id, operation, key, request_hash, payment_id, country, created_at)
+            VALUES ($2, 'create', $3, $4, $1, $5, clock())"""
+    + _REUSE_KEY
+    + """
+            RETURNING i.created_at AS now
+        ), added AS (
+            INSERT INTO checkout (id, payment_id)
+            SELECT $6, $1 FROM claimed
+        )
+        INSERT INTO payment
+            (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
+             include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+        SELECT $1, $2, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+            now + $15 * interval '1 second', now, now
+        FROM claimed
+        RETURNING created_at, expires_at
+        """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPayment:
+    id: UUID
+    checkout_id: str
+    request: CreatePaymentRequest
+
+
+async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
+    """Write the key, checkout and payment; return `created_at` and `expires_at`.
+
+    Returns None if the key was used within 24 hours. Waits for a request that holds the key, up to
+    the lock timeout (`LockTimeoutError`).
+    """
+    request, terms, sealing = new.request, new.request.terms, database.payer_sealing
+    row = await database.row(
+        _CREATE,
+        new.id,
+        request.merchant_id,
+        request.key,
+        request.request_hash,
+        request.country,
+        new.checkout_id,
+        terms.currency,
+        terms.amount,
+        terms.amount_text,
+        terms.payer_uid,
+        sealing.email_to_store(new.id, terms.payer_email),
+        terms.include_pegged_assets,
+        sealing.metadata_to_store(new.id, terms.metadata),
+        terms.tax_manager,
+        request.expires_in_s,
+    )
+    return (row["created_at"], row["expires_at"]) if row else None
+
+
+async def create_batch(
+    database: Executor, batch: Sequence[NewPayment]
+) -> list[tuple[datetime, datetime] | None]:
+    """Create payments with different keys in a single statement; see `create`.
+
+    Waits only briefly for a request that holds a key, and then raises `LockTimeoutError` without
+    writing anything, so that the rest of the batch is not delayed.
+    """
+    # Sorted, so that batches cannot deadlock.
+    sorted_batch = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
+    requests = [new.request for new in sorted_batch]
+    terms = [request.terms for request in requests]
+    sealing = database.payer_sealing
+    rows = await database.fetch(
+        _CREATE_BATCH,
+        [new.id for new in sorted_batch],
+        [request.merchant_id for request in requests],
+        [request.key for request in requests],
+        [request.request_hash for request in requests],
+        [request.country for request in requests],
+        [new.checkout_id for new in sorted_batch],
+        [term.currency for term in terms],
+        [term.amount for term in terms],
+        [term.amount_text for term in terms],
+        [term.payer_uid for term in terms],
+        [sealing.email_to_store(new.id, new.request.terms.payer_email) for new in sorted_batch],
+        [term.include_pegged_assets for term in terms],
+        [sealing.metadata_to_store(new.id, new.request.terms.metadata) for new in sorted_batch],
+        [term.tax_manager for term in terms],
+        [request.expires_in_s for request in requests],
+        _BATCH_LOCK_TIMEOUT,
+    )
+    times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
+    return [times.get(new.id) for new in batch]

@@ -1,0 +1,187 @@
+"""The merchant's routes to create, read, list and cancel payments."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.core import ids
+from payintent.core.access import RateLimitClass
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import CURRENCIES
+from payintent.db.database import Database
+from payintent.db.replica import ReadDatabase
+from payintent.fraud.model import FraudDeniedError
+from payintent.http.bodies import read_idempotency_key
+from payintent.http.pagination import read_limit, read_time, read_time_cursor, write_time_cursor
+from payintent.http.responses import REPLAYED, json_response
+from payintent.merchants.access import MerchantApi
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.limits import RateLimitExceededError
+from payintent.payments import schemas
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.create import (
+    ConcurrentCreates,
+    CreatedPayment,
+    RefusedCreate,
+    replay_create,
+    replay_refused,
+)
+from payintent.payments.list_store import PaymentFilter
+from payintent.payments.lookup import PaymentLookup, list_merchant_payments
+from payintent.payments.model import PaymentStatus
+from payintent.payments.schemas import read_create
+from payintent.payments.screen import FraudScreening
+from payintent.payments.serialization import denial_fields, merchant_payment_fields, payment_fields
+from payintent.payments.store import PaymentSnapshot
+from payintent.runtime import tracing
+from payintent.runtime.settings import Settings
+
+_PAYER_UID_MAX = 255
+
+
+def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
+    """Parse the filter of a payment list; raises `BAD_REQUEST` if a parameter is malformed."""
+    status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
+    if status is not None and status not in set(PaymentStatus):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(PaymentStatus)}"
+        )
+    if currency is not None and currency not in CURRENCIES:
+        raise RefusedError(
+            ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
+        )
+    schemas.check_text("payer_uid", payer, _PAYER_UID_MAX)
+    cursor = query.get("cursor")
+    return PaymentFilter(
+        merchant_id=merchant_id,
+        statuses=tuple(PaymentStatus) if status is None else (PaymentStatus(status),),
+        currencies=tuple(CURRENCIES) if currency is None else (currency,),
+        payer_uid=payer,
+        created_from=_time("created_from", query.get("created_from")),
+        created_to=_time("created_to", query.get("created_to")),
+        before=None if cursor is None else read_time_cursor(cursor),
+        limit=read_limit(query.get("limit")),
+    )
+
+
+def _time(name: str, raw: str | None) -> datetime | None:
+    return None if raw is None else read_time(name, raw)
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentRoutes:
+    api: MerchantApi
+    settings: Settings
+    database: Database
+    lists: ReadDatabase
+    lookup: PaymentLookup
+    screening: FraudScreening
+    concurrent_creates: ConcurrentCreates
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/payments", self.post_payment, methods=["POST"]),
+            self.api.route("GET", "/v1/payments/{payment_id}", self.get_payment),
+            self.api.route("GET", "/v1/payments", self.list_payments),
+            self.api.route("POST", "/v1/payments/{payment_id}/cancel", self.cancel_payment),
+        ]
+
+    async def post_payment(self, request: Request) -> Response:
+        """Create a payment. It spends a create request of the rate limit, a replay a read request.
+
+        A merchant above the create limit still gets the results of used keys, up to a limit of
+        their own.
+        """
+        merchant = await self.api.authenticator.authenticate(request)
+        try:
+            await self.api.spend(request, merchant, RateLimitClass.CREATE)
+        except RateLimitExceededError as exceeded:
+            result = await self._replay_above_limit(request, merchant, exceeded)
+        else:
+            create = await read_create(request, merchant, self.settings)
+            try:
+                if isinstance(create, RefusedCreate):
+                    result = await replay_refused(self.database, create)
+                else:
+                    result = await self.concurrent_creates.run_once(
+                        merchant.merchant_id,
+                        create.key,
+                        create.request_hash,
+                        partial(self.screening.create_payment, create),
+                    )
+            except FraudDeniedError as denied:
+                if denied.replayed:
+                    await self._spend_as_read(request, merchant)
+                raise
+            if result.replayed:
+                await self._spend_as_read(request, merchant)
+        payment = result.payment
+        tracing.follow_payment(payment.id, creates=not result.replayed)
+        fields = payment_fields(payment, None)
+        if base := self.settings.checkout_base:
+            query = f"?country={result.country}" if result.country else ""
+            fields["checkout_url"] = f"{base}/{payment.checkout_id}{query}"
+        return json_response(fields, 201, REPLAYED if result.replayed else None)
+
+    async def get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        snapshot = await self._get_payment(request, merchant)
+        return json_response(merchant_payment_fields(snapshot, self.settings.checkout_base))
+
+    async def list_payments(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """List payments, newest first; `next_cursor` is present if there are more."""
+        payment_filter = read_payment_filter(request.query_params, merchant.merchant_id)
+        snapshots, following = await list_merchant_payments(
+            self.database, self.lists, payment_filter
+        )
+        base = self.settings.checkout_base
+        page: dict[str, object] = {
+            "data": [merchant_payment_fields(snapshot, base) for snapshot in snapshots]
+        }
+        if following is not None:
+            page["next_cursor"] = write_time_cursor(*following)
+        return json_response(page)
+
+    async def cancel_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        key = read_idempotency_key(request.headers)
+        snapshot = await self._get_payment(request, merchant)
+        async with self.database.transaction() as tx:
+            is_first = await cancel_by_merchant(tx, snapshot.payment, key)
+        return json_response({"status": "cancelled"}, headers=None if is_first else REPLAYED)
+
+    async def _get_payment(
+        self, request: Request, merchant: AuthenticatedMerchant
+    ) -> PaymentSnapshot:
+        payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
+        return await self.lookup.get_merchant_payment(merchant.merchant_id, payment_id)
+
+    async def _spend_as_read(self, request: Request, merchant: AuthenticatedMerchant) -> None:
+        self.api.limiter.put_back(merchant, RateLimitClass.CREATE)
+        await self.api.spend(request, merchant, RateLimitClass.READ)
+
+    async def _replay_above_limit(
+        self, request: Request, merchant: AuthenticatedMerchant, exceeded: RateLimitExceededError
+    ) -> CreatedPayment:
+        try:
+            await self.api.limiter.take_lookup(merchant)
+        except RateLimitExceededError:
+            raise exceeded from None
+        create = await read_create(request, merchant, self.settings)
+        attempt = create.attempt if isinstance(create, RefusedCreate) else create
+        result = await replay_create(self.database, attempt)
+        if result is None:
+            raise exceeded
+        return result
+
+
+async def answer_denial(_: Request, error: Exception) -> Response:
+    """Respond to a fraud denial with 200 and the denial (spec section 7.4)."""
+    denied = cast("FraudDeniedError", error)
+    return json_response(
+        denial_fields(denied.denial), headers=REPLAYED if denied.replayed else None
+    )

@@ -1,0 +1,353 @@
+"""Request bodies and the checks of their values. A `null` field counts as missing."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+from starlette.requests import Request
+
+from payintent.core.countries import check_optional_country
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import (
+    CURRENCIES,
+    is_plain_decimal,
+    parse_amount,
+    require_payable_currency,
+    to_smallest_unit,
+    trim_zeros,
+)
+from payintent.http.bodies import MetadataDecoder, nesting_depth, read_idempotency_key, read_json
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.model import require_in_service
+from payintent.payments.create import OPERATION, RefusedCreate
+from payintent.payments.idempotency import request_fingerprint
+from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentTerms
+from payintent.runtime.settings import Settings
+
+#: Python's parser refuses integers of more than 4,300 digits, and many clients have lower limits.
+NUMBER_DIGITS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    text: str  # as received
+    canonical: str | None  # equal for metadata with the same meaning; None if empty
+
+
+_EMPTY = Metadata("{}", None)
+
+
+def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
+    """Check metadata and return it; missing metadata counts as `{}`.
+
+    Raises `BAD_REQUEST` unless it is an object of at most 16 KiB and 32 levels. Its numbers may
+    have up to 1,000 digits.
+    """
+    content = bytes(raw)
+    if content == b"null":
+        return _EMPTY
+    if not content.startswith(b"{"):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "metadata must be an object")
+    if len(content) > settings.metadata_bytes_max:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
+        )
+    if nesting_depth(content) > settings.metadata_levels_max:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"metadata must have at most {settings.metadata_levels_max} levels",
+        )
+    text = content.decode()
+    return Metadata(text, _canonical(text))
+
+
+def _canonical(text: str) -> str | None:
+    """Return JSON that does not depend on key order, white space and escapes.
+
+    Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that no object in
+    the metadata can be mistaken for either. Numbers are compared as text.
+    """
+    value = _PARSER.decode(text)
+    return None if value == _NO_PAIRS else json.dumps(value, separators=(",", ":"))
+
+
+def _tag_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {"o": sorted(pairs, key=itemgetter(0))}
+
+
+def _tag_number(text: str) -> dict[str, str]:
+    if len(text) > NUMBER_DIGITS_MAX and sum(map(str.isdigit, text)) > NUMBER_DIGITS_MAX:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"a number in metadata must have at most {NUMBER_DIGITS_MAX} digits;"
+            " send a longer one as a string",
+        )
+    return {"n": text}
+
+
+_NO_PAIRS = _tag_object([])
+# The parse hooks receive the text of a number before Python converts it.
+_PARSER = json.JSONDecoder(
+    object_pairs_hook=_tag_object, parse_float=cast("Any", _tag_number), parse_int=_tag_number
+)
+
+
+EXPIRES_IN_MAX_S = 86_400
+EXPIRES_IN_DEFAULT_S = 1_800
+_PAYER_UID_MAX = 255
+_REASON_MAX = 500
+_DESTINATION_MAX = 100
+_EMAIL_MAX = 320
+_NO_ATOM = r"\x00-\x20\x7f-\xa0\u2028\u2029\"(),:;<>@\[\\\]"
+#: An address in any script (RFC 6531): a local part, quoted or not, and a domain or an address
+#: literal.
+_EMAIL = re.compile(
+    rf"(?:[^{_NO_ATOM}]+|\"(?:[^\x00-\x1f\x7f\"\\]|\\[^\x00-\x1f\x7f])+\")"
+    rf"@(?:[^{_NO_ATOM}.]+(?:\.[^{_NO_ATOM}.]+)*|\[[^{_NO_ATOM}]+(?::[^{_NO_ATOM}]*)*\])"
+)
+
+
+class CreatePaymentBody(msgspec.Struct):
+    """The body of `POST /payments` (spec section 2.2); unknown fields are ignored."""
+
+    currency: str
+    amount: msgspec.Raw
+    payer_uid: str
+    payer_email: str | None = None
+    expires_in: int | None = None
+    country: str | None = None
+    metadata: msgspec.Raw = msgspec.Raw(b"null")
+    include_pegged_assets: bool | None = None
+
+
+class SelectQuoteBody(msgspec.Struct):
+    payment_method_id: int
+    currency: str | None = None
+    country: str | None = None
+    payer_email: str | None = None
+    locale: str | None = None
+    return_url: str | None = None
+    expected_total_amount: str | None = None
+
+
+class PayerEmailBody(msgspec.Struct):
+    payer_email: str
+
+
+class PostTransactionBody(msgspec.Struct):
+    tx_hash: str
+    step: str
+
+
+class CreateRefundBody(msgspec.Struct):
+    """The body of `POST /payments/{id}/refunds`; without `amount`, refund the remaining amount."""
+
+    amount: msgspec.Raw = msgspec.Raw(b"")
+    reason: str | None = None
+    destination: str | None = None
+
+
+class OnrampOrderBody(msgspec.Struct):
+    country: str  # the only field that is used
+
+
+CREATE = MetadataDecoder(CreatePaymentBody)
+SELECT = msgspec.json.Decoder(SelectQuoteBody)
+EMAIL = msgspec.json.Decoder(PayerEmailBody)
+TRANSACTION = msgspec.json.Decoder(PostTransactionBody)
+REFUND = msgspec.json.Decoder(CreateRefundBody)
+ONRAMP = msgspec.json.Decoder(OnrampOrderBody)
+_TEXT = msgspec.json.Decoder(str)
+
+_LOCALE_MAX = 35
+_URL_MAX = 2_048
+_METHOD_ID_MAX = 2**63 - 1
+
+
+async def read_create(
+    request: Request, merchant: AuthenticatedMerchant, settings: Settings
+) -> CreatePaymentRequest | RefusedCreate:
+    """Read and check the request of `POST /payments`.
+
+    Raises `BAD_REQUEST` for a malformed request. A well-formed request with unacceptable values is
+    returned as refused, because its key may already have a result.
+    """
+    key = read_idempotency_key(request.headers)
+    if key is None:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
+    body = await read_json(request, CREATE, settings.body_bytes_max)
+    return parse_create(key, body, merchant, settings)
+
+
+def parse_create(
+    key: UUID, body: CreatePaymentBody, merchant: AuthenticatedMerchant, settings: Settings
+) -> CreatePaymentRequest | RefusedCreate:
+    _check_create_texts(body)
+    metadata = read_metadata(body.metadata, settings)
+    amount = amount_value(body.amount)
+    expires_in_s = body.expires_in or EXPIRES_IN_DEFAULT_S
+    attempt = CreateAttempt(
+        merchant_id=merchant.merchant_id,
+        key=key,
+        request_hash=request_fingerprint(
+            OPERATION,
+            currency=body.currency,
+            amount=trim_zeros(amount),
+            payer_uid=body.payer_uid,
+            payer_email=body.payer_email,
+            expires_in=expires_in_s,
+            country=body.country,
+            include_pegged_assets=body.include_pegged_assets is not False,
+            metadata=metadata.canonical,
+        ),
+        as_sent=(
+            OPERATION,
+            body.currency,
+            amount,
+            body.payer_uid,
+            body.payer_email,
+            body.expires_in,
+            body.country,
+            body.include_pegged_assets,
+            metadata.text,
+        ),
+        expires_in_s=expires_in_s,
+    )
+    try:
+        return _check_create_values(attempt, body, amount, metadata.text, merchant, settings)
+    except RefusedError as refusal:
+        return RefusedCreate(attempt, refusal)
+
+
+def _check_create_values(
+    attempt: CreateAttempt,
+    body: CreatePaymentBody,
+    amount_text: str,
+    metadata: str,
+    merchant: AuthenticatedMerchant,
+    settings: Settings,
+) -> CreatePaymentRequest:
+    """Check a create in the order that decides which error is returned."""
+    payable, pegged = merchant.payable, body.include_pegged_assets is not False
+    require_in_service(merchant.activation)
+    require_payable_currency(body.currency, payable, pegged=pegged)
+    amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
+    _check_token_decimals(amount, body.currency, payable)
+    check_optional_country(body.country)
+    return CreatePaymentRequest(
+        merchant_id=attempt.merchant_id,
+        key=attempt.key,
+        request_hash=attempt.request_hash,
+        as_sent=attempt.as_sent,
+        expires_in_s=attempt.expires_in_s,
+        terms=PaymentTerms(
+            currency=body.currency,
+            amount=amount,
+            amount_text=amount_text,
+            payer_uid=body.payer_uid,
+            payer_email=body.payer_email,
+            include_pegged_assets=pegged,
+            metadata=metadata,
+            tax_manager=merchant.tax_manager,
+        ),
+        country=body.country,
+    )
+
+
+def _check_create_texts(body: CreatePaymentBody) -> None:
+    check_text("currency", body.currency, 32)
+    check_text("payer_uid", body.payer_uid, _PAYER_UID_MAX)
+    check_email(body.payer_email)
+    if body.expires_in is not None and not 0 <= body.expires_in <= EXPIRES_IN_MAX_S:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"expires_in must be from 0 to {EXPIRES_IN_MAX_S} seconds"
+        )
+    if body.country is not None and len(body.country) != 2:  # noqa: PLR2004 - alpha-2
+        raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
+
+
+def check_select(body: SelectQuoteBody) -> None:
+    if not 0 <= body.payment_method_id <= _METHOD_ID_MAX:
+        raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
+    check_email(body.payer_email)
+    check_text("locale", body.locale, _LOCALE_MAX)
+    check_text("return_url", body.return_url, _URL_MAX)
+
+
+def check_refund(body: CreateRefundBody) -> None:
+    check_text("reason", body.reason, _REASON_MAX)
+    check_text("destination", body.destination, _DESTINATION_MAX)
+
+
+def check_text(name: str, value: str | None, length_max: int) -> None:
+    """Raise `BAD_REQUEST` if a text is empty, too long or cannot be stored."""
+    if value is None:
+        return
+    if not 1 <= len(value) <= length_max:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must have 1 to {length_max} characters")
+    if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has characters that cannot be stored")
+
+
+def check_email(value: str | None) -> None:
+    """Raise `BAD_REQUEST` if a text is not an e-mail address."""
+    if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
+
+
+def read_expected_total(text: str | None) -> Decimal | None:
+    """Parse `expected_total_amount`; raises `BAD_REQUEST` if it is malformed."""
+    if text is None:
+        return None
+    if not is_plain_decimal(text):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, "expected_total_amount must be a plain decimal string"
+        )
+    return Decimal(text)
+
+
+def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
+    """Raise `INVALID_AMOUNT` if none of the merchant's tokens can represent the amount.
+
+    `payable` maps each currency to the highest number of decimals of the merchant's methods.
+    """
+    if not CURRENCIES[currency].crypto:
+        return
+    decimals = payable[currency]
+    if to_smallest_unit(amount, decimals) is None:
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, f"{currency} of this merchant has at most {decimals} decimals"
+        )
+
+
+def amount_value(raw: msgspec.Raw) -> Any:
+    """Return the text of a JSON string, or None for any other JSON value."""
+    encoded = bytes(raw)
+    if not encoded.startswith(b'"'):
+        return None
+    try:
+        return _TEXT.decode(encoded)
+    except msgspec.DecodeError:
+        return None
+
+
+def read_refund_amount(raw: msgspec.Raw) -> str | None:
+    """Return the text of a refund amount, or None if the field is missing.
+
+    Raises `INVALID_AMOUNT` if it is not a string. This includes `null`, so that a mistake in the
+    client does not refund the whole payment.
+    """
+    if not bytes(raw):
+        return None
+    text = amount_value(raw)
+    if text is None:
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
+        )
+    return text

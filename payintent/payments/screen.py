@@ -1,0 +1,177 @@
+"""Screen payments for fraud when they are created and when their checkouts are used."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from payintent.core.addresses import client_address_key
+from payintent.db.database import Database, Tx
+from payintent.fraud import store as fraud_store
+from payintent.fraud.model import (
+    FraudDenial,
+    FraudDeniedError,
+    FraudRule,
+    FraudRuleKind,
+    FraudSubject,
+)
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.payments import idempotency
+from payintent.payments.create import (
+    OPERATION,
+    CreatedPayment,
+    PaymentCreator,
+    expired_key_error,
+    replay_create,
+)
+from payintent.payments.idempotency import FirstRequest
+from payintent.payments.model import CreatePaymentRequest, Payment, PaymentStatus
+from payintent.runtime.addresses import to_comparable
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.log import get_logger
+
+_log = get_logger("screen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FraudScreening:
+    database: Database
+    policies: PolicyCache
+    encryption: Encryption
+    creator: PaymentCreator
+
+    async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
+        """Screen the merchant's data and create the payment.
+
+        A denial is stored with the key and raised as `FraudDeniedError`, unless the key already has
+        a result.
+        """
+        rules = await self.policies.rules()
+        if not rules:
+            return await self.creator.create(request)
+        subject = FraudSubject(
+            merchant_id=request.merchant_id,
+            payer_uid=request.terms.payer_uid,
+            email=_comparable(request.terms.payer_email),
+            country=request.country,
+        )
+        velocities = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
+
+        async def check(tx: Tx) -> None:
+            counts = await self._count_payments(tx, velocities, subject)
+            _deny(rules.evaluate(replace(subject, counts=counts)))
+
+        try:
+            if not velocities:
+                _deny(rules.evaluate(subject))
+            return await self.creator.create(request, check if velocities else None)
+        except FraudDeniedError as denied:
+            if denied.replayed:
+                raise
+            return await self._deny_create(request, denied.denial)
+
+    async def screen_checkout(
+        self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
+    ) -> None:
+        """Screen the buyer of a checkout; raises `FraudDeniedError` if a rule matches."""
+        rules = await self.policies.rules()
+        if not rules:
+            return
+        subject = FraudSubject(
+            merchant_id=payment.merchant_id,
+            payer_uid=payment.payer_uid,
+            email=_comparable(email or payment.payer_email),
+            country=viewer,
+            address=address,
+        )
+        await self._deny_checkout(payment, rules.evaluate(subject))
+
+    async def screen_selection(self, payment: Payment, address: str | None) -> None:
+        """Count a selection from an address; raises `FraudDeniedError` above the limit."""
+        rules = await self.policies.rules()
+        velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        if not velocities or address is None:
+            return
+        digest = self.encryption.digest(f"address:{client_address_key(address)}")
+        async with self.database.transaction() as tx:
+            await fraud_store.lock_counter(tx, digest)
+            subject = FraudSubject(
+                merchant_id=payment.merchant_id,
+                payer_uid=payment.payer_uid,
+                counts={
+                    rule.id: await fraud_store.count_attempts(
+                        tx, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
+                    )
+                    for rule in velocities
+                },
+            )
+            denial = rules.evaluate(subject)
+            if denial is None:
+                await fraud_store.add_attempt(tx, digest, payment.merchant_id)
+        await self._deny_checkout(payment, denial)
+
+    async def _count_payments(
+        self, tx: Tx, velocities: Iterable[FraudRule], subject: FraudSubject
+    ) -> dict[int, int]:
+        """Count a payer's payments; blocks concurrent creates for this payer."""
+        name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
+        await fraud_store.lock_counter(tx, self.encryption.digest(name))
+        return {
+            rule.id: await fraud_store.count_payments(
+                tx,
+                subject.merchant_id,
+                subject.payer_uid,
+                rule.window_s or 0,
+                rule.count_max or 1,
+                list(PaymentStatus),
+            )
+            for rule in velocities
+        }
+
+    async def _deny_create(
+        self, request: CreatePaymentRequest, denial: FraudDenial
+    ) -> CreatedPayment:
+        """Store a denial with its key, or return the key's earlier result."""
+        earlier = await replay_create(self.database, request)
+        if earlier is not None:
+            return earlier
+        first = FirstRequest(
+            request_hash=request.request_hash,
+            payment_id=None,
+            country=None,
+            denial=msgspec.json.encode(denial).decode(),
+        )
+        async with self.database.transaction() as tx:
+            fresh = await idempotency.claim_key(
+                tx, request.merchant_id, OPERATION, request.key, first
+            )
+            if fresh:
+                await fraud_store.record_denial(
+                    tx, tx.id_generator.new_id(), request.merchant_id, None, denial
+                )
+        if not fresh:  # a concurrent request with this key was faster
+            earlier = await replay_create(self.database, request)
+            if earlier is None:
+                raise expired_key_error()
+            return earlier
+        _log.info("denied", merchant=request.merchant_id, rule=denial.rule, code=denial.code)
+        raise FraudDeniedError(denial)
+
+    async def _deny_checkout(self, payment: Payment, denial: FraudDenial | None) -> None:
+        if denial is None:
+            return
+        denial_id = self.database.id_generator.new_id()
+        await fraud_store.record_denial(
+            self.database, denial_id, payment.merchant_id, payment.id, denial
+        )
+        _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
+        raise FraudDeniedError(denial)
+
+
+def _comparable(email: str | None) -> str | None:
+    return email and to_comparable(email)
+
+
+def _deny(denial: FraudDenial | None) -> None:
+    if denial is not None:
+        raise FraudDeniedError(denial)

@@ -1,0 +1,319 @@
+"""Search payments of all merchants for operators.
+
+Every lookup uses an index, and has a limit if the index does not bound the number of rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.core.money import CURRENCIES
+from payintent.db.database import Executor, Row
+from payintent.db.lists import KeysetList
+from payintent.db.sealing import PayerSealing, note_unreadable, order_id_of
+from payintent.payments.list_store import NewestPayments, bounds
+from payintent.payments.model import PaymentStatus
+from payintent.runtime.encryption import EncryptionKeyError
+
+#: Maximum number of matches for an order id or a reference.
+SHARED_MAX = 10_000
+#: The sort key of a payment in lists: `created_at` and id.
+Position = tuple[datetime, UUID]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentRecord:
+    id: str
+    merchant_id: int
+    status: str
+    amount: str
+    currency: str
+    payer_uid: str
+    order_id: str | None
+    provider: str | None  # of the current session, like `chain`, `kind` and `country`
+    chain: str | None
+    kind: str | None
+    country: str | None
+    created_at: datetime
+    expires_at: datetime
+    updated_at: datetime
+    found_by: str | None = None  # in search results, the matching property
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentScope:
+    """The filter of a payment list, newest first; `before` is the end of the previous page.
+
+    Amount, end and session are not in an index; `is_narrow` is true if the filter uses them, so
+    that payments have to be read to apply it.
+    """
+
+    merchant_id: int | None = None
+    statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
+    currencies: tuple[str, ...] = tuple(CURRENCIES)
+    payer_uid: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    amount_min: Decimal | None = None
+    amount_max: Decimal | None = None
+    provider: str | None = None  # of the current session, like `kind` and `country`
+    kind: str | None = None
+    country: str | None = None
+    chain: str | None = None
+    token: str | None = None
+    unselected: bool = False  # without a session
+    end: str | None = None  # the status in which it ended; PAID even if refunded later
+    ended_from: datetime | None = None
+    ended_before: datetime | None = None
+    before: Position | None = None
+    limit: int = 20
+
+    @property
+    def is_narrow(self) -> bool:
+        of_session = (self.provider, self.kind, self.country, self.chain, self.token)
+        of_end = (self.end, self.ended_from, self.ended_before)
+        properties = (self.amount_min, self.amount_max, *of_session, *of_end)
+        return self.unselected or any(value is not None for value in properties)
+
+
+_NEWEST = NewestPayments(
+    "(SELECT id FROM merchant WHERE id = $1 OR $1::bigint IS NULL LIMIT 100000) m"
+)
+
+
+async def list_positions(database: Executor, scope: PaymentScope) -> list[Position]:
+    """List the positions of a merchant's or all payments, newest first, as far as indexes filter.
+
+    The scope's conditions that need the payment itself are not applied.
+    """
+    query, arguments = _NEWEST.choose(scope.currencies, scope.statuses, scope.payer_uid)
+    limits = bounds(scope.created_from, scope.created_before, scope.before)
+    rows = await database.fetch(query, scope.merchant_id, *limits, scope.limit, *arguments)
+    return [(row["created_at"], row["id"]) for row in rows]
+
+
+async def find_by_address(
+    database: Executor, address: bytes, merchant_id: int | None = None
+) -> list[UUID]:
+    """Find payments of a merchant or of all merchants by the payer's address on a chain."""
+    rows = await database.fetch(
+        """
+        SELECT s.payment_id
+        FROM chain_receipt r
+        JOIN session s ON s.id = r.session_id
+        CROSS JOIN LATERAL (SELECT merchant_id FROM payment WHERE id = s.payment_id LIMIT 1) p
+        WHERE r.payer = $1 AND (p.merchant_id = $3 OR $3::bigint IS NULL)
+        LIMIT $2
+        """,
+        address,
+        SHARED_MAX,
+        merchant_id,
+    )
+    return [row["payment_id"] for row in rows]
+
+
+async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
+    """Find payments by a gateway's reference of a session, capture, refund or dispute."""
+    rows = await database.fetch(
+        """
+        SELECT payment_id
+        FROM session
+        WHERE reference = $1
+        UNION
+        SELECT c.payment_id
+        FROM provider_account a
+        CROSS JOIN LATERAL (
+            SELECT payment_id FROM capture WHERE account_id = a.id AND reference = $1 LIMIT 1
+        ) c
+        WHERE c.payment_id IS NOT NULL
+        UNION
+        SELECT payment_id
+        FROM refund
+        WHERE reference = $1 AND payment_id IS NOT NULL
+        UNION
+        SELECT c.payment_id
+        FROM provider_account a
+        CROSS JOIN LATERAL (
+            SELECT capture_id FROM dispute WHERE account_id = a.id AND reference = $1 LIMIT 1
+        ) d
+        JOIN capture c ON c.id = d.capture_id
+        WHERE c.payment_id IS NOT NULL
+        LIMIT $2
+        """,
+        reference,
+        SHARED_MAX,
+    )
+    return [row["payment_id"] for row in rows]
+
+
+async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
+    """Find payments by the hash of a payment, pending, posted or refund transaction."""
+    rows = await database.fetch(
+        """
+        WITH paying AS (
+            SELECT r.session_id
+            FROM chain h
+            CROSS JOIN LATERAL (
+                SELECT session_id FROM chain_receipt
+                WHERE chain = h.slug AND tx_hash = $1 LIMIT 1000
+            ) r
+            UNION
+            SELECT g.session_id
+            FROM chain h
+            CROSS JOIN LATERAL (
+                SELECT session_id FROM chain_sighting
+                WHERE chain = h.slug AND tx_hash = $1 LIMIT 1000
+            ) g
+            UNION
+            SELECT session_id FROM chain_hint WHERE tx_hash = $1
+        ), refunding AS (
+            SELECT l.refund_id
+            FROM chain h
+            CROSS JOIN LATERAL (
+                SELECT refund_id FROM chain_refund
+                WHERE chain = h.slug AND tx_hash = $1 LIMIT 1000
+            ) l
+            UNION
+            SELECT refund_id FROM chain_refund_try WHERE tx_hash = $1
+        )
+        SELECT s.payment_id FROM paying n JOIN session s ON s.id = n.session_id
+        UNION
+        SELECT f.payment_id FROM refunding r JOIN refund f ON f.id = r.refund_id
+        WHERE f.payment_id IS NOT NULL
+        LIMIT $2
+        """,
+        tx_hash,
+        SHARED_MAX,
+    )
+    return [row["payment_id"] for row in rows]
+
+
+async def find_by_id(database: Executor, object_id: UUID) -> list[UUID]:
+    """Find a payment by its id or by the id of its session, refund, case or event."""
+    rows = await database.fetch(
+        """
+        SELECT id AS payment_id FROM payment WHERE id = $1
+        UNION
+        SELECT payment_id FROM session WHERE id = $1
+        UNION
+        SELECT payment_id FROM refund WHERE id = $1 AND payment_id IS NOT NULL
+        UNION
+        SELECT payment_id FROM money_case WHERE id = $1 AND payment_id IS NOT NULL
+        UNION
+        SELECT payment_id FROM event WHERE id = $1
+        LIMIT 10
+        """,
+        object_id,
+    )
+    return [row["payment_id"] for row in rows]
+
+
+async def find_by_checkout(database: Executor, checkout_id: str) -> list[UUID]:
+    rows = await database.fetch("SELECT payment_id FROM checkout WHERE id = $1", checkout_id)
+    return [row["payment_id"] for row in rows]
+
+
+_RECORDS = KeysetList(
+    """
+    SELECT p.id, p.merchant_id, p.status, p.amount_text AS amount, p.currency, p.payer_uid,
+        payment_order_id(p.metadata) AS order_id,
+        CASE json_typeof(p.metadata) WHEN 'string' THEN p.metadata END AS sealed,
+        s.provider, s.chain, s.kind, s.country,
+        p.created_at, p.expires_at, p.updated_at
+    FROM unnest({payment_ids}::uuid[]) AS i (id)
+    CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = i.id LIMIT 1) p
+    LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
+    """,
+    "p.created_at, p.id",
+    "p.status = ANY({statuses}::text[]) AND p.currency = ANY({currencies}::text[])",
+    merchant_id="p.merchant_id = {}",
+    payer_uid="p.payer_uid = {}",
+    created_from="p.created_at >= {}",
+    amount_min="p.amount >= {}",
+    amount_max="p.amount <= {}",
+    provider="s.provider = {}",
+    kind="s.kind = {}",
+    country="s.country = {}",
+    chain="s.chain = {}",
+    token="s.token = {}",  # noqa: S106 - of a chain
+    unselected="NOT {} OR s.id IS NULL",
+    end="""CASE {}::text WHEN 'PAID' THEN p.paid_at WHEN 'FAILED' THEN p.failed_at
+        WHEN 'EXPIRED' THEN p.expired_at ELSE p.cancelled_at END IS NOT NULL""",
+    ended_from="coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) >= {}",
+    ended_before="coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) < {}",
+)
+
+
+async def list_records(
+    database: Executor, payment_ids: Sequence[UUID], scope: PaymentScope
+) -> list[PaymentRecord]:
+    """List the payments that match a scope, newest first."""
+    _, *last = bounds(None, scope.created_before, scope.before)
+    values = asdict(scope)
+    rows = await _RECORDS.page(database, tuple(last), **values, payment_ids=payment_ids)
+    return [_record(row, database.payer_sealing) for row in rows]
+
+
+def _record(row: Row, sealing: PayerSealing) -> PaymentRecord:
+    values = dict(row)
+    values["id"] = ids.format_id(ids.PAYMENT, row["id"])
+    sealed_metadata = values.pop("sealed")
+    if sealed_metadata is not None:
+        values["order_id"] = _order_id(row["id"], sealed_metadata, sealing)
+    return PaymentRecord(**values)
+
+
+def _order_id(payment_id: UUID, sealed_metadata: str, sealing: PayerSealing) -> str | None:
+    try:
+        return order_id_of(sealing.metadata(payment_id, sealed_metadata))
+    except EncryptionKeyError as error:  # list the payment without its order id
+        note_unreadable("payment", payment_id, error)
+        return None
+
+
+_PAYMENTS: LiteralString = """
+    SELECT id FROM payment WHERE (merchant_id = $5 OR $5::bigint IS NULL) AND """
+_BY_ORDER: LiteralString = (
+    _PAYMENTS
+    + "hashtextextended(payment_order_id(metadata), 0) = hashtextextended($1, 0)"
+    + " AND payment_order_id(metadata) = $1 UNION ALL "
+    + _PAYMENTS
+    + """json_typeof(metadata) = 'string'
+        AND split_part(metadata #>> '{}', ':', 2) = ANY($3::text[])
+        AND split_part(metadata #>> '{}', ':', 3) = ANY($4::text[])
+    LIMIT $2
+    """
+)
+_BY_EMAIL: LiteralString = (
+    _PAYMENTS
+    + "lower(payer_email) = lower($1) UNION ALL"
+    + _PAYMENTS
+    + """starts_with(payer_email, 'sealed:')
+        AND split_part(payer_email, ':', 2) = ANY($3::text[])
+        AND split_part(payer_email, ':', 3) = ANY($4::text[])
+    LIMIT $2
+    """
+)
+
+
+async def find_by_order(
+    database: Executor, order_id: str, merchant_id: int | None = None
+) -> list[UUID]:
+    sealing = database.payer_sealing
+    digests = sealing.digests_of_order(order_id)
+    values = (order_id, SHARED_MAX, sealing.key_names, digests, merchant_id)
+    return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
+
+
+async def find_by_email(
+    database: Executor, email: str, merchant_id: int | None = None
+) -> list[UUID]:
+    """Find payments by their payer's e-mail address, case-insensitively."""
+    sealing = database.payer_sealing
+    digests = sealing.digests_of_email(email)
+    values = (email, SHARED_MAX, sealing.key_names, digests, merchant_id)
+    return [row["id"] for row in await database.fetch(_BY_EMAIL, *values)]

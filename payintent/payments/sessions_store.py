@@ -1,0 +1,442 @@
+"""Sessions: payment attempts at gateways, with their frozen quotes and status (`life`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.chains.watch_store import WATCHED
+from payintent.db.database import Executor, Row, Tx
+from payintent.merchants.model import Quote
+from payintent.merchants.price import FeeMode, Price
+from payintent.payments.model import SECOND_THOUGHT, Session, SessionStatus
+
+_LISTED_MAX = 1_000
+_DECIDABLE_MAX = 1_000  # sessions of a chain per pass
+# Prefixed, so that a row can also have the columns of a payment.
+COLUMNS = """
+    s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
+    s.payment_method_id AS s_payment_method_id, s.provider AS s_provider,
+    s.provider_name AS s_provider_name, s.life AS s_life,
+    s.outcome AS s_outcome, s.kind AS s_kind, s.label AS s_label, s.country AS s_country,
+    s.chain AS s_chain, s.token AS s_token, s.currency AS s_currency, s.amount AS s_amount,
+    s.fee_mode AS s_fee_mode, s.fee_rate AS s_fee_rate, s.fee_amount AS s_fee_amount,
+    s.estimated_tax AS s_estimated_tax, s.total_amount AS s_total_amount,
+    s.total_minor AS s_total_minor, s.return_url AS s_return_url, s.reference AS s_reference,
+    s.next_action AS s_next_action, s.inquiries AS s_inquiries, s.opened_at AS s_opened_at,
+    s.closing_at AS s_closing_at, s.declines AS s_declines
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueSession:
+    """A session claimed for an inquiry to its gateway."""
+
+    session: Session
+    now: datetime
+    has_returned: bool  # the buyer has returned from the gateway's page
+
+
+async def find_account_id(database: Executor, session_id: UUID) -> int | None:
+    row = await database.row("SELECT account_id FROM session WHERE id = $1", session_id)
+    return row["account_id"] if row else None
+
+
+async def find_running(database: Executor, account_id: int, reference: str) -> UUID | None:
+    """Find a session that has not ended by its gateway's reference."""
+    row = await database.row(
+        """
+        SELECT id
+        FROM session
+        WHERE reference = $2 AND account_id = $1 AND life <> 'ended'
+        LIMIT 1
+        """,
+        account_id,
+        reference,
+    )
+    return row["id"] if row else None
+
+
+async def get(database: Executor, session_id: UUID) -> Session | None:
+    row = await database.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1", session_id)
+    return from_row(row) if row else None
+
+
+async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session]:
+    """List a payment's sessions, oldest first."""
+    rows = await database.fetch(
+        "SELECT"
+        + COLUMNS
+        + """
+        FROM session s
+        WHERE s.payment_id = $1
+        ORDER BY s.opened_at, s.id
+        LIMIT $2
+        """,
+        payment_id,
+        _LISTED_MAX,
+    )
+    return [from_row(row) for row in rows]
+
+
+async def lock(tx: Tx, session_id: UUID) -> Session:
+    """Lock a session; the payment must already be locked."""
+    row = await tx.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1 FOR UPDATE", session_id)
+    assert row is not None  # noqa: S101 - sessions are never deleted
+    return from_row(row)
+
+
+async def mark_open(tx: Tx, created: Sequence[Session]) -> None:
+    """Mark sessions as open and store the references and next actions from their gateways."""
+    await tx.fetch(
+        """
+        UPDATE session s
+        SET life = CASE s.life WHEN 'opening' THEN 'open' ELSE s.life END,
+            reference = coalesce(a.reference, s.reference),
+            next_action = coalesce(a.next_action, s.next_action)
+        FROM unnest($1::uuid[], $2::text[], $3::json[]) AS a (id, reference, next_action)
+        WHERE s.id = a.id
+        """,
+        [session.id for session in created],
+        [session.reference for session in created],
+        [session.next_action for session in created],
+    )
+
+
+async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
+    """Mark sessions as closing and due, so that the inquiry loop closes them at their gateways."""
+    await tx.fetch(
+        """
+        UPDATE session
+        SET life = 'closing', closing_at = $2, inquire_at = $2, inquiries = 0, silent_since = NULL
+        WHERE id = ANY($1::uuid[]) AND life IN ('opening', 'open')
+        """,
+        session_ids,
+        now,
+    )
+
+
+async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
+    """Increment the number of declined attempts of each session."""
+    await tx.fetch(
+        "UPDATE session SET declines = declines + 1 WHERE id = ANY($1::uuid[])", session_ids
+    )
+
+
+async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) -> None:
+    """End sessions with the outcomes that a gateway or a chain has reported."""
+    await tx.fetch(
+        """
+        UPDATE session s
+        SET life = 'ended', outcome = e.outcome, ended_at = $3, inquire_at = NULL
+        FROM unnest($1::uuid[], $2::text[]) AS e (id, outcome)
+        WHERE s.id = e.id AND s.life <> 'ended'
+        """,
+        list(outcomes),
+        list(outcomes.values()),
+        now,
+    )
+
+
+async def claim_due(
+    database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
+) -> list[DueSession]:
+    """Claim sessions that are due for an inquiry until the lease expires."""
+    rows = await database.fetch(
+        """
+        UPDATE session s
+        SET inquire_at = clock() + $2 * interval '1 second'
+        FROM (SELECT clock() AS now) t
+        WHERE s.id IN (
+            SELECT id
+            FROM session
+            WHERE life <> 'ended' AND inquire_at <= clock() AND account_id <> ALL($3::bigint[])
+            ORDER BY inquire_at
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING t.now, s.returned_at IS NOT NULL AS has_returned,"""
+        + COLUMNS,
+        limit,
+        lease_s,
+        busy_accounts,
+    )
+    return [
+        DueSession(session=from_row(row), now=row["now"], has_returned=row["has_returned"])
+        for row in rows
+    ]
+
+
+async def schedule_inquiry(database: Executor, session: Session, wait_s: float | None) -> None:
+    """Schedule the next inquiry unless the session has changed; None stops the inquiries."""
+    await database.fetch(
+        """
+        UPDATE session
+        SET inquiries = inquiries + 1, inquire_at = clock() + $3 * interval '1 second'
+        WHERE id = $1 AND life = $2 AND inquiries = $4
+        """,
+        session.id,
+        session.status,
+        wait_s,
+        session.inquiries,
+    )
+
+
+async def clear_silence(database: Executor, session_id: UUID) -> None:
+    await database.fetch(
+        """
+        UPDATE session
+        SET silent_since = NULL
+        WHERE id = $1 AND silent_since IS NOT NULL
+        """,
+        session_id,
+    )
+
+
+async def mark_silent(database: Executor, session_id: UUID) -> None:
+    """Record that a gateway has not answered the request to close a session."""
+    await database.fetch(
+        """
+        UPDATE session
+        SET silent_since = clock()
+        WHERE id = $1 AND life = 'closing' AND silent_since IS NULL
+        """,
+        session_id,
+    )
+
+
+async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
+    """Return whether a chain is watched and has been read past a time.
+
+    Its blocks count if they are final, or if two endpoints agree on them.
+    """
+    row = await database.row(
+        """
+        SELECT k.chain
+        FROM chain_cursor k
+        WHERE k.chain = $1 AND (k.window_at > $2 OR k.at > $2) AND"""
+        + WATCHED,
+        chain,
+        past,
+    )
+    return row is not None
+
+
+async def note_return(database: Executor, session_id: UUID, every_s: float) -> bool:
+    """Record the buyer's return; returns False if the last return is less than `every_s` ago."""
+    row = await database.row(
+        """
+        UPDATE session
+        SET returned_at = clock()
+        WHERE id = $1 AND life <> 'ended'
+            AND (returned_at IS NULL OR returned_at <= clock() - $2 * interval '1 second')
+        RETURNING id
+        """,
+        session_id,
+        every_s,
+    )
+    return row is not None
+
+
+async def note_form_shown(database: Executor, session_id: UUID) -> bool:
+    """Record that the page shows the gateway's form; returns False if it was shown before."""
+    row = await database.row(
+        """
+        UPDATE session
+        SET form_shown_at = clock()
+        WHERE id = $1 AND form_shown_at IS NULL
+        RETURNING id
+        """,
+        session_id,
+    )
+    return row is not None
+
+
+async def request_inquiry(database: Executor, session_id: UUID) -> None:
+    await database.fetch(
+        "UPDATE session SET inquire_at = clock() WHERE id = $1 AND life <> 'ended'", session_id
+    )
+
+
+async def request_chain_inquiries(database: Executor, chain: str) -> None:
+    """Request inquiries for a chain's sessions that can be decided now.
+
+    After the deadline, this needs final blocks past it, or blocks that two endpoints agree on if no
+    transfer of the session was ever seen. Before the deadline, the buyer's own transactions must
+    have failed. Locked sessions are skipped until the next call.
+    """
+    await database.fetch(
+        """
+        UPDATE session
+        SET inquire_at = clock()
+        WHERE id IN (
+            SELECT s.id
+            FROM session s
+            JOIN payment p ON p.id = s.payment_id
+            JOIN chain_cursor c ON c.chain = s.chain
+            WHERE s.chain = $1 AND s.life IN ('open', 'closing') AND s.inquire_at > clock()
+                AND (s.life = 'closing' AND c.at > p.expires_at
+                    OR s.life = 'closing' AND c.window_at > p.expires_at AND p.session_id = s.id
+                        AND NOT EXISTS (SELECT FROM chain_sighting g WHERE g.session_id = s.id)
+                        AND NOT EXISTS (SELECT FROM chain_hint h WHERE h.session_id = s.id)
+                        AND NOT EXISTS (SELECT FROM chain_receipt r WHERE r.session_id = s.id)
+                    OR EXISTS (SELECT FROM chain_hint h
+                        LEFT JOIN chain_receipt r
+                            ON r.session_id = h.session_id AND r.tx_hash = h.tx_hash
+                        WHERE h.session_id = s.id AND h.step = 'pay'
+                            AND (h.state = 'reverted' AND h.final AND (h.reason = 'expired'
+                                    OR h.settled_at <= clock() - $2::interval)
+                                OR r.disposition IN ('underpaid', 'overpaid', 'wrong_token')
+                                    AND r.final_at <= clock() - $2::interval)))
+            LIMIT $3
+            FOR NO KEY UPDATE OF s SKIP LOCKED
+        )
+        """,
+        chain,
+        SECOND_THOUGHT,
+        _DECIDABLE_MAX,
+    )
+
+
+def from_row(row: Row) -> Session:
+    """Build a session from a row with `COLUMNS`."""
+    return Session(
+        id=row["s_id"],
+        payment_id=row["s_payment_id"],
+        status=SessionStatus(row["s_life"]),
+        outcome=row["s_outcome"],
+        quote=_quote_from_row(row),
+        reference=row["s_reference"],
+        next_action=row["s_next_action"],
+        return_url=row["s_return_url"],
+        inquiries=row["s_inquiries"],
+        declines=row["s_declines"],
+        opened_at=row["s_opened_at"],
+        closing_at=row["s_closing_at"],
+    )
+
+
+def _quote_from_row(row: Row) -> Quote:
+    price = Price(
+        currency=row["s_currency"],
+        amount=row["s_amount"],
+        fee_mode=FeeMode(row["s_fee_mode"]),
+        fee_rate=row["s_fee_rate"],
+        fee_amount=row["s_fee_amount"],
+        estimated_tax=row["s_estimated_tax"],
+        total_amount=row["s_total_amount"],
+    )
+    return Quote(
+        payment_method_id=row["s_payment_method_id"],
+        account_id=row["s_account_id"],
+        provider=row["s_provider"],
+        provider_name=row["s_provider_name"],
+        kind=row["s_kind"],
+        label=row["s_label"],
+        country=row["s_country"],
+        chain=row["s_chain"],
+        token=row["s_token"],
+        price=price,
+        total_minor=int(row["s_total_minor"]),
+    )
+
+
+_ADD: LiteralString = """
+    WITH new AS MATERIALIZED (
+        SELECT n.*,
+            (SELECT count(*) FROM session e WHERE e.payment_id = n.payment_id) AS earlier
+        FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
+            $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
+            $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
+            $19::numeric[], $20::text[], $21::timestamptz[], $22::bytea[], $23::int[],
+            $24::boolean[])
+            AS n (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
+                label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
+                estimated_tax, total_amount, total_minor, return_url, opened_at, token_address,
+                token_decimals, token_zero_first)
+    ), added AS (
+        INSERT INTO session
+            (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
+             label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
+             estimated_tax, total_amount, total_minor, return_url, opened_at, inquire_at,
+             token_address, token_decimals, token_zero_first, number)
+        SELECT id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
+            label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
+            estimated_tax, total_amount, total_minor, return_url, opened_at,
+            opened_at + $25 * interval '1 second',
+            token_address, token_decimals, token_zero_first, earlier + 1
+        FROM new
+        WHERE earlier < $26
+        ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
+        RETURNING id
+    )
+    SELECT new.payment_id, new.earlier, added.id IS NOT NULL AS is_stored
+    FROM new
+    LEFT JOIN added USING (id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedSession:
+    payment_id: UUID
+    earlier: int  # number of sessions that the payment had before
+    is_stored: bool
+
+
+async def add(
+    tx: Tx, sessions: Sequence[Session], first_inquiry_s: float, number_max: int
+) -> list[AddedSession]:
+    """Store sessions of different, locked payments as `opening`.
+
+    A session is not stored if its payment has an opening session or has had `number_max` sessions.
+    """
+    quotes = [session.quote for session in sessions]
+    prices = [quote.price for quote in quotes]
+    tokens = [quote.expected_token for quote in quotes]
+    rows = await tx.fetch(
+        _ADD,
+        [session.id for session in sessions],
+        [session.payment_id for session in sessions],
+        [quote.account_id for quote in quotes],
+        [quote.payment_method_id for quote in quotes],
+        [quote.provider for quote in quotes],
+        [quote.provider_name for quote in quotes],
+        [quote.kind for quote in quotes],
+        [quote.label for quote in quotes],
+        [quote.country for quote in quotes],
+        [quote.chain for quote in quotes],
+        [quote.token for quote in quotes],
+        [price.currency for price in prices],
+        [price.amount for price in prices],
+        [price.fee_mode for price in prices],
+        [price.fee_rate for price in prices],
+        [price.fee_amount for price in prices],
+        [price.estimated_tax for price in prices],
+        [price.total_amount for price in prices],
+        [quote.total_minor for quote in quotes],
+        [session.return_url for session in sessions],
+        [session.opened_at for session in sessions],
+        [token and token.address for token in tokens],
+        [token and token.decimals for token in tokens],
+        [token and token.approve_zero_first for token in tokens],
+        first_inquiry_s,
+        number_max,
+    )
+    return [AddedSession(row["payment_id"], row["earlier"], row["is_stored"]) for row in rows]
+
+
+async def count_batch(database: Executor, payment_ids: Sequence[UUID]) -> list[int]:
+    """Count the sessions of each payment, in the order of `payment_ids`."""
+    rows = await database.fetch(
+        """
+        SELECT payment_id, count(*)
+        FROM session
+        WHERE payment_id = ANY($1::uuid[])
+        GROUP BY payment_id
+        LIMIT 10000
+        """,
+        payment_ids,
+    )
+    counts = {row["payment_id"]: row["count"] for row in rows}
+    return [counts.get(payment_id, 0) for payment_id in payment_ids]

@@ -1,0 +1,353 @@
+"""Payments: read, lock and change them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any, LiteralString, cast
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.core.errors import NotFoundError, quote_input
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.sealing import PayerSealing, is_sealed, note_unreadable
+from payintent.gateways.port import FailureReason
+from payintent.merchants.price import TaxManager
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Payment, PaymentStatus, Session
+from payintent.runtime.encryption import EncryptionKeyError
+
+COLUMNS = """
+    p.id, p.merchant_id, p.checkout_id, p.status, p.version, p.currency, p.amount, p.amount_text,
+    p.payer_uid, p.payer_email, p.include_pegged_assets, p.metadata, p.tax_manager, p.session_id,
+    p.receipt_id, p.failure_reason, p.refunded_amount, p.expires_at, p.paid_at, p.failed_at,
+    p.expired_at, p.cancelled_at, p.created_at, p.updated_at
+"""
+SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
+_FIELDS = tuple(name.strip().removeprefix("p.") for name in COLUMNS.split(","))
+# Rows are converted by position, because this is the most frequent conversion.
+assert tuple(field.name for field in fields(Payment)) == _FIELDS  # noqa: S101
+_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
+_STATUS = _FIELDS.index("status")
+_PAYER_EMAIL = _FIELDS.index("payer_email")
+_METADATA = _FIELDS.index("metadata")
+_TAX_MANAGER = _FIELDS.index("tax_manager")
+_FAILURE_REASON = _FIELDS.index("failure_reason")
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentSnapshot:
+    """A payment with its current session."""
+
+    payment: Payment
+    session: Session | None
+    now: datetime  # the database's time
+
+
+@dataclass(frozen=True, slots=True)
+class LockedPayments:
+    payments: list[Payment]
+    now: datetime  # the database's time, before the locks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentChange:
+    """The columns that a transition changes; None leaves a column unchanged."""
+
+    id: UUID
+    version: int  # as read under the lock
+    status: PaymentStatus
+    at: datetime
+    session_id: UUID | None = None
+    receipt_id: UUID | None = None
+    failure_reason: FailureReason | None = None
+    refunded: Decimal | None = None  # moved from the reserved to the refunded amount
+
+
+async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
+    """Return a payment; raises `EncryptionKeyError` if it cannot be decrypted."""
+    row = await database.row(
+        SNAPSHOT
+        + """
+        FROM payment p
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE p.id = $1
+        """,
+        payment_id,
+    )
+    return _snapshot(row, database.payer_sealing) if row else None
+
+
+async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
+    row = await database.row(
+        SNAPSHOT
+        + """
+        FROM checkout c
+        JOIN payment p ON p.id = c.payment_id
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE c.id = $1
+        """,
+        checkout_id,
+    )
+    return _snapshot(row, database.payer_sealing) if row else None
+
+
+async def get_batch(
+    database: Executor, payment_ids: Sequence[UUID]
+) -> list[PaymentSnapshot | None]:
+    """Return payments in the order of their ids; values that cannot be decrypted stay sealed."""
+    rows = await database.fetch(
+        SNAPSHOT
+        + """
+        FROM payment p
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE p.id = ANY($1::uuid[])
+        LIMIT 10000
+        """,
+        payment_ids,
+    )
+    snapshots = {row["id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
+    return [snapshots.get(payment_id) for payment_id in payment_ids]
+
+
+async def find_by_checkouts(
+    database: Executor, checkout_ids: Sequence[str]
+) -> list[PaymentSnapshot | None]:
+    """Return payments in the order of their checkouts; see `get_batch`."""
+    rows = await database.fetch(
+        SNAPSHOT
+        + """
+        FROM checkout c
+        JOIN payment p ON p.id = c.payment_id
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE c.id = ANY($1::text[])
+        LIMIT 10000
+        """,
+        checkout_ids,
+    )
+    snapshots = {row["checkout_id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
+    return [snapshots.get(checkout_id) for checkout_id in checkout_ids]
+
+
+async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
+    """Lock payments in the order of their ids; all callers lock in this order.
+
+    An e-mail address or metadata that cannot be decrypted stays sealed and is logged, so that
+    settlement and expiry still work. `is_readable` reports it.
+    """
+    rows = await tx.fetch(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + """
+        FROM payment p
+        WHERE p.id = ANY($1::uuid[])
+        ORDER BY p.id
+        LIMIT 10000
+        FOR UPDATE
+        """,
+        sorted(payment_ids),
+    )
+    return LockedPayments(
+        [_payment_or_sealed(row, tx.payer_sealing) for row in rows], rows[0]["now"]
+    )
+
+
+async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
+    """Lock PENDING payments past their deadline, oldest first; skips locked payments."""
+    rows = await tx.fetch(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + """
+        FROM payment p
+        WHERE p.status = 'PENDING' AND p.expires_at <= clock()
+        ORDER BY p.expires_at
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED
+        """,
+        limit,
+    )
+    return (
+        LockedPayments([_payment_or_sealed(row, tx.payer_sealing) for row in rows], rows[0]["now"])
+        if rows
+        else None
+    )
+
+
+async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
+    """Lock PROCESSING payments past their deadline that can expire or must close their session.
+
+    Their session is open, has ended, or its gateway has not answered for `patience_s`. A
+    payment is skipped while its gateway is deciding, so that it does not block the queue.
+    """
+    rows = await tx.fetch(
+        SNAPSHOT
+        + """
+        FROM payment p
+        JOIN session s ON s.id = p.session_id
+        WHERE p.status = 'PROCESSING' AND p.expires_at <= clock()
+            AND (s.life IN ('open', 'ended')
+                OR (s.life <> 'opening'
+                    AND s.silent_since <= clock() - $2 * interval '1 second'))
+        ORDER BY p.expires_at
+        LIMIT $1
+        FOR UPDATE OF p SKIP LOCKED
+        """,
+        limit,
+        patience_s,
+    )
+    return [snapshot_from_row(row, tx.payer_sealing) for row in rows]
+
+
+async def oldest_processing_s(database: Executor) -> float:
+    """Return the age of the PROCESSING payment with the earliest deadline, or 0."""
+    row = await database.row(
+        """
+        SELECT extract(epoch FROM clock() - created_at)::float8 AS age_s
+        FROM payment
+        WHERE status = 'PROCESSING'
+        ORDER BY expires_at
+        LIMIT 1
+        """
+    )
+    return row["age_s"] if row else 0.0
+
+
+async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
+    """Write changes and return the payments; skips payments with a different version."""
+    rows = await tx.fetch(
+        """
+        UPDATE payment p
+        SET status = c.status,
+            version = p.version + 1,
+            updated_at = greatest(p.updated_at, c.at),
+            session_id = coalesce(c.session_id, p.session_id),
+            receipt_id = coalesce(c.receipt_id, p.receipt_id),
+            failure_reason = coalesce(c.failure_reason, p.failure_reason),
+            refunded_amount = p.refunded_amount + coalesce(c.refunded, 0),
+            reserved_amount = p.reserved_amount - coalesce(c.refunded, 0),
+            paid_at = CASE c.status WHEN 'PAID' THEN c.at ELSE p.paid_at END,
+            failed_at = CASE c.status WHEN 'FAILED' THEN c.at ELSE p.failed_at END,
+            expired_at = CASE c.status WHEN 'EXPIRED' THEN c.at ELSE p.expired_at END,
+            cancelled_at = CASE c.status WHEN 'CANCELLED' THEN c.at ELSE p.cancelled_at END
+        FROM unnest($1::uuid[], $2::int[], $3::text[], $4::timestamptz[], $5::uuid[], $6::uuid[],
+            $7::text[], $8::numeric[])
+            AS c (id, version, status, at, session_id, receipt_id, failure_reason, refunded)
+        WHERE p.id = c.id AND p.version = c.version
+        RETURNING"""
+        + COLUMNS,
+        [change.id for change in changes],
+        [change.version for change in changes],
+        [change.status for change in changes],
+        [change.at for change in changes],
+        [change.session_id for change in changes],
+        [change.receipt_id for change in changes],
+        [change.failure_reason for change in changes],
+        [change.refunded for change in changes],
+    )
+    return [_payment_or_sealed(row, tx.payer_sealing) for row in rows]
+
+
+async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
+    """Return the amount of a locked payment that is reserved for refunds."""
+    row = await tx.row("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
+    assert row is not None  # noqa: S101 - the payment is locked
+    return row["reserved_amount"]
+
+
+async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
+    """Store buyers' e-mail addresses, which replace the merchant's (spec section 2.2)."""
+    await tx.fetch(
+        """
+        UPDATE payment p
+        SET payer_email = e.payer_email
+        FROM unnest($1::uuid[], $2::text[]) AS e (id, payer_email)
+        WHERE p.id = e.id
+        """,
+        list(emails),
+        [
+            tx.payer_sealing.email_to_store(payment_id, email)
+            for payment_id, email in emails.items()
+        ],
+    )
+
+
+def is_readable(payment: Payment) -> bool:
+    """Return whether everything in a payment could be decrypted."""
+    return not (is_sealed(payment.payer_email) or is_sealed(payment.metadata))
+
+
+def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
+    """Build a snapshot from a row of `SNAPSHOT`; values that cannot be decrypted stay sealed."""
+    session = session_store.from_row(row) if row["session_id"] is not None else None
+    return PaymentSnapshot(_payment_or_sealed(row, payer_sealing), session, row["now"])
+
+
+def _snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
+    session = session_store.from_row(row) if row["session_id"] is not None else None
+    email = payer_sealing.email(row["id"], row["payer_email"])
+    metadata = payer_sealing.metadata(row["id"], row["metadata"])
+    return PaymentSnapshot(_payment(row, email, metadata), session, row["now"])
+
+
+def _payment_or_sealed(row: Row, payer_sealing: PayerSealing) -> Payment:
+    """Build a payment; values that cannot be decrypted stay sealed."""
+    email, metadata = row["payer_email"], row["metadata"]
+    try:
+        metadata = payer_sealing.metadata(row["id"], metadata)
+        email = payer_sealing.email(row["id"], email)
+    except EncryptionKeyError as error:
+        note_unreadable("payment", row["id"], error)
+    return _payment(row, email, metadata)
+
+
+def _payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
+    values = list(_values(row))
+    values[_PAYER_EMAIL] = payer_email
+    values[_METADATA] = metadata
+    values[_STATUS] = PaymentStatus(values[_STATUS])
+    values[_TAX_MANAGER] = TaxManager(values[_TAX_MANAGER])
+    if values[_FAILURE_REASON] is not None:
+        values[_FAILURE_REASON] = FailureReason(values[_FAILURE_REASON])
+    return Payment(*values)
+
+
+async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Return a marker for each payment that changes whenever its checkout page changes.
+
+    It contains the payment's version, the session's status, and the session's transfers on a chain.
+    The chain's head is included only if there is a transfer, because it changes the confirmations.
+    """
+    rows = await database.fetch(
+        """
+        SELECT p.id, concat_ws('/', p.version, s.life, s.declines, h.states, g.seen,
+            CASE WHEN g.seen IS NOT NULL THEN k.head END) AS mark
+        FROM payment p
+        LEFT JOIN session s ON s.id = p.session_id
+        LEFT JOIN chain_cursor k ON k.chain = s.chain
+        LEFT JOIN LATERAL (
+            SELECT string_agg(encode(tx_hash, 'hex') || state || final, ',' ORDER BY tx_hash)
+                AS states
+            FROM chain_hint
+            WHERE session_id = s.id AND s.chain IS NOT NULL
+        ) h ON true
+        LEFT JOIN LATERAL (
+            SELECT string_agg(encode(tx_hash, 'hex') || (gone_at IS NULL), ',' ORDER BY tx_hash)
+                AS seen
+            FROM chain_sighting
+            WHERE session_id = s.id AND s.chain IS NOT NULL
+        ) g ON true
+        WHERE p.id = ANY($1::uuid[])
+        """,
+        payment_ids,
+    )
+    return {row["id"]: row["mark"] for row in rows}
+
+
+async def require_payment(database: Executor, payment_id: str) -> PaymentSnapshot:
+    """Return a payment with its session; raise `NOT_FOUND` if it does not exist."""
+    uuid = ids.parse_id(ids.PAYMENT, payment_id)
+    snapshot = await get(database, uuid) if uuid else None
+    if snapshot is None:
+        raise NotFoundError(f"no payment {quote_input(payment_id)}")
+    return snapshot

@@ -1,1 +1,0 @@
-"""Pictures of shops and products: fetched from elsewhere, made small, and kept in memory."""

@@ -1,5 +1,0 @@
-"""Errors of pictures."""
-
-
-class NoPictureError(Exception):
-    """A picture is unavailable; the message has the reason without the URL."""

@@ -1,0 +1,1 @@
+"""Payer data: lookup, erasure, retention and key rotation."""

@@ -1,0 +1,309 @@
+"""Read all data stored about a merchant's payer, payment by payment."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+import msgspec
+
+from payintent.core import ids
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.sealing import PayerSealing
+from payintent.runtime.encryption import EncryptionKeyError
+
+#: Stands in for a sealed value that cannot be decrypted.
+_UNREADABLE = "(sealed, and does not open)"
+_UNREADABLE_JSON = f'"{_UNREADABLE}"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedPayment:
+    """A payment with the data stored about its payer; it omits everything that opens a checkout."""
+
+    id: str
+    status: str
+    currency: str
+    amount: str
+    payer_email: str | None
+    metadata: msgspec.Raw
+    created_at: datetime
+    updated_at: datetime
+    sessions: msgspec.Raw
+    callbacks: msgspec.Raw
+    transfers: msgspec.Raw
+    refunds: msgspec.Raw
+    denials: msgspec.Raw
+    events: msgspec.Raw
+
+
+class _StoredEvent(msgspec.Struct):
+    id: UUID
+    body: str
+
+
+async def list_payments_of_payer(
+    database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
+) -> list[ExportedPayment]:
+    """List a payer's payments by id, starting after the payment `after`."""
+    rows = await database.fetch(_PAYMENTS, merchant_id, payer_uid, after, limit)
+    return [_to_exported_payment(row, database.payer_sealing) for row in rows]
+
+
+def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
+    payment_id, email = row["id"], row["payer_email"]
+    events = msgspec.json.decode(row["events"], type=list[_StoredEvent])
+    bodies = [_unseal(sealing.body, event.id, event.body, _UNREADABLE_JSON) for event in events]
+    return ExportedPayment(
+        id=ids.format_id(ids.PAYMENT, payment_id),
+        status=row["status"],
+        currency=row["currency"],
+        amount=f"{row['amount'].normalize():f}",
+        payer_email=email and _unseal(sealing.email, payment_id, email, _UNREADABLE),
+        metadata=_json(_unseal(sealing.metadata, payment_id, row["metadata"], _UNREADABLE_JSON)),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        sessions=_json(row["sessions"]),
+        callbacks=_json(row["callbacks"]),
+        transfers=_json(row["transfers"]),
+        refunds=_json(row["refunds"]),
+        denials=_json(row["denials"]),
+        events=_json(f"[{', '.join(bodies)}]"),
+    )
+
+
+def _unseal(
+    decrypt: Callable[[UUID, str], str | None], row_id: UUID, stored: str, unreadable: str
+) -> str:
+    """Decrypt a sealed value; an unreadable value must not hide the readable values."""
+    try:
+        return decrypt(row_id, stored) or ""
+    except EncryptionKeyError:
+        return unreadable
+
+
+def _json(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
+
+
+_PAYMENTS: LiteralString = """
+    SELECT p.id, p.status, p.currency, p.amount, p.payer_email, p.metadata, p.created_at,
+        p.updated_at,
+        coalesce((
+            SELECT json_agg(json_build_object('provider', provider, 'kind', kind,
+                'label', label, 'country', country, 'chain', chain, 'token', token,
+                'total', total_amount,
+                'currency', currency, 'reference', reference, 'return_url', return_url,
+                'opened_at', opened_at, 'ended_at', ended_at) ORDER BY opened_at)
+            FROM session
+            WHERE payment_id = p.id
+        ), '[]') AS sessions,
+        coalesce((
+            SELECT json_agg(json_build_object('id', c.callback_id, 'report', c.report,
+                'received_at', c.received_at) ORDER BY c.received_at)
+            FROM session s
+            JOIN callback c ON c.session_id = s.id
+            WHERE s.payment_id = p.id
+        ), '[]') AS callbacks,
+        coalesce((
+            SELECT json_agg(json_build_object('chain', r.chain,
+                'payer', '0x' || encode(r.payer, 'hex'),
+                'transaction', '0x' || encode(r.tx_hash, 'hex'),
+                'final_at', r.final_at) ORDER BY r.final_at)
+            FROM session s
+            JOIN chain_receipt r ON r.session_id = s.id
+            WHERE s.payment_id = p.id
+        ), '[]') AS transfers,
+        coalesce((
+            SELECT json_agg(json_build_object('amount', amount_text, 'status', status,
+                'reason', reason, 'destination', destination, 'reference', reference,
+                'note', note, 'created_at', created_at) ORDER BY id)
+            FROM refund
+            WHERE payment_id = p.id
+        ), '[]') AS refunds,
+        coalesce((
+            SELECT json_agg(json_build_object('code', code, 'level', level, 'score', score,
+                'decided_at', decided_at) ORDER BY decided_at)
+            FROM fraud_decision
+            WHERE payment_id = p.id
+        ), '[]') AS denials,
+        coalesce((
+            SELECT json_agg(json_build_object('id', id, 'body', body) ORDER BY id)
+            FROM event
+            WHERE payment_id = p.id
+        ), '[]') AS events
+    FROM payment p
+    WHERE p.merchant_id = $1 AND p.payer_uid = $2 AND ($3::uuid IS NULL OR p.id > $3)
+    ORDER BY p.id
+    LIMIT $4
+"""
+
+
+#: The `payer_uid` of payments after erasure.
+ERASED = "(erased)"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingPayment:
+    """A payment that blocks its payer's erasure, with the reason as a predicate ("has ...")."""
+
+    payment_id: UUID
+    reason: str
+
+
+async def list_payments(
+    database: Executor, merchant_id: int, payer_uid: str, limit: int
+) -> list[UUID]:
+    """List a payer's payments by id."""
+    rows = await database.fetch(
+        """
+        SELECT id
+        FROM payment
+        WHERE merchant_id = $1 AND payer_uid = $2
+        ORDER BY id
+        LIMIT $3
+        """,
+        merchant_id,
+        payer_uid,
+        limit,
+    )
+    return [row["id"] for row in rows]
+
+
+async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> None:
+    """Lock payments by id, so that no refund, case or dispute can start during the erasure."""
+    await tx.fetch(
+        "SELECT id FROM payment WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", payment_ids
+    )
+
+
+async def find_blocking_payment(
+    database: Executor, payment_ids: Sequence[UUID]
+) -> BlockingPayment | None:
+    """Find a payment that still needs its payer: it is open, or money may still be returned."""
+    row = await database.row(
+        """
+        SELECT id, reason
+        FROM (
+            SELECT p.id, CASE
+                WHEN p.status IN ('PENDING', 'PROCESSING') THEN 'has not ended'
+                WHEN EXISTS (SELECT FROM capture c JOIN refund f ON f.capture_id = c.id
+                    WHERE c.payment_id = p.id AND f.status = 'PENDING')
+                    THEN 'has a pending refund'
+                WHEN EXISTS (SELECT FROM capture c JOIN refund f ON f.capture_id = c.id
+                    WHERE c.payment_id = p.id AND f.destination IS NOT NULL
+                        AND f.created_at > clock() - interval '1 day')
+                    THEN 'has a refund of the last 24 hours, which counts towards the threshold'
+                WHEN EXISTS (SELECT FROM money_case m
+                    WHERE m.payment_id = p.id AND m.status = 'OPEN') THEN 'has an open case'
+                WHEN EXISTS (SELECT FROM capture c JOIN dispute q ON q.capture_id = c.id
+                    WHERE c.payment_id = p.id AND q.state IN ('inquiry', 'open', 'under_review'))
+                    THEN 'has an open dispute'
+                WHEN EXISTS (SELECT FROM event e JOIN delivery d ON d.event_id = e.id
+                    WHERE e.payment_id = p.id AND d.state = 'pending')
+                    THEN 'has an undelivered event'
+            END AS reason
+            FROM payment p
+            WHERE p.id = ANY($1::uuid[])
+        ) checked
+        WHERE reason IS NOT NULL
+        ORDER BY id
+        LIMIT 1
+        """,
+        payment_ids,
+    )
+    return BlockingPayment(row["id"], row["reason"]) if row else None
+
+
+async def read_event_bodies(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str | None]:
+    """Read the bodies of the payments' events by event id; None if a body cannot be decrypted."""
+    rows = await tx.fetch(
+        "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
+    )
+    return {row["id"]: _unseal_body(tx.payer_sealing, row["id"], row["body"]) for row in rows}
+
+
+def _unseal_body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | None:
+    try:
+        return sealing.body(event_id, stored)
+    except EncryptionKeyError:
+        return None
+
+
+async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:
+    """Erase the payer of locked payments and replace the bodies of their events with `bodies`.
+
+    `bodies` must be empty if a worker erases, because its database role cannot update events.
+    """
+    await tx.fetch(_PAYER_ERASURE_PAYMENTS, payment_ids, ERASED)
+    await tx.fetch(_SESSIONS, payment_ids)
+    await tx.fetch(_TEST_SESSIONS, payment_ids)
+    await tx.fetch(_CALLBACKS, payment_ids)
+    await tx.fetch(_RECEIPTS, payment_ids)
+    await tx.fetch(_CHAIN_REFUNDS, payment_ids)
+    await tx.fetch(_REFUNDS, payment_ids)
+    if bodies:
+        sealing = tx.payer_sealing
+        stored = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
+        await tx.fetch(_EVENTS, list(bodies), stored)
+        await tx.fetch(_ATTEMPTS, list(bodies))
+    await tx.fetch("DELETE FROM gateway_call WHERE payment_id = ANY($1::uuid[])", payment_ids)
+    await tx.fetch("DELETE FROM fraud_decision WHERE payment_id = ANY($1::uuid[])", payment_ids)
+    await tx.fetch("DELETE FROM mail WHERE payment_id = ANY($1::uuid[])", payment_ids)
+
+
+_PAYER_ERASURE_PAYMENTS: LiteralString = """
+    UPDATE payment
+    SET payer_uid = $2, payer_email = NULL, metadata = '{}'
+    WHERE id = ANY($1::uuid[])
+"""
+_SESSIONS: LiteralString = """
+    UPDATE session
+    SET return_url = NULL, next_action = NULL
+    WHERE payment_id = ANY($1::uuid[])
+"""
+# An empty `return_url` at the test gateway is the same as none.
+_TEST_SESSIONS: LiteralString = """
+    UPDATE test_session
+    SET return_url = ''
+    WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
+"""
+_CALLBACKS: LiteralString = """
+    UPDATE callback
+    SET body = NULL
+    WHERE body IS NOT NULL AND (
+        session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
+        OR refund_id IN (SELECT f.id FROM capture c JOIN refund f ON f.capture_id = c.id
+            WHERE c.payment_id = ANY($1::uuid[])))
+"""
+_RECEIPTS: LiteralString = """
+    UPDATE chain_receipt
+    SET payer = NULL
+    WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
+"""
+# Logs that settled a refund or repeated it; the classification of other logs is not final.
+_CHAIN_REFUNDS: LiteralString = """
+    UPDATE chain_refund
+    SET destination = NULL
+    WHERE disposition IN ('settles', 'twice') AND refund_ref IN (
+        SELECT f.id FROM capture c JOIN refund f ON f.capture_id = c.id
+        WHERE c.payment_id = ANY($1::uuid[]))
+"""
+_REFUNDS: LiteralString = """
+    UPDATE refund
+    SET reason = NULL, destination = NULL
+    WHERE (reason IS NOT NULL OR destination IS NOT NULL)
+        AND capture_id IN (SELECT id FROM capture WHERE payment_id = ANY($1::uuid[]))
+"""
+_EVENTS: LiteralString = """
+    UPDATE event e
+    SET body = n.body
+    FROM unnest($1::uuid[], $2::text[]) AS n (id, body)
+    WHERE e.id = n.id
+"""
+_ATTEMPTS: LiteralString = """
+    UPDATE attempt
+    SET detail = '', answer = ''
+    WHERE event_id = ANY($1::uuid[])
+"""

@@ -1,0 +1,193 @@
+"""The key ring: verify it against the database, and re-encrypt all secrets with its first key."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeVar
+from uuid import UUID
+
+from payintent.db import encryption_keys
+from payintent.db.database import Database, Tx
+from payintent.db.encryption_keys import EncryptionKeyRecord, SealedCredentials
+from payintent.gateway_accounts import store as account_store
+from payintent.gateway_accounts.store import AccountRecord
+from payintent.mail import store as mail_store
+from payintent.operators import proposals_store as proposals
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.privacy import seals_store as payer_seals
+from payintent.runtime.encryption import (
+    Encryption,
+    EncryptionKeyError,
+    account_context,
+    callback_secret_context,
+    mail_context,
+    open_account,
+    proposal_context,
+)
+
+_BATCH = 500
+_ACCOUNTS_MAX = 100_000
+_COUNTED_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyringRotation:
+    """How many secrets were re-encrypted, and the keys that are now retired."""
+
+    writer: str
+    callback_secrets: int
+    provider_accounts: int
+    retired: list[str]
+    payer_values: int  # that a worker will re-encrypt later, up to 100,000 per column
+
+
+class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only=True):
+    """List the keys in use; a key that is not retired must stay in every key ring."""
+
+    action: ClassVar[str] = "keyring.show"
+    columns = ("name", "mark", "since", "retired_at")
+
+    async def read(self, context: OperationContext) -> list[EncryptionKeyRecord]:
+        return await encryption_keys.list_keys(context.database)
+
+
+class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
+    """Re-encrypt every secret with the first key of the ring, so that you can remove old keys.
+
+    A worker re-encrypts payer data afterwards, in batches; until then the old key is not retired.
+    The operation is a single transaction. It does not block readers, because every ring still has
+    both keys. It blocks writers of secrets, so that it misses no secret of an old key.
+    """
+
+    action: ClassVar[str] = "keyring.rotate"
+    is_destructive: ClassVar[bool] = True
+    has_dry_run: ClassVar[bool] = True
+
+    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+        writer, encryption = context.encryption.writer, context.encryption
+        records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
+        keys = await encryption_keys.list_keys(context.database)
+        needed = await payer_seals.find_sealing_keys(context.database, [key.name for key in keys])
+        return {
+            "writer": writer,
+            "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
+                context.database, encryption.writer_prefix
+            ),
+            "provider_accounts": sum(
+                _decrypt_if_stale(encryption, account) is not None for account in records
+            ),
+            "retired": [
+                key.name
+                for key in keys
+                if key.name != writer and key.retired_at is None and key.name not in needed
+            ],
+            "payer_values": await payer_seals.count_of_other_keys(context.database, _COUNTED_MAX),
+        }
+
+    async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
+        await encryption_keys.lock_all_keys(tx)
+        encryption, writer = context.encryption, context.encryption.writer
+        secrets = await _reencrypt(
+            encryption,
+            tx,
+            encryption_keys.lock_callback_secrets_after,
+            lambda row: callback_secret_context(row.merchant_id, row.id),
+            encryption_keys.replace_callback_secret,
+        )
+        credentials = await _reencrypt_accounts(encryption, tx)
+        await _reencrypt(
+            encryption,
+            tx,
+            proposals.sealed_after,
+            lambda row: proposal_context(row.id, row.action, row.proposed_by),
+            proposals.seal,
+        )
+        await _reencrypt(
+            encryption,
+            tx,
+            mail_store.sealed_after,
+            lambda row: mail_context(row.id),
+            mail_store.seal,
+        )
+        names = [key.name for key in await encryption_keys.list_keys(tx)]
+        needed = await payer_seals.find_sealing_keys(tx, names)
+        retired = await encryption_keys.retire_other_keys(tx, writer, needed)
+        stale_values = await payer_seals.count_of_other_keys(tx, _COUNTED_MAX)
+        return KeyringRotation(writer, secrets, credentials, retired, stale_values)
+
+
+async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
+    """Raise `EncryptionKeyError` if the database was used with a different pepper or key ring."""
+    if (
+        await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_mark)
+        != encryption.pepper_mark
+    ):
+        raise EncryptionKeyError("the pepper does not belong to this database")
+    keys = await encryption_keys.list_keys(database)
+    for key in keys:
+        if encryption.marks.get(key.name, key.mark) != key.mark:
+            raise EncryptionKeyError(f"key {key.name!r} does not belong to this database")
+        if key.retired_at is None and key.name not in encryption.marks:
+            raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
+    retired = [key.name for key in keys if key.name not in encryption.marks]
+    for name in retired and await payer_seals.find_sealing_keys(database, retired):
+        raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals payer data")
+    if encryption.writer not in {key.name for key in keys if key.retired_at is None}:
+        await encryption_keys.record_writing_key(
+            database, encryption.writer, encryption.marks[encryption.writer]
+        )
+
+
+class _SealedRow(Protocol):
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def sealed(self) -> bytes | None: ...
+
+
+_Row = TypeVar("_Row", bound=_SealedRow)
+
+
+async def _reencrypt(
+    encryption: Encryption,
+    tx: Tx,
+    lock_after: Callable[[Tx, UUID, int], Awaitable[list[_Row]]],
+    encryption_context: Callable[[_Row], str],
+    replace: Callable[[Tx, UUID, bytes], Awaitable[None]],
+) -> int:
+    """Re-encrypt the rows of a table that an older key has encrypted; return their number."""
+    after, count = UUID(int=0), 0
+    while batch := await lock_after(tx, after, _BATCH):
+        for row in batch:
+            assert row.sealed is not None  # noqa: S101 - the queries select only sealed rows
+            if encryption.key_name_of(row.sealed) != encryption.writer:
+                context = encryption_context(row)
+                secret = encryption.decrypt(row.sealed, context)
+                await replace(tx, row.id, encryption.encrypt(secret, context))
+                count += 1
+            after = row.id
+    return count
+
+
+async def _reencrypt_accounts(encryption: Encryption, tx: Tx) -> int:
+    after, count = 0, 0
+    while batch := await encryption_keys.lock_accounts_after(tx, after, _BATCH):
+        for row in batch:
+            credentials = _decrypt_if_stale(encryption, row)
+            if credentials is not None:
+                encryption_context = account_context(row.id, row.provider, row.base_url)
+                sealed = encryption.encrypt(credentials, encryption_context)
+                await account_store.set_credentials(tx, row.id, sealed)
+                count += 1
+            after = row.id
+    return count
+
+
+def _decrypt_if_stale(
+    encryption: Encryption, account: SealedCredentials | AccountRecord
+) -> bytes | None:
+    """Decrypt credentials of an old key, or credentials that are not bound to their base URL."""
+    credentials, is_bound = open_account(
+        encryption, account.id, account.provider, account.base_url, account.sealed
+    )
+    is_stale = not is_bound or encryption.key_name_of(account.sealed) != encryption.writer
+    return credentials if is_stale else None

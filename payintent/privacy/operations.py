@@ -1,0 +1,165 @@
+"""Requests of a payer: export and erasure of the stored personal data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
+from payintent.db.database import Executor, Tx
+from payintent.operators.fields import (
+    ListLimit,
+    MerchantId,
+    argument,
+    check_list_limit,
+    check_merchant,
+    option,
+    quote_input,
+)
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.payments.serialization import erase_payer
+from payintent.privacy import data_store as payer_data
+from payintent.privacy import data_store as payer_erasure
+from payintent.privacy import retention_store as retention
+from payintent.privacy.data_store import ExportedPayment
+from payintent.runtime.settings import RetentionRule
+
+#: Payments per erasure; run the operation again for a payer with more.
+_ERASED_MAX = 1_000
+_EMPTY_BODY = "{}"  # replaces an event body that cannot be decrypted
+_PayerUid = Annotated[str, argument("The merchant's id of the payer.")]
+
+
+class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=True):
+    """Export the data stored about a merchant's payer, oldest payment first."""
+
+    action: ClassVar[str] = "payer.export"
+    columns: ClassVar[tuple[str, ...]] = ("id", "status", "amount", "currency", "payer_email")
+    merchant_id: MerchantId
+    payer_uid: _PayerUid
+    after: Annotated[
+        str | None, option("The last payment of the previous page, to get the next page.")
+    ] = None
+    limit: ListLimit = 100
+
+    async def read(self, context: OperationContext) -> list[ExportedPayment]:
+        await check_merchant(context.database, self.merchant_id)
+        check_list_limit(self.limit)
+        after = None if self.after is None else ids.parse_id(ids.PAYMENT, self.after)
+        if self.after is not None and after is None:
+            raise BadRequestError(f"after cannot be {quote_input(self.after)}")
+        payments = await payer_data.list_payments_of_payer(
+            context.database, self.merchant_id, self.payer_uid, after, self.limit
+        )
+        if not payments and after is None:
+            raise NotFoundError(f"no payer {quote_input(self.payer_uid)}")
+        return payments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedPayer:
+    """The number of changed payments; `more` means that the payer has further payments."""
+
+    merchant_id: int
+    payments: int
+    more: bool
+
+
+class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
+    """Erase the data stored about a merchant's payer; needs a second approver, cannot be undone.
+
+    Amounts, times, statuses and the ledger stay. The operation fails while the payer has an open
+    payment, refund, case, dispute or delivery.
+    """
+
+    action: ClassVar[str] = "payer.erase"
+    is_destructive: ClassVar[bool] = True
+    unrecorded: ClassVar[frozenset[str]] = frozenset({"payer_uid"})
+    merchant_id: MerchantId
+    payer_uid: _PayerUid
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe the change without naming the payer, because proposals are never deleted."""
+        payment_ids = await self._list_payments(context.database)
+        first = ids.format_id(ids.PAYMENT, payment_ids[0])
+        return [
+            f"{len(payment_ids)} payments of merchant {self.merchant_id}, the first is {first}",
+            "their payer's name, e-mail, metadata and addresses are permanently erased",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        await check_merchant(context.database, self.merchant_id)
+        await _check_not_blocked(context.database, await self._list_payments(context.database))
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ErasedPayer:
+        """Erase the payer from up to 1,000 payments, oldest first."""
+        payment_ids = await self._list_payments(tx)
+        await payer_erasure.lock_payments(tx, payment_ids)
+        await _check_not_blocked(tx, payment_ids)
+        bodies = await payer_erasure.read_event_bodies(tx, payment_ids)
+        new_bodies = {
+            event_id: erase_payer(body, payer_erasure.ERASED) if body is not None else _EMPTY_BODY
+            for event_id, body in bodies.items()
+        }
+        await payer_erasure.erase(tx, payment_ids, new_bodies)
+        more = bool(await payer_erasure.list_payments(tx, self.merchant_id, self.payer_uid, 1))
+        return ErasedPayer(merchant_id=self.merchant_id, payments=len(payment_ids), more=more)
+
+    def audit_details(self, result: ErasedPayer) -> Mapping[str, object]:
+        return {"payments": result.payments}
+
+    async def _list_payments(self, database: Executor) -> Sequence[UUID]:
+        payment_ids = await payer_erasure.list_payments(
+            database, self.merchant_id, self.payer_uid, _ERASED_MAX
+        )
+        if not payment_ids or self.payer_uid == payer_erasure.ERASED:
+            raise NotFoundError(f"no payer {quote_input(self.payer_uid)}")
+        return payment_ids
+
+
+async def _check_not_blocked(database: Executor, payment_ids: Sequence[UUID]) -> None:
+    blocking = await payer_erasure.find_blocking_payment(database, payment_ids)
+    if blocking is not None:
+        payment_id = ids.format_id(ids.PAYMENT, blocking.payment_id)
+        raise ConflictError(f"{payment_id} {blocking.reason}: erase its payer when that is over")
+
+
+_COUNTED_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueRetention:
+    """A rule, its period, and the number of rows that it would delete now."""
+
+    rule: RetentionRule
+    days: int | None  # None: never
+    due: int
+    more: bool  # more rows are due than were counted
+
+
+class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True):
+    """Count the rows that each retention rule will delete next, without deleting them."""
+
+    action: ClassVar[str] = "retention.show"
+    columns: ClassVar[tuple[str, ...]] = ("rule", "days", "due", "more")
+
+    async def read(self, context: OperationContext) -> list[DueRetention]:
+        """Return all rules, each with up to 100,000 rows."""
+        rules: list[DueRetention] = []
+        for rule, days in context.settings.retention.items():
+            count = days and await retention.count_due(
+                context.reading, rule, days, _COUNTED_MAX + 1
+            )
+            rules.append(
+                DueRetention(
+                    rule=rule,
+                    days=days or None,
+                    due=min(count, _COUNTED_MAX),
+                    more=count > _COUNTED_MAX,
+                )
+            )
+        return rules

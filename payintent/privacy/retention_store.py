@@ -1,0 +1,218 @@
+"""Delete expired data in batches, except data that is still needed.
+
+Each rule is a single query, used both to count and to prune. It starts at an index that excludes
+rows pruned before: ids are in order of time, and rows that lose a value leave a partial index.
+Only the times in the rows decide, never the times in the ids.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import LiteralString
+
+from prometheus_client import Counter
+
+from payintent.db.database import Database, Executor
+from payintent.privacy import data_store as payer_erasure
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import RetentionRule
+
+#: A lower bound of the ids of the last `$1` days, not before 1970.
+_IDS_BEFORE: LiteralString = """(lpad(to_hex(greatest(0,
+    extract(epoch FROM clock() - $1 * interval '1 day') * 1000)::bigint), 12, '0')
+    || repeat('0', 20))::uuid"""
+_LONG_AGO: LiteralString = "clock() - $1 * interval '1 day'"
+#: The payment has no open case, no open dispute and no pending refund.
+_AT_REST: LiteralString = """
+    NOT EXISTS (SELECT FROM money_case m WHERE m.payment_id = {0} AND m.status = 'OPEN')
+    AND NOT EXISTS (SELECT FROM refund f WHERE f.payment_id = {0} AND f.status = 'PENDING')
+    AND NOT EXISTS (SELECT FROM capture c JOIN dispute q ON q.capture_id = c.id
+        WHERE c.payment_id = {0} AND q.state IN ('inquiry', 'open', 'under_review'))
+"""
+_ENDED_AT: LiteralString = "coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at)"
+
+
+def _delivered(event_id: LiteralString, lock: LiteralString) -> LiteralString:
+    """Look up each delivery: the planner might read all of them for a join."""
+    return f"""CROSS JOIN LATERAL (
+        SELECT FROM delivery d WHERE d.event_id = {event_id} AND d.state <> 'pending' {lock}
+    ) d"""
+
+
+def _attempts(lock: LiteralString = "LIMIT 1") -> LiteralString:
+    return f"""
+        SELECT a.id
+        FROM attempt a
+        {_delivered("a.event_id", lock)}
+        WHERE a.id < {_IDS_BEFORE} AND a.started_at <= {_LONG_AGO}
+        ORDER BY a.id
+        LIMIT $2
+    """
+
+
+def _events(lock: LiteralString = "LIMIT 1") -> LiteralString:
+    return f"""
+        SELECT e.id
+        FROM event e
+        {_delivered("e.id", lock)}
+        WHERE e.id < {_IDS_BEFORE} AND e.occurred_at <= {_LONG_AGO}
+            AND {_AT_REST.format("e.payment_id")}
+        ORDER BY e.id
+        LIMIT $2
+    """
+
+
+_ADDRESSES: LiteralString = f"""
+    SELECT r.id
+    FROM chain_receipt r
+    LEFT JOIN capture k ON k.receipt_id = r.id
+    WHERE r.payer IS NOT NULL AND r.final_at <= {_LONG_AGO}
+        AND NOT EXISTS (SELECT FROM money_case m
+            WHERE m.status = 'OPEN' AND (m.receipt_id = r.id OR m.capture_id = k.id))
+        AND NOT EXISTS (SELECT FROM refund f WHERE f.capture_id = k.id AND f.status = 'PENDING')
+    ORDER BY r.final_at
+    LIMIT $2
+"""
+_DETAILS: LiteralString = f"""
+    SELECT p.id
+    FROM payment p
+    WHERE p.status NOT IN ('PENDING', 'PROCESSING')
+        AND (p.payer_email IS NOT NULL OR p.metadata::text <> '{{}}')
+        AND {_ENDED_AT} <= {_LONG_AGO} AND p.updated_at <= {_LONG_AGO}
+        AND {_AT_REST.format("p.id")}
+    ORDER BY {_ENDED_AT}
+    LIMIT $2
+"""
+#: The payment's event must be gone, by its own rule. The query looks it up, because the planner
+#: might read all events for a join.
+_PAYERS: LiteralString = f"""
+    SELECT p.id
+    FROM payment p
+    WHERE p.status NOT IN ('PENDING', 'PROCESSING')
+        AND p.payer_uid <> '(erased)'
+        AND {_ENDED_AT} <= {_LONG_AGO} AND p.updated_at <= {_LONG_AGO}
+        AND (SELECT e.id FROM event e WHERE e.payment_id = p.id LIMIT 1) IS NULL
+        AND {_AT_REST.format("p.id")}
+    ORDER BY {_ENDED_AT}
+    LIMIT $2
+"""
+
+
+async def prune(database: Database, rule: RetentionRule, days: int, limit: int) -> int:
+    """Prune at most `limit` rows older than `days`, skip locked rows, and return the number."""
+    match rule:
+        case RetentionRule.ATTEMPTS:
+            rows = await database.fetch(_DELETE_ATTEMPTS, days, limit)
+        case RetentionRule.EVENTS:
+            rows = await database.fetch(_DELETE_EVENTS, days, limit)
+        case RetentionRule.PAYER_ADDRESSES:
+            rows = await database.fetch(_CLEAR_ADDRESSES, days, limit)
+        case RetentionRule.PAYER_DETAILS:
+            rows = await database.fetch(_CLEAR_DETAILS, days, limit)
+        case RetentionRule.PAYERS:
+            return await _erase_payers(database, days, limit)
+    return len(rows)
+
+
+async def count_due(database: Executor, rule: RetentionRule, days: int, limit: int) -> int:
+    """Count the rows that `prune` would change now, up to `limit`."""
+    match rule:
+        case RetentionRule.ATTEMPTS:
+            row = await database.row(_count(_attempts()), days, limit)
+        case RetentionRule.EVENTS:
+            row = await database.row(_count(_events()), days, limit)
+        case RetentionRule.PAYER_ADDRESSES:
+            row = await database.row(_count(_ADDRESSES), days, limit)
+        case RetentionRule.PAYER_DETAILS:
+            row = await database.row(_count(_DETAILS), days, limit)
+        case RetentionRule.PAYERS:
+            row = await database.row(_count(_PAYERS), days, limit)
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["due"]
+
+
+def _count(rule: LiteralString) -> LiteralString:
+    return f"SELECT count(*) AS due FROM ({rule}) due"
+
+
+async def _erase_payers(database: Database, days: int, limit: int) -> int:
+    """Erase payers from old payments, as the operation `payer.erase` does."""
+    async with database.transaction() as tx:
+        rows = await tx.fetch(_PAYERS + " FOR UPDATE OF p SKIP LOCKED", days, limit)
+        if rows:
+            await payer_erasure.erase(tx, [row["id"] for row in rows], {})
+    return len(rows)
+
+
+# Deliveries are locked and checked again, because a replay may have just made them pending.
+_DELETE_ATTEMPTS: LiteralString = f"""
+    WITH due AS MATERIALIZED ({_attempts("FOR NO KEY UPDATE SKIP LOCKED")})
+    DELETE FROM attempt
+    WHERE id = ANY(ARRAY(SELECT id FROM due))
+    RETURNING 1 AS gone
+"""
+_DELETE_EVENTS: LiteralString = f"""
+    WITH due AS MATERIALIZED (
+        {_events("FOR UPDATE SKIP LOCKED")}
+    ), attempts AS (
+        DELETE FROM attempt WHERE event_id = ANY(ARRAY(SELECT id FROM due))
+    ), deliveries AS (
+        DELETE FROM delivery WHERE event_id = ANY(ARRAY(SELECT id FROM due))
+    )
+    DELETE FROM event
+    WHERE id = ANY(ARRAY(SELECT id FROM due))
+    RETURNING 1 AS gone
+"""
+_CLEAR_ADDRESSES: LiteralString = f"""
+    WITH due AS MATERIALIZED (
+        {_ADDRESSES}
+        FOR NO KEY UPDATE OF r SKIP LOCKED
+    )
+    UPDATE chain_receipt
+    SET payer = NULL
+    WHERE id = ANY(ARRAY(SELECT id FROM due))
+    RETURNING 1 AS gone
+"""
+_CLEAR_DETAILS: LiteralString = f"""
+    WITH due AS MATERIALIZED (
+        {_DETAILS}
+        FOR NO KEY UPDATE OF p SKIP LOCKED
+    )
+    UPDATE payment
+    SET payer_email = NULL, metadata = '{{}}'
+    WHERE id = ANY(ARRAY(SELECT id FROM due))
+    RETURNING 1 AS gone
+"""
+
+
+_log = get_logger("retention")
+_PAUSE_RATIO = 4
+_PAUSE_MAX_S = 2.0  # bounds the time that a worker needs to stop
+
+PRUNED = Counter("payintent_retention_rows_total", "Rows deleted by retention", ["rule"])
+
+
+async def pause_after_batch(started_s: float) -> None:
+    """Pause for four times as long as the batch took, up to two seconds.
+
+    So background work uses at most a fifth of one connection.
+    """
+    elapsed_s = time.monotonic() - started_s
+    await asyncio.sleep(min(_PAUSE_RATIO * elapsed_s, _PAUSE_MAX_S))
+
+
+async def prune_step(database: Database, days: Mapping[RetentionRule, int], limit: int) -> bool:
+    """Prune a batch by each rule; True if there may be more. A period of 0 days means never."""
+    started_s = time.monotonic()
+    has_more = False
+    for rule, period in days.items():
+        if period == 0:
+            continue
+        pruned = await prune(database, rule, period, limit)
+        if pruned:
+            PRUNED.labels(rule).inc(pruned)
+            _log.info("retention_pruned", rule=rule, count=pruned, days=period)
+        has_more |= pruned == limit
+    if has_more:
+        await pause_after_batch(started_s)
+    return has_more

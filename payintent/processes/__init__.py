@@ -1,1 +1,0 @@
-"""Several processes as one program: the supervisor, its processes, and what they share."""

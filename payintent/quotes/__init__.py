@@ -1,0 +1,1 @@
+"""Payable methods, and the price of each."""

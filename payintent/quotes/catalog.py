@@ -1,0 +1,125 @@
+"""Build merchants' catalogs, with the same bytes and ETag until the content changes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from hashlib import sha256
+
+import msgspec
+
+from payintent.core.countries import COUNTRY_NAMES
+from payintent.core.money import CURRENCIES
+from payintent.db.database import Database
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants.model import Market
+from payintent.merchants.payable import Restrictions, list_payable
+from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
+from payintent.runtime.json_format import encode_json, format_timestamp
+
+_CACHED_MAX = 1_000  # encoded catalogs, about 4 KiB each
+_UNRESTRICTED = ""  # viewers from countries that were never restricted
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogDocument:
+    """The JSON of spec section 2.3 and its strong ETag."""
+
+    body: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class _BuiltCatalog:
+    setup: MerchantSetup
+    restricted: frozenset[str]
+    document: CatalogDocument
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    countries: bytes
+    hash: bytes
+
+
+class Catalogs:
+    """Builds each merchant's catalog once per version of the configuration."""
+
+    def __init__(self, database: Database, merchants: MerchantCache, policies: PolicyCache) -> None:
+        self._database = database
+        self._merchants = merchants
+        self._policies = policies
+        self._catalogs: dict[tuple[int, str], _BuiltCatalog] = {}
+
+    async def get(self, merchant_id: int, viewer: str | None) -> CatalogDocument:
+        """Return a merchant's catalog for a viewer's country, which may be unknown (None)."""
+        restrictions = await self._policies.restrictions()
+        viewer = viewer if viewer in restrictions.crypto_listed else None
+        setup = await self._merchants.get(merchant_id)
+        key = (merchant_id, viewer or _UNRESTRICTED)
+        built = self._catalogs.get(key)
+        if built is None or built.setup is not setup or built.restricted != restrictions.crypto:
+            document = await self._build(setup, restrictions.crypto, viewer)
+            built = _BuiltCatalog(setup, restrictions.crypto, document)
+            if len(self._catalogs) >= _CACHED_MAX:
+                self._catalogs.clear()
+            self._catalogs[key] = built
+        return built.document
+
+    async def _build(
+        self, setup: MerchantSetup, restricted_countries: frozenset[str], viewer: str | None
+    ) -> CatalogDocument:
+        merchant = setup.merchant
+        markets = tuple(market for _, market in setup.payable.methods)
+        content = _content(merchant.market, markets, restricted_countries, viewer)
+        key = viewer or _UNRESTRICTED
+        earlier = await payment_methods.list_shown(self._database, merchant.id, key)
+        since = await _since(self._database, merchant.id, key, earlier, content.hash)
+        return _document(content, since)
+
+
+async def _since(
+    database: Database,
+    merchant_id: int,
+    viewer: str,
+    earlier: Iterable[payment_methods.ShownCatalog],
+    content_hash: bytes,
+) -> datetime:
+    """Return when this content was first shown to a viewer."""
+    catalogs = {catalog.viewer: catalog for catalog in earlier}
+    if viewer in catalogs and catalogs[viewer].content_hash == content_hash:
+        return catalogs[viewer].since
+    general = catalogs.get(_UNRESTRICTED)
+    # A country with its own catalog was shown the general catalog before.
+    since = general.since if general is not None and general.content_hash == content_hash else None
+    return await payment_methods.show(database, merchant_id, viewer, content_hash, since)
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def _content(
+    market: Market,
+    markets: tuple[Market, ...],
+    restricted_countries: frozenset[str],
+    viewer: str | None,
+) -> _Content:
+    payable = list_payable(market, markets, Restrictions(crypto=restricted_countries), viewer)
+    countries = [
+        {
+            "country_code": country,
+            "name": COUNTRY_NAMES[country],
+            "currencies": [
+                {"currency": code, "decimals": CURRENCIES[code].display_decimals} for code in codes
+            ],
+        }
+        for country, codes in payable
+    ]
+    encoded = msgspec.json.encode(countries)
+    return _Content(encoded, sha256(encoded).digest())
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def _document(content: _Content, updated_at: datetime) -> CatalogDocument:
+    countries = msgspec.Raw(content.countries)
+    body = encode_json({"updated_at": format_timestamp(updated_at), "countries": countries})
+    return CatalogDocument(body, f'"{sha256(body).hexdigest()[:32]}"')

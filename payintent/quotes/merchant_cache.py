@@ -1,0 +1,92 @@
+"""Cache merchants with their payment methods until the configuration changes."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
+
+from payintent.db.batcher import Batcher
+from payintent.db.database import Database
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.merchants import methods_store as configuration
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import store as merchant_store
+from payintent.merchants import taxes as tax_rates
+from payintent.merchants.methods_store import ConfigurationVersion
+from payintent.merchants.model import Merchant, PaymentMethod, is_in_service
+from payintent.merchants.payable import PayableMethods, apply_capabilities, find_payable_methods
+
+_CACHED_MAX = 1_000  # merchants, about 10 KiB each
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MerchantSetup:
+    """A merchant, its methods and the tax rates in a version of the configuration."""
+
+    version: ConfigurationVersion
+    merchant: Merchant
+    methods: tuple[PaymentMethod, ...]  # includes disabled methods; limited to gateway capabilities
+    payable: PayableMethods  # empty if the merchant is out of service
+    tax_rates: Mapping[str, Decimal]
+
+    def methods_without(self, accounts: Collection[int]) -> list[PaymentMethod]:
+        """Return the methods as if the given accounts were disabled."""
+        return [
+            replace(method, account_enabled=False) if method.account_id in accounts else method
+            for method in self.methods
+        ]
+
+    def payable_without(self, accounts: Collection[int]) -> PayableMethods:
+        """Return the payable methods without the given accounts."""
+        if not accounts or not is_in_service(self.merchant.activation):
+            return self.payable
+        return find_payable_methods(self.merchant.market, self.methods_without(accounts))
+
+
+class MerchantCache:
+    """Caches merchants by the version of the configuration.
+
+    Every call reads the current version, and concurrent calls share a statement. The merchant is
+    read again only if the version has changed.
+    """
+
+    def __init__(self, database: Database, accounts: GatewayAccounts) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._versions: Batcher[None, ConfigurationVersion] = Batcher(
+            together=partial(configuration.get_versions, database),
+        )
+        self._setups: dict[int, MerchantSetup] = {}
+
+    async def get(self, merchant_id: int) -> MerchantSetup:
+        """Return an existing merchant as it is configured when the call begins, or later."""
+        version = await self._versions.run(None)
+        setup = self._setups.get(merchant_id)
+        if setup is None or setup.version != version:
+            setup = await self._read(merchant_id, version)
+            if len(self._setups) >= _CACHED_MAX:
+                self._setups.clear()
+            self._setups[merchant_id] = setup
+        return setup
+
+    async def close(self) -> None:
+        await self._versions.close()
+
+    async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:
+        """Read the current setup; if it is newer than `version`, the next call reads it again."""
+        merchant = await merchant_store.get(self._database, merchant_id)
+        assert merchant is not None  # noqa: S101 - merchants are never deleted
+        methods = tuple(
+            apply_capabilities(method, self._accounts.capabilities(method.provider))
+            for method in await payment_methods.list_for_merchant(
+                self._database, merchant_id, version.watched_chains
+            )
+        )
+        usable = methods if is_in_service(merchant.activation) else ()
+        return MerchantSetup(
+            version=version,
+            merchant=merchant,
+            methods=methods,
+            payable=find_payable_methods(merchant.market, usable),
+            tax_rates=await tax_rates.list_tax_rates(self._database),
+        )

@@ -1,0 +1,236 @@
+"""Quote a payment: find the methods that can pay it in a country, and their prices."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from payintent.core.countries import COUNTRIES, TENDERED, is_payable_in, require_supported_country
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import TENDER, accepted_currencies, round_up, to_smallest_unit
+from payintent.merchants.model import Merchant, PaymentMethod, Quote
+from payintent.merchants.payable import (
+    PayableMethods,
+    Restrictions,
+    payable_precision,
+    usable_market,
+)
+from payintent.merchants.price import Price, PriceRates, TaxCountry, TaxManager, make_price
+from payintent.payments.model import Payment
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteCountry:
+    """The country of quotes, and the rule that selected it.
+
+    `source` is `query` (requested by the buyer), `geo` (the viewer's country), `default` (the
+    merchant's) or `first` (the first with a method). `crypto` is whether tokens may be offered.
+    """
+
+    country: str
+    source: str
+    crypto: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteRefusal:
+    reason: str  # why a method is not offered in a currency, for operators
+    is_limit: bool = False  # the total is outside the method's limits
+
+
+def resolve_quote_country(
+    payment: Payment,
+    merchant: Merchant,
+    payable: PayableMethods,
+    requested: str | None,
+    viewer: str | None,
+    restrictions: Restrictions,
+) -> QuoteCountry:
+    """Choose the country of quotes, and whether tokens may be offered there.
+
+    A requested country is used even if no method can pay there. Otherwise, it is the first of the
+    viewer's country, the merchant's country and all countries in which a method can pay.
+
+    Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` if the requested country is not supported.
+    """
+    if requested is not None:
+        country = require_supported_country(requested)
+        return QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    pegged = payment.include_pegged_assets
+    accepted_codes = accepted_currencies(payment.currency, pegged=pegged)
+    for candidate in _candidates(merchant, viewer, restrictions):
+        allowed_codes = (
+            code for code in accepted_codes if candidate.crypto or not TENDER[code].crypto
+        )
+        if not set(payable.by_country[candidate.country]).isdisjoint(allowed_codes):
+            return candidate
+    # No method can pay at the moment: choose a country that supports the currency.
+    return next(
+        candidate
+        for candidate in _candidates(merchant, viewer, restrictions)
+        if candidate.source != "geo"
+        and is_payable_in(candidate.country, payment.currency, pegged=pegged)
+    )
+
+
+def _candidates(
+    merchant: Merchant, viewer: str | None, restrictions: Restrictions
+) -> Iterator[QuoteCountry]:
+    def candidate(country: str, source: str) -> QuoteCountry:
+        return QuoteCountry(country, source, crypto=restrictions.allow_crypto(country, viewer))
+
+    if viewer is not None and viewer in COUNTRIES:
+        yield candidate(viewer, "geo")
+    yield candidate(merchant.default_country, "default")
+    for country in COUNTRIES:
+        yield candidate(country, "first")
+
+
+def make_quotes(
+    payment: Payment,
+    merchant: Merchant,
+    payable: PayableMethods,
+    quote_country: QuoteCountry,
+    currency: str | None,
+    tax_rate: Decimal,
+) -> list[Quote]:
+    """Price every method that can pay, in the order of the methods.
+
+    Currencies that the merchant is not activated for and restricted tokens are omitted. Raises
+    `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if `currency` cannot pay this payment in this
+    country.
+    """
+    country = quote_country.country
+    currencies = [
+        code
+        for code in _currencies(payment, country, currency)
+        if (quote_country.crypto or not TENDER[code].crypto)
+        and merchant.market.includes(code, country)
+    ]
+    return [
+        quote
+        for method, market in payable.methods
+        for code in currencies
+        if market.includes(code, country)
+        and isinstance(quote := _quote_or_refusal(payment, method, country, code, tax_rate), Quote)
+    ]
+
+
+def explain_method(
+    payment: Payment,
+    merchant: Merchant,
+    method: PaymentMethod,
+    quote_country: QuoteCountry,
+    tax_rate: Decimal,
+) -> list[tuple[str, Quote | QuoteRefusal]]:
+    """Return the method's quote, or the refusal, for each currency that can pay this payment.
+
+    The method must be in use. The quotes are the same as those of `make_quotes`.
+    """
+    accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    return [
+        (code, _explain(payment, merchant, method, quote_country, code, tax_rate))
+        for code in accepted_codes
+        if code in method.currencies
+    ]
+
+
+def _explain(
+    payment: Payment,
+    merchant: Merchant,
+    method: PaymentMethod,
+    quote_country: QuoteCountry,
+    currency: str,
+    tax_rate: Decimal,
+) -> Quote | QuoteRefusal:
+    country, market = quote_country.country, usable_market(method)
+    if currency not in TENDERED[country]:
+        return QuoteRefusal(f"{currency} is not used in {country}")
+    if TENDER[currency].crypto and not quote_country.crypto:
+        return QuoteRefusal(f"crypto is restricted in {country}")
+    if not merchant.market.includes(currency, country):
+        return QuoteRefusal(f"the merchant is not activated for {currency} in {country}")
+    if market is None or not market.includes(currency, country):
+        if payable_precision(method, currency) is None:
+            return QuoteRefusal(f"its gateway or chain does not support {currency}")
+        return QuoteRefusal(f"the method, its account or its gateway is not available in {country}")
+    return _quote_or_refusal(payment, method, country, currency, tax_rate)
+
+
+def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
+    is_selected = merchant.tax_country is TaxCountry.SELECTION and quote_country.source == "query"
+    return quote_country.country if is_selected else merchant.default_country
+
+
+def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
+    return Decimal(0) if payment.tax_manager is TaxManager.NONE else rates.get(country, Decimal(0))
+
+
+def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[str, ...]:
+    accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    payable = tuple(code for code in accepted_codes if code in TENDERED[country])
+    if requested is None:
+        return payable
+    if requested not in TENDER:
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {requested!r} is not known")
+    if requested not in payable:
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY,
+            f"this payment cannot be paid in {requested} in {country}",
+        )
+    return (requested,)
+
+
+def _quote_or_refusal(
+    payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
+) -> Quote | QuoteRefusal:
+    decimals = payable_precision(method, currency)
+    if decimals is None:
+        return QuoteRefusal(f"its gateway or chain does not support {currency}")
+    if not can_hold_exactly(payment, currency, decimals):
+        return QuoteRefusal(f"{currency} has {decimals} decimals there, too few for the amount")
+    rates = PriceRates(
+        fee_mode=method.fee_mode,
+        fee_rate=method.fee_rate,
+        tax_rate=tax_rate,
+        decimals=decimals,
+    )
+    price = make_price(payment.amount, currency, rates)
+    total_minor = to_smallest_unit(Decimal(price.total_amount), decimals)
+    if total_minor is None or not _collects(method, price):
+        return QuoteRefusal(f"its gateway cannot collect {price.total_amount} {currency} exactly")
+    if total_minor < method.token_minimum:
+        return QuoteRefusal(f"{price.total_amount} {currency} is below the minimum of its contract")
+    limits = method.amount_limits.get(currency)
+    breach = limits and limits.describe_breach(Decimal(price.total_amount), currency)
+    if breach:
+        return QuoteRefusal(f"{price.total_amount} {currency} is {breach}", is_limit=True)
+    return _quote(method, country, price, total_minor)
+
+
+def _collects(method: PaymentMethod, price: Price) -> bool:
+    if method.decimals is None:
+        return True
+    total = Decimal(price.total_amount)
+    return to_smallest_unit(total, method.decimals[price.currency]) is not None
+
+
+def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
+    """Return whether a token can represent an amount in itself; pegged amounts are rounded up."""
+    return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
+
+
+def _quote(method: PaymentMethod, country: str, price: Price, total_minor: int) -> Quote:
+    return Quote(
+        payment_method_id=method.id,
+        account_id=method.account_id,
+        provider=method.provider,
+        provider_name=method.provider_name,
+        kind=method.kind,
+        label=method.label,
+        country=country,
+        chain=method.chain,
+        token=method.token,
+        price=price,
+        total_minor=total_minor,
+        expected_token=method.expected_token,
+    )

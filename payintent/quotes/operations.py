@@ -1,0 +1,115 @@
+"""Explain which payment methods a payment is offered in a country, and why."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.merchants.model import PaymentMethod, Quote, is_in_service
+from payintent.operators.fields import argument, option
+from payintent.operators.operation import OperationContext, ReadOperation
+from payintent.payments.model import Payment
+from payintent.payments.store import require_payment
+from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
+from payintent.quotes.model import QuoteCountry, resolve_quote_country
+from payintent.quotes.price_methods import explain_quotes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuoteExplanation:
+    """Whether a method is offered in a currency, and the reason if it is not."""
+
+    method_id: int
+    label: str
+    provider: str
+    currency: str  # empty if the method is not offered in any currency
+    offered: bool
+    total: str | None  # the total that the buyer would pay
+    reason: str  # empty if the method is offered
+
+
+class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=True):
+    """Explain for each method of a payment's merchant whether a buyer is offered it, and why.
+
+    The payment may have any status. The answer depends on the current configuration and on the
+    current availability of gateways.
+    """
+
+    action: ClassVar[str] = "quotes.explain"
+    columns = ("method_id", "label", "currency", "offered", "total", "reason")
+    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+    country: Annotated[str, option("The buyer's country: two capital letters.")]
+
+    async def read(self, context: OperationContext) -> list[QuoteExplanation]:
+        payment = (await require_payment(context.database, self.payment_id)).payment
+        accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
+        setup = await MerchantCache(context.database, accounts).get(payment.merchant_id)
+        quote_country = resolve_quote_country(
+            payment,
+            setup.merchant,
+            setup.payable,
+            self.country,
+            None,
+            await PolicyCache(context.database, max_age_s=0).restrictions(),
+        )
+        unavailable_ids = await accounts.unavailable()
+        return [
+            explanation
+            for method in setup.methods
+            for explanation in _explain(
+                payment,
+                setup,
+                method,
+                quote_country,
+                is_available=method.account_id not in unavailable_ids,
+            )
+        ]
+
+
+def _explain(
+    payment: Payment,
+    setup: MerchantSetup,
+    method: PaymentMethod,
+    quote_country: QuoteCountry,
+    *,
+    is_available: bool,
+) -> list[QuoteExplanation]:
+    if reason := _unavailable_reason(setup, method, is_available=is_available):
+        return [_explanation(method, "", reason)]
+    quotes = explain_quotes(payment, setup, method, quote_country)
+    if not quotes:
+        currencies = ", ".join(method.currencies)
+        return [_explanation(method, "", f"it accepts {currencies}, not {payment.currency}")]
+    return [
+        _explanation(method, currency, "", quote.price.total_amount)
+        if isinstance(quote, Quote)
+        else _explanation(method, currency, quote.reason)
+        for currency, quote in quotes
+    ]
+
+
+def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_available: bool) -> str:
+    """Return why no buyer can use a method; empty if it can be used."""
+    if not is_in_service(setup.merchant.activation):
+        return f"the merchant is {setup.merchant.activation}"
+    if not method.enabled:
+        return "the method is disabled"
+    if not method.account_enabled:
+        return "its account or provider is disabled, or its chain is not watched"
+    if not is_available:
+        return "its gateway does not answer: `provider health` has the outage"
+    return ""
+
+
+def _explanation(
+    method: PaymentMethod, currency: str, reason: str, total: str | None = None
+) -> QuoteExplanation:
+    return QuoteExplanation(
+        method_id=method.id,
+        label=method.label,
+        provider=method.provider,
+        currency=currency,
+        offered=not reason,
+        total=total,
+        reason=reason,
+    )

@@ -1,0 +1,103 @@
+"""Price payment methods with the operator's current tax rates."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import TENDER
+from payintent.db.database import Database
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.merchants.model import PaymentMethod, Quote
+from payintent.merchants.payable import PayableMethods, Restrictions, usable_markets
+from payintent.payments.expire import require_open_checkout
+from payintent.payments.model import Payment
+from payintent.payments.store import PaymentSnapshot
+from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
+from payintent.quotes.model import (
+    QuoteCountry,
+    QuoteRefusal,
+    explain_method,
+    make_quotes,
+    resolve_quote_country,
+    tax_rate_for,
+    taxed_country,
+)
+
+
+def price_methods(
+    payment: Payment,
+    setup: MerchantSetup,
+    payable: PayableMethods,
+    quote_country: QuoteCountry,
+    currency: str | None,
+) -> list[Quote]:
+    rate = _tax_rate(payment, setup, quote_country)
+    return make_quotes(payment, setup.merchant, payable, quote_country, currency, rate)
+
+
+def explain_quotes(
+    payment: Payment, setup: MerchantSetup, method: PaymentMethod, quote_country: QuoteCountry
+) -> list[tuple[str, Quote | QuoteRefusal]]:
+    """Return a method's quote or refusal for each currency in a country."""
+    rate = _tax_rate(payment, setup, quote_country)
+    return explain_method(payment, setup.merchant, method, quote_country, rate)
+
+
+def _tax_rate(payment: Payment, setup: MerchantSetup, quote_country: QuoteCountry) -> Decimal:
+    return tax_rate_for(payment, taxed_country(setup.merchant, quote_country), setup.tax_rates)
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteList:
+    place: QuoteCountry
+    offers: list[Quote]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuoteQuery:
+    restrictions: Restrictions
+    country: str | None = None
+    currency: str | None = None
+    viewer_country: str | None = None
+
+
+async def list_quotes(
+    database: Database,
+    merchants: MerchantCache,
+    accounts: GatewayAccounts,
+    snapshot: PaymentSnapshot,
+    query: QuoteQuery,
+) -> QuoteList:
+    """Price every method for a checkout; raises like a selection if the checkout has ended.
+
+    There are no quotes if the merchant is out of service, or for gateways that do not answer.
+    """
+    await require_open_checkout(database, snapshot)
+    payment = snapshot.payment
+    setup = await merchants.get(payment.merchant_id)
+    payable = setup.payable_without(await accounts.unavailable())
+    _check_token(setup, query.currency)
+    quote_country = resolve_quote_country(
+        payment,
+        setup.merchant,
+        payable,
+        query.country,
+        query.viewer_country,
+        query.restrictions,
+    )
+    return QuoteList(
+        quote_country, price_methods(payment, setup, payable, quote_country, query.currency)
+    )
+
+
+def _check_token(setup: MerchantSetup, currency: str | None) -> None:
+    """Raise `UNSUPPORTED_CURRENCY` if no method supports a token.
+
+    Outages do not count: the list is then empty, and the buyer may try again.
+    """
+    if currency not in TENDER or not TENDER[currency].crypto:
+        return
+    if not any(currency in (market.currencies or ()) for market in usable_markets(setup.methods)):
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {currency}"
+        )

@@ -1,0 +1,91 @@
+"""`GET /v1/catalog`: the currencies that a merchant's buyers can pay with."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.core.addresses import web_origin
+from payintent.core.countries import COUNTRY_NAMES
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.http.bodies import read_json
+from payintent.http.responses import etag_response
+from payintent.http.viewer import ViewerReader
+from payintent.merchants.access import MerchantApi
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.operators.fields import check_iso_country
+from payintent.payments import schemas
+from payintent.quotes.catalog import Catalogs
+from payintent.runtime.json_format import encode_json
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRoutes:
+    api: MerchantApi
+    catalogs: Catalogs
+    viewers: ViewerReader
+    country_header: str  # of the edge network: responses vary by it
+
+    def routes(self) -> list[Route]:
+        return [self.api.route("GET", "/v1/catalog", self.get_catalog)]
+
+    async def get_catalog(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        viewer = self.viewers.viewer_country(request)
+        catalog = await self.catalogs.get(merchant.merchant_id, viewer)
+        headers = {
+            "Cache-Control": "private, max-age=300",
+            "Vary": f"Authorization, {self.country_header}",
+        }
+        return etag_response(request, catalog.body, catalog.etag, headers)
+
+
+_COUNTRIES_MAX_AGE_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class PublicRoutes:
+    policies: PolicyCache
+    api_base: str
+    body_bytes_max: int
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/countries", self.list_countries, methods=["GET"]),
+            Route("/v1/onramp/orders", self.create_onramp_order, methods=["POST"]),
+        ]
+
+    async def list_countries(self, request: Request) -> Response:
+        body, etag = _countries(web_origin(self.api_base))
+        headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
+        return etag_response(request, body, etag, headers)
+
+    async def create_onramp_order(self, request: Request) -> Response:
+        """`POST /onramp/orders`: only checks whether the country is restricted, for now."""
+        body = await read_json(request, schemas.ONRAMP, self.body_bytes_max)
+        check_iso_country(body.country)
+        if body.country in (await self.policies.restrictions()).onramp:
+            raise RefusedError(
+                ErrorCode.UNSUPPORTED_COUNTRY,
+                f"on-ramp orders are not possible in {body.country!r}",
+            )
+        raise RefusedError(ErrorCode.NOT_IMPLEMENTED, "on-ramp orders are not implemented")
+
+
+@lru_cache(maxsize=1)  # a process has one origin
+def _countries(our_origin: str | None) -> tuple[bytes, str]:
+    countries = [
+        {"country_code": code, "name": name, "metadata": _metadata(our_origin, code)}
+        for code, name in sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
+    ]
+    body = encode_json({"countries": countries})
+    return body, f'"{sha256(body).hexdigest()}"'
+
+
+def _metadata(our_origin: str | None, country: str) -> dict[str, str]:
+    if not our_origin:  # an invalid API base: no URL can be built
+        return {}
+    return {"image_url": f"{our_origin}/c/static/flags/{country.lower()}.svg"}

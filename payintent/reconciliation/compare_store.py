@@ -1,0 +1,419 @@
+"""Compare a gateway's lines with our records in SQL, in temporary tables of one transaction."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from operator import attrgetter
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.accounting.model import clearing
+from payintent.cases.store import NewCase
+from payintent.db.database import Executor, Tx
+from payintent.gateways.settlement_file import ProviderFileLine
+
+_ACCOUNTS_MAX = 100_000
+_STATEMENT_S = 30 * 60  # a million lines take longer than the usual statement timeout
+_LOCK_S = 30
+#: Sort and hash a million lines in a few batches; the server's default would need hundreds.
+_WORK_MEMORY = "64MB"
+_LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", "at")
+_get_columns = attrgetter(*_LINE_COLUMNS)
+#: The decimals of a currency, `u` in the table of decimals. The default is MINOR_DECIMALS_DEFAULT,
+#: hard-coded because queries must be literals.
+DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationScope:
+    """The accounts to compare, and the period that the file covers."""
+
+    accounts: Sequence[int]
+    since: datetime
+    until: datetime
+    decimals: Mapping[str, int]  # by currency; the default is MINOR_DECIMALS_DEFAULT
+    chain: str | None = None  # if the accounts are gateway contracts
+
+    @property
+    def clearing(self) -> list[str]:
+        """Return the ledger accounts that hold the money."""
+        return [clearing(account, self.chain) for account in self.accounts]
+
+    @property
+    def units(self) -> tuple[list[str], list[int]]:
+        return list(self.decimals), list(self.decimals.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationDifference:
+    """A record that is missing on one side or differs between both."""
+
+    type: str
+    kind: str  # missing, extra, different, ledger or merchants
+    reference: str | None
+    there: Decimal | None
+    there_currency: str | None
+    here: Decimal | None
+    here_currency: str | None
+    at: datetime
+    merchant_id: int | None
+    payment_id: UUID | None
+    session_id: UUID | None
+    capture_id: UUID | None
+    refund_id: UUID | None
+    our_status: str | None
+
+
+async def list_provider_accounts(database: Executor, provider: str) -> dict[int, bool]:
+    """Map each account of a provider to its live mode, except accounts of gateway contracts."""
+    rows = await database.fetch(
+        """
+        SELECT a.id, a.livemode
+        FROM provider_account a
+        WHERE a.provider = $1
+            AND NOT EXISTS (SELECT FROM chain_contract c WHERE c.account_id = a.id)
+        ORDER BY a.id
+        LIMIT $2
+        """,
+        provider,
+        _ACCOUNTS_MAX,
+    )
+    return {row["id"]: row["livemode"] for row in rows}
+
+
+async def create_tables(tx: Tx) -> None:
+    """Create the temporary tables and raise the timeouts of this transaction."""
+    await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
+    await tx.fetch("SELECT set_config('work_mem', $1, true)", _WORK_MEMORY)
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_line (
+            number bigint NOT NULL,
+            type text NOT NULL,
+            reference text NOT NULL,
+            our_id uuid,
+            amount numeric NOT NULL,
+            currency text NOT NULL,
+            at timestamptz NOT NULL
+        ) ON COMMIT DROP
+        """
+    )
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_difference (
+            number bigint GENERATED ALWAYS AS IDENTITY,
+            type text NOT NULL,
+            what text NOT NULL,
+            reference text,
+            there numeric,
+            there_currency text,
+            here numeric,
+            here_currency text,
+            at timestamptz NOT NULL,
+            merchant_id bigint,
+            payment_id uuid,
+            session_id uuid,
+            capture_id uuid,
+            refund_id uuid,
+            our_status text
+        ) ON COMMIT DROP
+        """
+    )
+    # Our captures and refunds that are in the file or should be.
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_record (
+            fact_id uuid NOT NULL,
+            type text NOT NULL,
+            currency text NOT NULL,
+            amount numeric NOT NULL
+        ) ON COMMIT DROP
+        """
+    )
+
+
+async def load_lines(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
+    await tx.copy("provider_line", _LINE_COLUMNS, map(_get_columns, lines))
+
+
+async def analyze_lines(tx: Tx) -> None:
+    """Update the planner's statistics after lines were loaded."""
+    await tx.fetch("ANALYZE provider_line")
+
+
+async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
+    """List duplicate lines as pairs of line numbers, each with the first line that it repeats."""
+    await analyze_lines(tx)
+    rows = await tx.fetch(
+        """
+        SELECT max(number) AS number, min(number) AS first
+        FROM provider_line
+        GROUP BY type, reference
+        HAVING count(*) > 1
+        ORDER BY 1
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [(row["number"], row["first"]) for row in rows]
+
+
+async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last time of the lines; None if there are no lines."""
+    row = await tx.row("SELECT min(at) AS first, max(at) AS last FROM provider_line")
+    assert row is not None  # noqa: S101 - an aggregate is one row
+    return row["first"], row["last"]
+
+
+async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find lines that differ from our records or that we lack; our records may be of any time."""
+    accounts = list(scope.accounts)
+    await tx.fetch(_PAYMENTS_THERE, accounts, *scope.units)
+    await tx.fetch(_REFUNDS_THERE, accounts, *scope.units)
+
+
+async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find our captures and refunds of the period that have no line."""
+    accounts = list(scope.accounts)
+    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, scope.since, scope.until)
+    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, scope.since, scope.until)
+
+
+#: The planner expects most lines to differ. LIMIT makes it look up the few that do, one by one;
+#: otherwise it would join all sessions and payments.
+_PAYMENTS_THERE = f"""
+    WITH judged AS (
+        SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at,
+            c.id AS capture_id, c.currency AS here_currency,
+            c.amount_minor * 10::numeric ^ -{DECIMALS} AS here,
+            c.payment_id AS captured_payment_id, l.our_id
+        FROM provider_line l
+        LEFT JOIN capture c ON c.reference = l.reference AND c.account_id = ANY($1::bigint[])
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+            ON u.currency = c.currency
+        WHERE l.type = 'payment'
+        ORDER BY l.number, c.currency = l.currency
+            AND c.amount_minor * 10::numeric ^ -{DECIMALS} = l.amount DESC NULLS LAST
+    ), ours AS (
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT capture_id, 'payment', here_currency, here FROM judged WHERE capture_id IS NOT NULL
+    )
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, session_id, capture_id)
+    SELECT 'payment', CASE WHEN j.capture_id IS NULL THEN 'extra' ELSE 'different' END,
+        j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, p.merchant_id,
+        coalesce(j.captured_payment_id, s.payment_id),
+        CASE WHEN j.capture_id IS NULL THEN s.id END, j.capture_id
+    FROM judged j
+    LEFT JOIN LATERAL (
+        SELECT id, payment_id FROM session
+        WHERE id = j.our_id AND account_id = ANY($1::bigint[])
+        LIMIT 1
+    ) s ON true
+    LEFT JOIN LATERAL (
+        SELECT merchant_id FROM payment
+        WHERE id = coalesce(j.captured_payment_id, s.payment_id)
+        LIMIT 1
+    ) p ON true
+    WHERE j.capture_id IS NULL OR j.here <> j.amount OR j.here_currency <> j.currency
+    ORDER BY j.number
+"""
+#: A refund has a single line: a second line with its id is money that was returned twice.
+_REFUNDS_THERE = f"""
+    WITH judged AS (
+        SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
+        FROM provider_line l
+        LEFT JOIN LATERAL (
+            SELECT f.id, f.status, f.merchant_id, f.payment_id, c.currency AS here_currency,
+                f.reference IS NOT DISTINCT FROM l.reference AS is_named,
+                f.amount_minor * 10::numeric ^ -{DECIMALS} AS here
+            FROM (
+                SELECT * FROM refund WHERE reference = l.reference
+                UNION
+                SELECT * FROM refund WHERE id = l.our_id
+            ) f
+            JOIN capture c ON c.id = f.capture_id AND c.account_id = ANY($1::bigint[])
+            LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+                ON u.currency = c.currency
+        ) r ON true
+        WHERE l.type = 'refund'
+        ORDER BY l.number, r.status = 'SUCCEEDED' DESC NULLS LAST,
+            r.here = l.amount AND r.here_currency = l.currency DESC NULLS LAST
+    ), placed AS (
+        SELECT *, id IS NOT NULL AND row_number() OVER (PARTITION BY id
+            ORDER BY is_named DESC, here = amount AND here_currency = currency DESC, number) > 1
+            AS again
+        FROM judged
+    ), ours AS (
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT DISTINCT id, 'refund', here_currency, here FROM judged WHERE status = 'SUCCEEDED'
+    )
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, refund_id, our_status)
+    SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' AND NOT j.again THEN 'different'
+            ELSE 'extra' END,
+        j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, j.merchant_id,
+        j.payment_id, j.id, j.status
+    FROM placed j
+    WHERE j.status IS DISTINCT FROM 'SUCCEEDED' OR j.here <> j.amount
+        OR j.here_currency <> j.currency OR j.again
+    ORDER BY j.number
+"""
+
+
+def missing_payments(
+    records: LiteralString, due: LiteralString, order: LiteralString
+) -> LiteralString:
+    """Build the statement that finds due captures `c` among `records` that have no line."""
+    return f"""
+        WITH missing AS (
+            INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+                merchant_id, payment_id, capture_id)
+            SELECT 'payment', 'missing', c.reference,
+                c.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, c.captured_at,
+                p.merchant_id, c.payment_id, c.id
+            FROM {records}
+            LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+                ON u.currency = c.currency
+            LEFT JOIN payment p ON p.id = c.payment_id
+            WHERE {due}
+                AND NOT EXISTS (SELECT FROM provider_line l
+                    WHERE l.type = 'payment' AND l.reference = c.reference)
+            ORDER BY {order}
+            RETURNING capture_id, here_currency, here
+        )
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT capture_id, 'payment', here_currency, here FROM missing
+    """
+
+
+def missing_refunds(
+    records: LiteralString, due: LiteralString, order: LiteralString
+) -> LiteralString:
+    """Build the statement that finds due refunds `f` among `records` that have no line."""
+    return f"""
+        WITH missing AS (
+            INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+                merchant_id, payment_id, refund_id, our_status)
+            SELECT 'refund', 'missing', coalesce(f.reference, f.id::text),
+                f.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, f.updated_at,
+                f.merchant_id, f.payment_id, f.id, f.status
+            FROM {records}
+            JOIN capture c ON c.id = f.capture_id
+            LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+                ON u.currency = c.currency
+            WHERE f.status = 'SUCCEEDED' AND {due}
+                AND NOT EXISTS (SELECT FROM provider_line l
+                    WHERE l.type = 'refund' AND l.our_id = f.id)
+            ORDER BY {order}
+            RETURNING refund_id, here_currency, here
+        )
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT refund_id, 'refund', here_currency, here FROM missing
+    """
+
+
+_MISSING_PAYMENTS = missing_payments(
+    "capture c",
+    "c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5",
+    "c.captured_at, c.id",
+)
+_MISSING_REFUNDS = missing_refunds(
+    "refund f",
+    """
+    c.account_id = ANY($1::bigint[]) AND f.updated_at BETWEEN $4 AND $5
+        AND NOT EXISTS (
+            SELECT FROM provider_line l WHERE l.type = 'refund' AND l.reference = f.reference
+        )
+    """,
+    "f.updated_at, f.id",
+)
+
+
+async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
+    """Count by line type and kind of difference; the kind `lines` counts the lines themselves."""
+    rows = await tx.fetch(
+        """
+        SELECT type, 'lines' AS kind, count(*) AS n FROM provider_line GROUP BY type
+        UNION ALL
+        SELECT type, what, count(*) FROM provider_difference GROUP BY type, what
+        LIMIT 40
+        """
+    )
+    return {(row["type"], row["kind"]): row["n"] for row in rows}
+
+
+async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]:
+    """List the first differences: lines in the file's order, then missing records."""
+    rows = await tx.fetch(
+        """
+        SELECT type, what AS kind, reference, there, there_currency, here, here_currency, at,
+            merchant_id, payment_id, session_id, capture_id, refund_id, our_status
+        FROM provider_difference
+        ORDER BY number
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [ReconciliationDifference(**row) for row in rows]
+
+
+async def request_inquiries(tx: Tx) -> int:
+    """Schedule immediate inquiries for open sessions and refunds that are in the file.
+
+    Locked rows are skipped, because they are being processed. Returns the number of inquiries.
+    """
+    sessions = await tx.fetch(
+        """
+        UPDATE session
+        SET inquire_at = clock()
+        WHERE id IN (
+            SELECT s.id
+            FROM session s
+            JOIN provider_difference d ON d.session_id = s.id
+            WHERE s.life <> 'ended'
+            FOR NO KEY UPDATE OF s SKIP LOCKED
+        )
+        RETURNING id
+        """
+    )
+    refunds = await tx.fetch(
+        """
+        UPDATE refund
+        SET next_at = clock()
+        WHERE id IN (
+            SELECT r.id
+            FROM refund r
+            JOIN provider_difference d ON d.refund_id = r.id
+            WHERE d.what = 'extra' AND r.step = 'sent'
+            FOR NO KEY UPDATE OF r SKIP LOCKED
+        )
+        RETURNING id
+        """
+    )
+    return len(sessions) + len(refunds)
+
+
+async def count_new_cases(tx: Tx, cases: Sequence[NewCase]) -> int:
+    """Count the cases that do not exist yet and that `cases.open_cases` would open."""
+    row = await tx.row(
+        """
+        SELECT count(*) AS n
+        FROM (
+            SELECT session_id, capture_id, refund_id, subject
+            FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[])
+                AS c (session_id, capture_id, refund_id, subject)
+            EXCEPT
+            SELECT session_id, capture_id, refund_id, subject
+            FROM money_case
+            WHERE kind = 'RECONCILIATION' AND receipt_id IS NULL
+        ) new
+        """,
+        [case.origin.session_id for case in cases],
+        [case.capture_id for case in cases],
+        [case.refund_id for case in cases],
+        [case.subject for case in cases],
+    )
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]

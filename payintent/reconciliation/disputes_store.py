@@ -1,0 +1,130 @@
+"""Compare the dispute lines of a gateway's list with our disputes.
+
+A dispute may have two lines: `dispute` for the withdrawn amount and `dispute_reversal` for the
+reinstated amount.
+"""
+
+from typing import LiteralString
+
+from payintent.db.database import Tx
+from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
+
+_AMOUNT: LiteralString = f"d.amount_minor * 10::numeric ^ -{DECIMALS}"
+#: Whether the gateway has reported the movement of such a line to us.
+_REPORTED: LiteralString = """
+    CASE l.type WHEN 'dispute' THEN d.funds <> 'untouched' ELSE d.funds = 'reinstated' END
+"""
+
+
+async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
+    """Find lines that differ from our disputes, and missing disputes if the list `is_complete`."""
+    accounts = list(scope.accounts)
+    await tx.fetch(_LINES, accounts, *scope.units)
+    if is_complete:
+        await tx.fetch(_MISSING, accounts, *scope.units, scope.since, scope.until)
+
+
+async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find disputes that differ from the ledger; needs the table `provider_books`."""
+    await tx.fetch(_BOOKS, *scope.units)
+    await tx.fetch(_DIFFERING)
+
+
+_LINES: LiteralString = f"""
+    WITH judged AS (
+        SELECT l.number, l.type, l.reference, l.amount, l.currency, l.at, d.id, d.capture_id,
+            d.funds, d.currency AS here_currency, {_AMOUNT} AS here,
+            coalesce({_REPORTED}, false) AS is_reported
+        FROM provider_line l
+        LEFT JOIN dispute d ON d.reference = l.reference AND d.account_id = ANY($1::bigint[])
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+            ON u.currency = d.currency
+        WHERE l.type IN ('dispute', 'dispute_reversal')
+    ), ours AS (
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT id, type, here_currency, here FROM judged WHERE is_reported
+    )
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, capture_id, our_status)
+    SELECT j.type, CASE WHEN j.is_reported THEN 'different' ELSE 'extra' END, j.reference,
+        j.amount, j.currency, j.here, j.here_currency, j.at, p.merchant_id, c.payment_id,
+        j.capture_id, j.funds
+    FROM judged j
+    LEFT JOIN capture c ON c.id = j.capture_id
+    LEFT JOIN payment p ON p.id = c.payment_id
+    WHERE NOT j.is_reported OR j.here <> j.amount OR j.here_currency <> j.currency
+    ORDER BY j.number
+"""
+#: A dispute must be in the list of the period in which the gateway reported it to us; the same
+#: applies to its reinstatement.
+_MISSING: LiteralString = f"""
+    WITH ours AS (
+        SELECT 'dispute' AS type, created_at AS at, *
+        FROM dispute
+        WHERE funds <> 'untouched' AND created_at BETWEEN $4 AND $5
+        UNION ALL
+        SELECT 'dispute_reversal', updated_at, *
+        FROM dispute
+        WHERE funds = 'reinstated' AND updated_at BETWEEN $4 AND $5
+    ), missing AS (
+        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            merchant_id, payment_id, capture_id)
+        SELECT d.type, 'missing', d.reference, {_AMOUNT}, d.currency, d.at, p.merchant_id,
+            c.payment_id, d.capture_id
+        FROM ours d
+        JOIN capture c ON c.id = d.capture_id
+        LEFT JOIN payment p ON p.id = c.payment_id
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
+        WHERE d.account_id = ANY($1::bigint[])
+            AND NOT EXISTS (SELECT FROM provider_line l
+                WHERE l.type = d.type AND l.reference = d.reference)
+        ORDER BY d.at, d.id
+        RETURNING type, reference
+    )
+    INSERT INTO provider_record (fact_id, type, currency, amount)
+    SELECT d.id, m.type, d.currency, {_AMOUNT}
+    FROM missing m
+    JOIN dispute d ON d.reference = m.reference AND d.account_id = ANY($1::bigint[])
+    LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
+"""
+#: The ledger books a dispute in its capture's currency, so disputes in a different currency cannot
+#: be compared. It books a won dispute net of its own earlier withdrawal. A merchant's side is the
+#: dispute case.
+_BOOKS: LiteralString = f"""
+    INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
+    SELECT r.fact_id, r.type, r.currency, r.amount,
+        CASE WHEN d.currency = c.currency
+            THEN coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS} ELSE r.amount END,
+        CASE WHEN m.kind = 'DISPUTE' THEN r.amount ELSE 0 END
+    FROM provider_record r
+    JOIN dispute d ON d.id = r.fact_id
+    JOIN capture c ON c.id = d.capture_id
+    JOIN money_case m ON m.id = d.case_id
+    LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
+    LEFT JOIN LATERAL (
+        SELECT sum(CASE
+            WHEN n.fact = 'dispute_won' AND r.type = 'dispute_reversal' THEN n.amount
+            WHEN n.fact = 'dispute_won' AND d.state IN ('open', 'under_review', 'lost')
+                THEN -n.amount
+            WHEN n.fact IN ('dispute_opened', 'dispute_lost') AND r.type = 'dispute'
+                AND split_part(n.debit, ':', 1) <> 'dispute_reserve' THEN n.amount
+            ELSE 0 END) AS amount
+        FROM ledger_entry n
+        WHERE n.fact_id = d.id
+    ) e ON true
+    WHERE r.type IN ('dispute', 'dispute_reversal')
+"""
+_DIFFERING: LiteralString = """
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, capture_id)
+    SELECT b.type, side.what, d.reference, side.amount, b.currency, b.amount, b.currency,
+        d.updated_at, p.merchant_id, c.payment_id, d.capture_id
+    FROM provider_books b
+    CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
+        AS side (what, amount)
+    JOIN dispute d ON d.id = b.fact_id
+    JOIN capture c ON c.id = d.capture_id
+    LEFT JOIN payment p ON p.id = c.payment_id
+    WHERE b.type IN ('dispute', 'dispute_reversal') AND side.amount <> b.amount
+    ORDER BY d.updated_at, d.id, side.what
+"""

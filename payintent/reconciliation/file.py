@@ -1,0 +1,390 @@
+"""Read a gateway's CSV file of payments, refunds and payouts, line by line."""
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from payintent.accounting import gateway_payouts_store as gateway_payouts
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError, quote_input
+from payintent.core.money import minor_decimals, to_smallest_unit
+from payintent.db.database import Tx
+from payintent.gateways.settlement_file import (
+    FileLayout,
+    ListedPayout,
+    PayoutLine,
+    ProviderFileLine,
+)
+from payintent.reconciliation.listed_payouts import (
+    PAYOUTS_MAX,
+    PayoutAccount,
+    SettledPayouts,
+    settle_payouts,
+    sum_payouts,
+)
+from payintent.reconciliation.sums_store import ReconciliationSum
+
+HEADER = ("type", "reference", "our_reference", "amount", "currency", "at")
+HEADER_WITH_FEE = (*HEADER, "fee")
+_DAY_CHARS = len("2026-11-21")
+#: The id prefix of `our_reference`; gateways have no id of ours for a dispute.
+_TYPES = {"payment": ids.SESSION, "refund": ids.REFUND, "dispute": "", "dispute_reversal": ""}
+_REFERENCE_MAX = 200
+_AMOUNT = re.compile(r"(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?", re.ASCII)
+_BANK_CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)  # token symbols are longer
+_CURRENCY = re.compile(r"[A-Z0-9]{3,12}", re.ASCII)
+_AT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_PAYOUT = "payout"
+_TYPE_RULE = "type must be payment, refund, dispute, dispute_reversal or payout"
+_REFERENCE_RULE = f"reference must have 1 to {_REFERENCE_MAX} printable characters"
+_OUR_REFERENCE_RULE = f"our_reference must have at most {_REFERENCE_MAX} printable characters"
+_AMOUNT_RULE = "amount must be a plain decimal above zero, such as 12.00"
+_FEE_RULE = "fee must be a plain decimal, such as 0.30, or empty"
+_NO_FEE_RULE = "only a payout has a fee"
+_MONEY_RULE = "a payout must be in an ISO 4217 currency"
+_CURRENCY_RULE = "currency must be a code such as USD"
+_AT_RULE = "at must be a time such as 2026-11-21T08:00:00Z"
+_MICROSECONDS_CHARS = len("2026-11-21T08:00:00.000000Z")
+_MICROSECONDS = re.compile(r"(\.\d{6})\d+")
+
+
+def _parse_line_with_fee(number: int, row: Sequence[str]) -> ProviderFileLine | PayoutLine:
+    if len(row) != len(HEADER_WITH_FEE):
+        raise ValueError(f"the line has {len(row)} columns, not {len(HEADER_WITH_FEE)}")
+    return _parse_line(number, row[:-1], row[-1])
+
+
+def _parse_line(number: int, row: Sequence[str], fee: str = "") -> ProviderFileLine | PayoutLine:
+    if len(row) != len(HEADER):
+        raise ValueError(f"the line has {len(row)} columns, not {len(HEADER)}")
+    kind, reference, our_reference, amount, currency, at = row
+    time = _parse_time(at)
+    checks = (
+        (kind in _TYPES or kind == _PAYOUT, _TYPE_RULE, kind),
+        (reference != "" and _is_name(reference), _REFERENCE_RULE, reference),
+        (_is_name(our_reference), _OUR_REFERENCE_RULE, our_reference),
+        (_AMOUNT.fullmatch(amount) and Decimal(amount), _AMOUNT_RULE, amount),
+        (_CURRENCY.fullmatch(currency), _CURRENCY_RULE, currency),
+    )
+    for is_valid, rule, text in checks:
+        if not is_valid:
+            raise ValueError(f"{rule}, not {quote_input(text)}")
+    if time is None:
+        raise ValueError(f"{_AT_RULE}, not {quote_input(at)}")
+    if kind == _PAYOUT:
+        return PayoutLine(number=number, payout=_parse_payout(row, fee), at=time)
+    if fee:
+        raise ValueError(f"{_NO_FEE_RULE}, not a {kind}: {quote_input(fee)}")
+    prefix = _TYPES[kind]
+    return ProviderFileLine(
+        number=number,
+        type=kind,
+        reference=reference,
+        our_id=_parse_our_id(prefix, our_reference) if our_reference and prefix else None,
+        amount=Decimal(amount),
+        currency=currency,
+        at=time,
+    )
+
+
+def _parse_payout(row: Sequence[str], fee: str) -> ListedPayout:
+    _, reference, _, amount, currency, at = row
+    if not _BANK_CURRENCY.fullmatch(currency):
+        raise ValueError(f"{_MONEY_RULE}, not in {quote_input(currency)}")
+    if fee and not _AMOUNT.fullmatch(fee):
+        raise ValueError(f"{_FEE_RULE}, not {quote_input(fee)}")
+    return ListedPayout(
+        reference=reference,
+        amount_minor=_to_minor_units("amount", amount, currency),
+        fee_minor=_to_minor_units("fee", fee, currency) if fee else None,
+        currency=currency,
+        paid_on=date.fromisoformat(at[:_DAY_CHARS]),  # the local day at the bank
+    )
+
+
+def _to_minor_units(name: str, text: str, currency: str) -> int:
+    decimals = minor_decimals(currency)
+    amount_minor = to_smallest_unit(Decimal(text), decimals)
+    if amount_minor is None:
+        raise ValueError(
+            f"{name} of a payout in {currency} must have at most {decimals} decimals,"
+            f" not {quote_input(text)}"
+        )
+    return amount_minor
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= _REFERENCE_MAX and text.isprintable()
+
+
+def _parse_time(text: str) -> datetime | None:
+    """Parse an RFC 3339 time, truncated to microseconds."""
+    if not _AT.fullmatch(text):
+        return None
+    try:
+        if len(text) > _MICROSECONDS_CHARS:
+            text = _MICROSECONDS.sub(r"\1", text)
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parse_our_id(prefix: str, text: str) -> UUID | None:
+    """Parse an id of ours, either with its prefix or as a plain UUID."""
+    try:
+        return ids.parse_id(prefix, text) or UUID(text)
+    except ValueError:
+        return None
+
+
+GENERIC = (
+    FileLayout(name="generic", matches=lambda first: tuple(first) == HEADER, read=_parse_line),
+    FileLayout(
+        name="generic with fees",
+        matches=lambda first: tuple(first) == HEADER_WITH_FEE,
+        read=_parse_line_with_fee,
+    ),
+)
+
+
+_PROBLEMS_MAX = 20
+_LINE_CHARS_MAX = 4_000
+_BLANK_LINES_MAX = 100  # before the header
+_READ_BYTES = 64 * 1024
+
+
+class InvalidProviderFileError(Exception):
+    """A file has invalid lines; `problems` describes the first of them. Nothing was written."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class _UnreadableFileError(Exception):
+    """The rest of the file cannot be read."""
+
+
+def _ignore_progress(count: int) -> None:
+    del count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderFile:
+    """A file with a known digest, in a layout of its gateway or in our own layout."""
+
+    path: Path = field(repr=False)
+    sha256: str
+    layouts: Sequence[FileLayout] = field(default=(), repr=False, compare=False)
+    progress: Callable[[int], None] = field(default=_ignore_progress, repr=False, compare=False)
+
+    def read(self) -> Iterator[ProviderFileLine | PayoutLine]:
+        """Yield the lines.
+
+        Raises `InvalidProviderFileError` at the end if lines are invalid or the file's content
+        does not match the digest.
+        """
+        digest = hashlib.sha256()
+        problems: list[str] = []
+        invalid = 0
+        for item in _parse(self.path, self.layouts, digest, self.progress):
+            if isinstance(item, str):
+                invalid += 1
+                problems += [item] if invalid <= _PROBLEMS_MAX else []
+            elif not problems:
+                yield item
+        if invalid > _PROBLEMS_MAX:
+            problems.append(f"and {invalid - _PROBLEMS_MAX} more")
+        if problems:
+            raise InvalidProviderFileError(problems)
+        if digest.hexdigest() != self.sha256:
+            raise InvalidProviderFileError(["the file changed while it was read"])
+
+
+def open_provider_file(
+    path: Path, progress: Callable[[int], None] = _ignore_progress
+) -> ProviderFile:
+    """Compute a file's digest (`InvalidProviderFileError` if the file cannot be read).
+
+    `progress` gets the number of bytes of each read, now and again when the lines are read.
+    """
+    if not path.is_file():
+        raise InvalidProviderFileError([f"{quote_input(str(path))} is not a file"])
+    digest = hashlib.sha256()
+    try:
+        with io.FileIO(path) as raw:
+            reader = io.BufferedReader(_DigestingReader(raw, digest, progress))
+            while reader.read(_READ_BYTES):
+                pass
+    except OSError as error:
+        raise InvalidProviderFileError([_describe_os_error(error)]) from error
+    return ProviderFile(path=path, sha256=digest.hexdigest(), progress=progress)
+
+
+class _DigestingReader(io.RawIOBase):
+    def __init__(self, raw: io.FileIO, digest: Any, progress: Callable[[int], None]) -> None:
+        super().__init__()
+        self._raw = raw
+        self._digest = digest
+        self._progress = progress
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        count = self._raw.readinto(buffer) or 0
+        self._digest.update(memoryview(buffer)[:count])
+        self._progress(count)
+        return count
+
+
+def _parse(
+    path: Path, layouts: Sequence[FileLayout], digest: Any, progress: Callable[[int], None]
+) -> Iterator[ProviderFileLine | PayoutLine | str]:
+    layout = find_layout(path, layouts)
+    try:
+        with io.FileIO(path) as raw:
+            reader = io.BufferedReader(_DigestingReader(raw, digest, progress))
+            if layout is None:
+                while reader.read(_LINE_CHARS_MAX):
+                    pass
+                yield _describe_layouts(layouts)
+                return
+            text = io.TextIOWrapper(reader, encoding=layout.encoding, newline="")
+            yield from _parse_rows(csv.reader(_read_lines(text), strict=True), layout)
+    except OSError as error:
+        yield _describe_os_error(error)
+
+
+def _describe_os_error(error: OSError) -> str:
+    return f"the file cannot be read: {error.strerror}"
+
+
+def _describe_layouts(layouts: Sequence[FileLayout]) -> str:
+    gateway = ", or the file must have a layout of the gateway" if layouts else ""
+    return f"line 1: the header must be {','.join(HEADER)}, optionally followed by fee{gateway}"
+
+
+def _is_blank(row: Sequence[str]) -> bool:
+    """Check if a line has no text; editors and spreadsheets leave such lines."""
+    return not any(cell.strip() for cell in row)
+
+
+def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
+    """Find the layout that matches the first line with text; None if none matches."""
+    for layout in (*GENERIC, *layouts):
+        try:
+            with path.open("rb") as raw:
+                raw_lines = (raw.readline(_LINE_CHARS_MAX) for _ in range(_BLANK_LINES_MAX + 1))
+                lines = (line.decode(layout.encoding) for line in raw_lines)
+                rows = csv.reader(lines, strict=True)
+                first = next((row for row in rows if not _is_blank(row)), list[str]())
+        except (OSError, UnicodeDecodeError, csv.Error):
+            continue
+        if layout.matches(first):
+            return layout
+    return None
+
+
+def _parse_rows(reader: Any, layout: FileLayout) -> Iterator[ProviderFileLine | PayoutLine | str]:
+    try:
+        rows = (row for row in reader if not _is_blank(row))
+        if layout.has_header:
+            next(rows, None)
+        for row in rows:
+            try:
+                line = layout.read(reader.line_num, row)
+            except ValueError as error:
+                yield f"line {reader.line_num}: {error}"
+            else:
+                if line is not None:
+                    yield line
+    except UnicodeDecodeError:
+        encoding = "UTF-8" if layout.encoding.startswith("utf-8") else layout.encoding
+        yield f"after line {reader.line_num}: the file is not {encoding}"
+    except csv.Error as error:
+        yield f"line {reader.line_num}: {error}"
+    except _UnreadableFileError as error:
+        yield f"line {reader.line_num + 1}: {error}"
+
+
+def _read_lines(text: io.TextIOWrapper) -> Iterator[str]:
+    while line := text.readline(_LINE_CHARS_MAX + 1):
+        if len(line) > _LINE_CHARS_MAX:
+            raise _UnreadableFileError(f"a line has at most {_LINE_CHARS_MAX} characters")
+        yield line
+
+
+def separate_payouts(
+    lines: Iterator[ProviderFileLine | PayoutLine], payouts: dict[str, PayoutLine]
+) -> Iterator[ProviderFileLine]:
+    """Yield the lines of payments and refunds, and add payouts to `payouts` by reference.
+
+    Raises `InvalidProviderFileError` for a duplicate payout or too many payouts.
+    """
+    for line in lines:
+        if isinstance(line, ProviderFileLine):
+            yield line
+            continue
+        first = payouts.setdefault(line.payout.reference, line)
+        if first is not line:
+            raise InvalidProviderFileError(
+                [f"line {line.number}: duplicate of line {first.number}"]
+            )
+        if len(payouts) > PAYOUTS_MAX:
+            raise InvalidProviderFileError(
+                [f"line {line.number}: a file has at most {PAYOUTS_MAX} payouts"]
+            )
+
+
+def check_payouts(
+    provider: str,
+    currencies: Collection[str] | None,
+    accounts: Sequence[int],
+    lines: Sequence[PayoutLine],
+) -> None:
+    """Refuse payouts of an ambiguous account or in a currency that the gateway does not support."""
+    if lines and len(accounts) > 1:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"the file has payouts, and {provider} has several accounts: name one with --account",
+        )
+    invalid = [
+        line for line in lines if currencies is not None and line.payout.currency not in currencies
+    ]
+    if invalid:
+        raise InvalidProviderFileError(
+            [
+                f"line {line.number}: {provider} does not support {line.payout.currency}"
+                for line in invalid[:_PROBLEMS_MAX]
+            ]
+        )
+
+
+async def settle_lines(
+    tx: Tx,
+    provider: str,
+    account_id: int,
+    lines: Sequence[PayoutLine],
+    recorded_by: str | None,
+) -> tuple[SettledPayouts, list[ReconciliationSum]]:
+    """Record payouts, or without `recorded_by` only compare them, and sum each side."""
+    if not lines:
+        return SettledPayouts(), []
+    paying = await gateway_payouts.find_paying_account(tx, account_id)
+    account = PayoutAccount(
+        id=account_id,
+        provider=provider,
+        merchant_id=None if paying is None else paying.merchant_id,
+    )
+    payouts = [line.payout for line in lines]
+    settled = await settle_payouts(tx, account, payouts, recorded_by)
+    return settled, await sum_payouts(tx, account_id, payouts)

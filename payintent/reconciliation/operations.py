@@ -1,0 +1,177 @@
+"""Operations that compare a gateway's file with our records."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.core.access import Role
+from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
+from payintent.db.database import Executor, Tx
+from payintent.gateway_accounts import store as account_store
+from payintent.operators.fields import (
+    ListLimit,
+    argument,
+    as_utc,
+    check_list_limit,
+    is_database_id,
+    option,
+    quote_input,
+)
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.reconciliation import blocks_store as reconciliation_blocks
+from payintent.reconciliation import compare_store as reconciliation
+from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation.blocks_store import ReceiverBalance
+from payintent.reconciliation.compare import (
+    ReconciliationInput,
+    ReconciliationResult,
+    compare_file,
+    find_accounts,
+)
+from payintent.reconciliation.runs_store import STATUSES, RunRecord
+from payintent.reconciliation.sums_store import ReconciliationSum
+
+
+class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
+    """Compare a file without changes; `InvalidProviderFileError` if it has duplicate lines.
+
+    With `foresees_cases`, the result's `opened` is the number of cases that would be opened.
+    """
+
+    action: ClassVar[str] = "reconcile"
+    comparison: ReconciliationInput
+    foresees_cases: bool = False
+
+    async def read(self, context: OperationContext) -> ReconciliationResult:
+        comparison = _complete(context, self.comparison)
+        await find_accounts(context.database, comparison)
+        async with context.database.transaction() as tx:
+            compared_file = await compare_file(tx, comparison, None)
+            if not self.foresees_cases:
+                return compared_file.result
+            opened = await reconciliation.count_new_cases(tx, compared_file.make_cases(tx))
+            return replace(compared_file.result, opened=opened)
+
+
+class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, kw_only=True):
+    """Compare a file, open a case for each new difference, and record the file's payouts."""
+
+    action: ClassVar[str] = "reconcile"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    comparison: ReconciliationInput
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        compare = CompareProviderFile(comparison=self.comparison, foresees_cases=True)
+        foreseen = await compare.read(context)
+        payouts = foreseen.payouts.new
+        return [f"{foreseen.opened} cases are opened"] + (
+            [f"{payouts} payouts are recorded"] if payouts else []
+        )
+
+    async def check(self, context: OperationContext) -> None:
+        await find_accounts(context.database, _complete(context, self.comparison))
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
+        compared_file = await compare_file(tx, _complete(context, self.comparison), context.who)
+        return await compared_file.open_cases(tx)
+
+    def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
+        return {
+            "tallies": result.tallies,
+            "payouts": result.payouts,
+            "opened": result.opened,
+            "asked": result.asked,
+        }
+
+
+def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
+    """Convert the times to UTC, and add the file layouts and currencies of the gateway."""
+    capabilities = context.capabilities(comparison.provider)
+    return replace(
+        comparison,
+        file=replace(comparison.file, layouts=capabilities.layouts if capabilities else ()),
+        currencies=capabilities and capabilities.currencies,
+        since=as_utc("since", comparison.since),
+        until=as_utc("until", comparison.until),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetails:
+    """A run with the totals of each side."""
+
+    run: RunRecord
+    sums: list[ReconciliationSum]
+    balances: list[ReceiverBalance]  # of a contract's receiver
+
+
+class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_only=True):
+    """List the worker's reconciliation runs, newest first."""
+
+    action: ClassVar[str] = "reconciliation.list"
+    columns = (
+        *("id", "account_id", "provider", "source", "name", "status", "lines", "opened"),
+        "ended_at",
+    )
+    account_id: Annotated[int | None, option("Of one gateway account.", name="account")] = None
+    status: Annotated[str | None, option("One of running, matched, differs, failed.")] = None
+    before: Annotated[
+        UUID | None, option("The last run of the previous page, to get the next page.")
+    ] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[RunRecord]:
+        check_list_limit(self.limit)
+        if self.status is not None and self.status not in STATUSES:
+            raise BadRequestError(
+                f"status must be one of {', '.join(STATUSES)}, not {quote_input(self.status)}"
+            )
+        if self.account_id is not None and not await _account_exists(context, self.account_id):
+            raise NotFoundError(f"no account {self.account_id}")
+        return await reconciliation_runs.list_runs(
+            context.reading, self.account_id, self.status, self.before, self.limit
+        )
+
+
+class ShowReconciliationRun(ReadOperation[RunDetails], frozen=True, kw_only=True):
+    """Show a reconciliation run: each side's totals by currency, and a contract's balances."""
+
+    action: ClassVar[str] = "reconciliation.show"
+    run_id: Annotated[UUID, argument("The id shown by `reconciliation list`.")]
+
+    async def read(self, context: OperationContext) -> RunDetails:
+        return await _get_details(context.database, self.run_id)
+
+
+class RetryReconciliationRun(ChangeOperation[RunDetails], frozen=True, kw_only=True):
+    """Retry a failed reconciliation run when a worker next finds its file."""
+
+    action: ClassVar[str] = "reconciliation.retry"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    run_id: Annotated[UUID, argument("The id shown by `reconciliation list`.")]
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RunDetails:
+        status = await reconciliation_runs.lock_status(tx, self.run_id)
+        if status is not None and status != "failed":
+            raise ConflictError(f"the run has not failed: it is {status}")
+        if status is not None:
+            await reconciliation_runs.reopen(tx, self.run_id)
+        return await _get_details(tx, self.run_id)
+
+
+async def _account_exists(context: OperationContext, account_id: int) -> bool:
+    return is_database_id(account_id) and bool(
+        await account_store.get(context.database, account_id)
+    )
+
+
+async def _get_details(database: Executor, run_id: UUID) -> RunDetails:
+    run = await reconciliation_runs.get(database, run_id)
+    if run is None:
+        raise NotFoundError(f"no run {run_id}")
+    return RunDetails(
+        run=run,
+        sums=await reconciliation_runs.list_sums(database, run_id),
+        balances=await reconciliation_blocks.list_balances(database, run_id),
+    )

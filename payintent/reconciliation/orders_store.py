@@ -1,0 +1,77 @@
+"""Resolve lines with order numbers to the captures and refunds that they refer to."""
+
+from collections.abc import Mapping, Sequence
+
+from payintent.db.database import Tx
+from payintent.reconciliation.compare_store import DECIMALS
+
+_NEAR_DAYS = 7
+
+
+async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str, int]) -> None:
+    """Replace the order numbers of loaded lines with the references of our records, if any match.
+
+    An order number is the reference of our session or capture. A refund line matches a refund of
+    its capture with the same amount that succeeded within a week of the line. If several refunds
+    match, each line gets a different refund.
+    """
+    await tx.fetch("ANALYZE provider_line")
+    await tx.fetch(_REFUNDS, accounts, list(decimals), list(decimals.values()), _NEAR_DAYS)
+    await tx.fetch(_PAYMENTS, accounts)
+
+
+_CAPTURE = """
+    SELECT c.id, c.reference
+    FROM capture c
+    WHERE c.account_id = ANY($1::bigint[]) AND c.reference = l.reference
+    UNION ALL
+    SELECT c.id, c.reference
+    FROM session s
+    JOIN capture c ON c.session_id = s.id
+    WHERE s.reference = l.reference AND s.account_id = ANY($1::bigint[])
+    LIMIT 1
+"""
+_PAYMENTS = f"""
+    UPDATE provider_line line
+    SET reference = matched.reference
+    FROM (
+        SELECT l.number, c.reference
+        FROM provider_line l
+        JOIN LATERAL ({_CAPTURE}) c ON true
+        WHERE l.type = 'payment'
+    ) matched
+    WHERE line.number = matched.number
+"""
+_REFUNDS = f"""
+    WITH lines AS (
+        SELECT l.number, l.amount, l.currency, l.at, c.id AS capture_id,
+            row_number() OVER (PARTITION BY l.reference, l.amount ORDER BY l.at, l.number) AS place
+        FROM provider_line l
+        LEFT JOIN LATERAL ({_CAPTURE}) c ON true
+        WHERE l.type = 'refund'
+    ), span AS (
+        SELECT capture_id, min(at) - make_interval(days => $4) AS since,
+            max(at) + make_interval(days => $4) AS until
+        FROM lines
+        WHERE capture_id IS NOT NULL
+        GROUP BY capture_id
+    ), ours AS (
+        SELECT r.id, r.capture_id, r.amount_minor * 10::numeric ^ -{DECIMALS} AS amount,
+            row_number() OVER (PARTITION BY r.capture_id, r.amount_minor
+                ORDER BY r.updated_at, r.id) AS place
+        FROM span
+        JOIN refund r ON r.capture_id = span.capture_id
+            AND r.updated_at BETWEEN span.since AND span.until
+        JOIN capture c ON c.id = r.capture_id
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+        WHERE r.status = 'SUCCEEDED'
+    )
+    UPDATE provider_line line
+    SET our_id = ours.id,
+        reference = coalesce(ours.id::text, line.reference || ' ' || line.amount || ' '
+            || lines.place)
+    FROM lines
+    LEFT JOIN ours ON ours.capture_id = lines.capture_id AND ours.amount = lines.amount
+        AND ours.place = lines.place
+    WHERE line.number = lines.number
+"""

@@ -1,0 +1,158 @@
+"""Compare the records of a gateway's list with the ledger and with the merchants' payments."""
+
+from dataclasses import dataclass
+from typing import LiteralString
+
+from payintent.accounting import ledger_store as ledger
+from payintent.db.database import Tx
+from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
+
+_SUMS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationSum:
+    """The totals of each side for a line type and currency, in units of the currency."""
+
+    type: str
+    currency: str
+    lines: int  # of the gateway's list
+    records: int  # of ours that are in the list or should be
+    gateway: str
+    service: str
+    ledger: str
+    merchants: str
+
+
+async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find our records that differ from the ledger or the merchant; run after `compare_lines`.
+
+    A merchant's side is the amount that was credited to a paid payment, or the amount of a case.
+    """
+    await tx.fetch("ANALYZE provider_record")
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_books (
+            fact_id uuid NOT NULL,
+            type text NOT NULL,
+            currency text NOT NULL,
+            amount numeric NOT NULL,
+            ledger numeric NOT NULL,
+            merchants numeric NOT NULL
+        ) ON COMMIT DROP
+        """
+    )
+    await tx.fetch(_PAYMENTS, *scope.units, scope.clearing)
+    await tx.fetch(_REFUNDS, *scope.units, scope.clearing)
+    await tx.fetch(_DIFFERING_PAYMENTS)
+    await tx.fetch(_DIFFERING_REFUNDS)
+
+
+_PAYMENTS: LiteralString = f"""
+    WITH entered AS (
+        SELECT r.fact_id, sum(e.amount) AS amount
+        FROM provider_record r
+        JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'capture'
+            AND e.debit = ANY($3::text[])
+        WHERE r.type = 'payment'
+        GROUP BY r.fact_id
+    ), stated AS (
+        SELECT DISTINCT m.capture_id
+        FROM provider_record r
+        JOIN money_case m ON m.capture_id = r.fact_id
+        WHERE r.type = 'payment' AND m.kind NOT IN {ledger.WITHOUT_MONEY}
+    )
+    INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
+    SELECT r.fact_id, r.type, r.currency, r.amount,
+        CASE WHEN c.amount_minor > 0
+            THEN coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS} ELSE r.amount END,
+        CASE WHEN c.credited AND p.status IN ('PAID', 'PARTIALLY_REFUNDED', 'REFUNDED')
+            THEN s.total_minor * 10::numeric ^ -{DECIMALS}
+            WHEN NOT c.credited AND (t.capture_id IS NOT NULL OR c.amount_minor = 0) THEN r.amount
+            ELSE 0 END
+    FROM provider_record r
+    JOIN capture c ON c.id = r.fact_id
+    LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
+    LEFT JOIN payment p ON p.id = c.payment_id
+    LEFT JOIN session s ON s.id = c.session_id
+    LEFT JOIN entered e ON e.fact_id = r.fact_id
+    LEFT JOIN stated t ON t.capture_id = r.fact_id
+    WHERE r.type = 'payment'
+"""
+_REFUNDS: LiteralString = f"""
+    INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
+    SELECT r.fact_id, r.type, r.currency, r.amount,
+        coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS},
+        CASE WHEN f.payment_id IS NULL OR f.case_id IS NOT NULL
+                OR p.status IN ('PARTIALLY_REFUNDED', 'REFUNDED') THEN r.amount ELSE 0 END
+    FROM provider_record r
+    JOIN refund f ON f.id = r.fact_id
+    LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
+    LEFT JOIN payment p ON p.id = f.payment_id
+    LEFT JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'refund_done'
+        AND e.credit = ANY($3::text[])
+    WHERE r.type = 'refund'
+"""
+#: The planner expects most records to differ. OFFSET and LIMIT make it find the few that do first
+#: and look them up one by one.
+_DIFFERING: LiteralString = """
+    FROM (
+        SELECT b.*, side.what, side.amount AS side_amount
+        FROM provider_books b
+        CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
+            AS side (what, amount)
+        WHERE side.amount <> b.amount
+        OFFSET 0
+    ) b
+"""
+_DIFFERING_PAYMENTS: LiteralString = f"""
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, capture_id)
+    SELECT b.type, b.what, c.reference, b.side_amount, b.currency, b.amount, b.currency,
+        c.captured_at, c.merchant_id, c.payment_id, c.id
+    {_DIFFERING}
+    JOIN LATERAL (
+        SELECT f.*, p.merchant_id
+        FROM capture f
+        LEFT JOIN payment p ON p.id = f.payment_id
+        WHERE f.id = b.fact_id
+        LIMIT 1
+    ) c ON b.type = 'payment'
+    ORDER BY c.captured_at, c.id, b.what
+"""
+_DIFFERING_REFUNDS: LiteralString = f"""
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, refund_id, our_status)
+    SELECT b.type, b.what, coalesce(r.reference, r.id::text), b.side_amount, b.currency, b.amount,
+        b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
+    {_DIFFERING}
+    JOIN LATERAL (SELECT * FROM refund WHERE id = b.fact_id LIMIT 1) r ON b.type = 'refund'
+    ORDER BY r.updated_at, r.id, b.what
+"""
+
+
+async def sum_sides(tx: Tx) -> list[ReconciliationSum]:
+    """Sum each side by type and currency; run after `compare_books`."""
+    rows = await tx.fetch(
+        """
+        SELECT type, currency, sum(lines)::bigint AS lines, sum(records)::bigint AS records,
+            trim_scale(sum(gateway))::text AS gateway, trim_scale(sum(service))::text AS service,
+            trim_scale(sum(ledger))::text AS ledger,
+            trim_scale(sum(merchants))::text AS merchants
+        FROM (
+            SELECT type, currency, count(*) AS lines, 0 AS records, sum(amount) AS gateway,
+                0 AS service, 0 AS ledger, 0 AS merchants
+            FROM provider_line
+            GROUP BY type, currency
+            UNION ALL
+            SELECT type, currency, 0, count(*), 0, sum(amount), sum(ledger), sum(merchants)
+            FROM provider_books
+            GROUP BY type, currency
+        ) sides
+        GROUP BY type, currency
+        ORDER BY type, currency
+        LIMIT $1
+        """,
+        _SUMS_MAX,
+    )
+    return [ReconciliationSum(**row) for row in rows]

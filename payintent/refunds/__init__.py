@@ -1,0 +1,1 @@
+"""Refunds of payments and of cases."""

@@ -1,0 +1,77 @@
+"""The destination of a refund, and whether a second person must approve it."""
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import TENDER
+from payintent.db.database import Tx
+from payintent.evm.abi import parse_address
+from payintent.payments.captures_store import LockedCapture
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds.model import RefundStep
+
+
+async def choose_destination_and_step(
+    tx: Tx, capture: LockedCapture, requested_address: str | None, amount_minor: int
+) -> tuple[str | None, RefundStep]:
+    """Return a refund's destination, which is None at a gateway, and its first step.
+
+    On a chain, the default destination is the payer. Raises `BAD_REQUEST` for an invalid address,
+    and `UNPROCESSABLE` for any address at a gateway, which refunds to the payment method.
+    """
+    if capture.chain is None:
+        if requested_address is not None:
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE,
+                "destination: the provider of this payment refunds to its payment method only",
+            )
+        destination, needs_approval = None, await _exceeds_gateway_limit(tx, capture, amount_minor)
+    else:
+        payer = f"0x{capture.payer.hex()}" if capture.payer else None
+        destination = payer if requested_address is None else _parse_address(requested_address)
+        if destination is None:
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE,
+                "destination: the payer's address is no longer stored, so an address is required",
+            )
+        needs_approval = destination != payer or await _exceeds_chain_limit(
+            tx, capture, capture.chain, amount_minor
+        )
+    return destination, RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
+
+
+async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: int) -> bool:
+    if capture.merchant_id is None or capture.merchant_approval_above is None:
+        return False
+    decimals = TENDER[capture.currency].amount_decimals
+    above_minor = capture.merchant_approval_above.scaleb(decimals)
+    if amount_minor > above_minor:
+        return True
+    refunded_minor = await refund_lists.sum_unapproved_at_gateways(
+        tx, capture.merchant_id, capture.currency
+    )
+    return amount_minor + refunded_minor > above_minor
+
+
+async def _exceeds_chain_limit(
+    tx: Tx, capture: LockedCapture, chain: str, amount_minor: int
+) -> bool:
+    """Return whether the refund exceeds what a merchant may refund on a chain without approval.
+
+    The limit is a number of tokens per chain. All refunds of a day count, in any token, so that
+    many small refunds need approval, too.
+    """
+    if capture.token_decimals is None or capture.approval_above_minor is None:
+        return True
+    if amount_minor > capture.approval_above_minor:
+        return True
+    tokens = await refund_lists.sum_unapproved(tx, capture.merchant_id, chain)
+    return amount_minor + tokens * 10**capture.token_decimals > capture.approval_above_minor
+
+
+def _parse_address(text: str) -> str:
+    try:
+        value = parse_address(text)
+    except ValueError as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"destination: {error}") from None
+    if not any(value):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "destination must not be the zero address")
+    return f"0x{value.hex()}"

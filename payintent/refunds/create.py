@@ -1,0 +1,335 @@
+"""Creates refunds of payments, for merchants and operators, and of cases, for operators.
+
+The transaction that accepts a refund also reserves its amount, so parallel refunds cannot exceed
+the captured amount. A worker sends the refund later.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from decimal import ROUND_DOWN, Decimal
+from uuid import UUID
+
+from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import CURRENCIES, TENDER, parse_amount, to_smallest_unit, trim_zeros
+from payintent.db.database import Database, Tx, current_time
+from payintent.disputes.model import refundable
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateway_accounts.health import PAUSE_S, GatewayChannel
+from payintent.gateways.port import GatewayCapabilities, RefundSupport
+from payintent.members.model import member_name
+from payintent.payments import captures_store as capture_store
+from payintent.payments import store as payment_store
+from payintent.payments.captures_store import LockedCapture
+from payintent.payments.idempotency import FirstRequest, claim_or_match, request_fingerprint
+from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus
+from payintent.payments.transitions import lock_payments
+from payintent.refunds import store as refund_store
+from payintent.refunds.approval import choose_destination_and_step
+from payintent.refunds.model import (
+    AUTO_REFUND,
+    AUTOMATIC_TRANSFERS_MAX,
+    Refund,
+    RefundableRemainder,
+    RefundStatus,
+    capture_share,
+    format_payment_amount,
+)
+from payintent.refunds.store import NewRefund
+
+OPERATION = "refund"
+_BY_OPERATOR = "operator_refund"
+_REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRefundRequest:
+    merchant_id: int
+    payment_id: UUID
+    key: UUID | None  # None: an operator's request without an idempotency key
+    requested_by: str | None = None  # the operator; None for the merchant
+    api_key_id: str = ""  # the public part of the merchant's key
+    member: str = ""  # the e-mail address of the merchant's member, if no key was used
+    amount: str | None = None  # as sent; None for the full remainder
+    reason: str | None = None
+    destination: str | None = None  # an address on the chain of the capture
+
+    def under_key(self, key: UUID) -> IdempotentRequest:
+        payment = str(self.payment_id)
+        return IdempotentRequest(
+            merchant_id=self.merchant_id,
+            key=key,
+            request_hash=request_fingerprint(
+                self.operation,
+                payment=payment,
+                amount=trim_zeros(self.amount),
+                reason=self.reason,
+                destination=self.destination and self.destination.lower(),
+                requested_by=self.requested_by,
+            ),
+            as_sent=(
+                *(OPERATION, payment, self.amount, self.reason, self.destination),
+                *(() if self.requested_by is None else (self.requested_by,)),
+            ),
+        )
+
+    @property
+    def operation(self) -> str:
+        # Operators' keys must not collide with the merchant's.
+        return OPERATION if self.requested_by is None else _BY_OPERATOR
+
+    @property
+    def requester(self) -> str:
+        if self.requested_by is not None:
+            return self.requested_by
+        if self.member:
+            return member_name(self.merchant_id, self.member)
+        return f"merchant:{self.merchant_id}" + (f":{self.api_key_id}" if self.api_key_id else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedRefund:
+    """A refund as accepted, by this request or by an earlier request with the same key."""
+
+    refund: Refund
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundCreator:
+    database: Database
+    accounts: GatewayAccounts
+
+    async def create(self, request: CreateRefundRequest) -> CreatedRefund:
+        """Store the idempotency key, reserve the amount and queue the refund in one transaction.
+
+        Raises `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` if the payment is not paid or already
+        fully refunded, `INVALID_AMOUNT`, `UNPROCESSABLE` if the gateway cannot refund the amount,
+        `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
+        """
+        unavailable = await self.accounts.health.unavailable_channels()
+        async with self.database.transaction() as tx:
+            return await self.create_within(tx, request, unavailable)
+
+    async def create_within(
+        self,
+        tx: Tx,
+        request: CreateRefundRequest,
+        unavailable: Collection[tuple[int, GatewayChannel]],
+    ) -> CreatedRefund:
+        """Create a refund as `create` does, in the caller's transaction."""
+        refund_id = tx.id_generator.new_id()
+        if request.key is not None:
+            existing_refund = await _claim_key(tx, request, request.key, refund_id)
+            if existing_refund is not None:
+                return CreatedRefund(as_originally_accepted(existing_refund), replayed=True)
+        refund = await self._reserve(tx, request, refund_id, unavailable)
+        return CreatedRefund(refund, replayed=False)
+
+    async def _reserve(
+        self,
+        tx: Tx,
+        request: CreateRefundRequest,
+        refund_id: UUID,
+        unavailable: Collection[tuple[int, GatewayChannel]],
+    ) -> Refund:
+        locked_payments = await lock_payments(tx, [request.payment_id])
+        payment = locked_payments.payments[0]
+        if payment.status not in _REFUNDABLE:
+            raise RefusedError(
+                ErrorCode.INVALID_PAYMENT_STATE,
+                f"cannot refund a payment in {payment.status} status",
+            )
+        capture = await capture_store.lock_credited(tx, payment.id)
+        gateway = self.accounts.gateway(capture.provider)
+        capabilities = gateway.capabilities if gateway else None
+        remainder = payment.amount - payment.refunded_amount
+        remainder -= await payment_store.get_reserved_amount(tx, payment.id)
+        refundable_amount = _undisputed_remainder(payment, capture, remainder, capabilities)
+        amount, text = _parse_refund_amount(payment, request.amount, refundable_amount)
+        amount_minor = _to_gateway_units(payment, capture, amount, remainder, capabilities)
+        if capabilities is None or (capture.account_id, GatewayChannel.REFUNDS) in unavailable:
+            raise RefusedError(
+                ErrorCode.REFUND_PROVIDER_UNAVAILABLE,
+                "refunds at this provider are temporarily unavailable",
+                retry_after_s=PAUSE_S,
+            )
+        destination, step = await choose_destination_and_step(
+            tx, capture, request.destination, amount_minor
+        )
+        return await refund_store.add(
+            tx,
+            NewRefund(
+                id=refund_id,
+                merchant_id=payment.merchant_id,
+                payment_id=payment.id,
+                capture_id=capture.id,
+                amount=amount,
+                amount_text=text,
+                currency=payment.currency,
+                amount_minor=amount_minor,
+                reason=request.reason,
+                destination=destination,
+                step=step,
+                requested_by=request.requester,
+                at=locked_payments.now,
+            ),
+        )
+
+
+def as_originally_accepted(refund: Refund) -> Refund:
+    """Return a refund as the response to its request showed it."""
+    return replace(
+        refund,
+        status=RefundStatus.PENDING,
+        failure_reason=None,
+        updated_at=refund.created_at,
+    )
+
+
+async def auto_refund_case(
+    tx: Tx, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
+) -> None:
+    """Refund a case immediately if its kind and the merchant's settings allow it."""
+    if kind not in AUTOMATIC or merchant_id is None:
+        return
+    if not await capture_store.has_auto_refund(
+        tx, merchant_id, capture_id, transfers_max=AUTOMATIC_TRANSFERS_MAX
+    ):
+        return
+    capture = await capture_store.lock(tx, capture_id)
+    if capture.left_minor > 0:  # a gateway may report a capture of nothing
+        await refund_case(tx, case_id, capture_id, AUTO_REFUND)
+
+
+async def refund_case(
+    tx: Tx, case_id: UUID, capture_id: UUID, who: str, destination: str | None = None
+) -> Refund:
+    """Queue a refund of everything that remains of a capture that belongs to no payment.
+
+    Raises `CONFLICT` if nothing remains, or if the capture has paid its payment and so must be
+    refunded with the payment. The case closes once the refund has succeeded. The caller must have
+    locked the capture's payment, if there is one.
+    """
+    capture = await capture_store.lock(tx, capture_id)
+    if capture.credited:
+        raise RefusedError(ErrorCode.CONFLICT, "this money pays a payment: refund the payment")
+    if capture.left_minor == 0:
+        raise RefusedError(ErrorCode.CONFLICT, "nothing is left to refund")
+    destination, step = await choose_destination_and_step(
+        tx, capture, destination, capture.left_minor
+    )
+    return await refund_store.add(
+        tx,
+        NewRefund(
+            id=tx.id_generator.new_id(),
+            merchant_id=capture.merchant_id,
+            payment_id=capture.payment_id,
+            capture_id=capture.id,
+            case_id=case_id,
+            currency=capture.currency,
+            amount_minor=capture.left_minor,
+            destination=destination,
+            step=step,
+            requested_by=who,
+            at=await current_time(tx),
+        ),
+    )
+
+
+async def _claim_key(
+    tx: Tx, request: CreateRefundRequest, key: UUID, refund_id: UUID
+) -> Refund | None:
+    """Claim the key for this request, or return the refund that was created under it."""
+    idempotent = request.under_key(key)
+    new = FirstRequest(
+        request_hash=idempotent.request_hash,
+        payment_id=request.payment_id,
+        country=None,
+        refund_id=refund_id,
+    )
+    first = await claim_or_match(tx, request.operation, idempotent, new)
+    if first is None:
+        return None
+    assert first.refund_id is not None  # noqa: S101 - a refund's key is written with its refund
+    return await refund_store.get(tx, first.refund_id)
+
+
+def _parse_refund_amount(
+    payment: Payment, raw: str | None, refundable_amount: Decimal
+) -> tuple[Decimal, str]:
+    """Return the requested amount as a number and a text; the default is the full remainder."""
+    if raw is None:
+        if refundable_amount == 0:
+            raise _exceeds_remainder(payment, refundable_amount)
+        return refundable_amount, format_payment_amount(refundable_amount, payment.currency)
+    # The upper bound has an error code of its own.
+    amount = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
+    if amount > refundable_amount:
+        raise _exceeds_remainder(payment, refundable_amount)
+    return amount, raw
+
+
+def _exceeds_remainder(payment: Payment, remainder: Decimal) -> RefusedError:
+    text = format_payment_amount(remainder, payment.currency)
+    return RefusedError(
+        ErrorCode.REFUND_EXCEEDS_REMAINING,
+        f"the amount exceeds the refundable remainder of {text} {payment.currency}",
+    )
+
+
+def _undisputed_remainder(
+    payment: Payment,
+    capture: LockedCapture,
+    remainder: Decimal,
+    capabilities: GatewayCapabilities | None,
+) -> Decimal:
+    """Return the part of the remainder that no dispute holds, in whole units of the gateway."""
+    if capture.left_minor == capture.remaining_minor:
+        return remainder
+    undisputed = refundable(payment.amount, remainder, capture.amount_minor, capture.left_minor)
+    decimals = (capabilities.decimals if capabilities else None) or {}
+    currency = CURRENCIES[payment.currency]
+    places = min(currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals))
+    return undisputed.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
+
+
+def _to_gateway_units(
+    payment: Payment,
+    capture: LockedCapture,
+    amount: Decimal,
+    remainder: Decimal,
+    capabilities: GatewayCapabilities | None,
+) -> int:
+    """Return the amount to refund at the gateway, in minor units of the capture's currency.
+
+    Raises `UNPROCESSABLE` if the gateway cannot refund this amount.
+    """
+    unit = 1
+    if capabilities is not None:
+        if capabilities.refunds is RefundSupport.NONE:
+            raise _unsupported("does not support refunds")
+        if capabilities.refunds is RefundSupport.WHOLE and amount != payment.amount:
+            raise _unsupported("supports full refunds only")
+        decimals = (capabilities.decimals or {}).get(capture.currency)
+        if decimals is not None:
+            # The full remainder can be refunded in any units, since it was collected in them.
+            if amount != remainder and to_smallest_unit(amount, decimals) is None:
+                raise _unsupported(f"refunds {capture.currency} with {decimals} decimals only")
+            unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
+    refundable_remainder = RefundableRemainder(
+        amount=payment.amount,
+        left=remainder,
+        capture_minor=capture.amount_minor,
+        capture_left=capture.remaining_minor,
+    )
+    amount_minor = capture_share(amount, refundable_remainder, unit)
+    if amount_minor > capture.left_minor:  # the rest is disputed
+        amount_minor = capture.left_minor // unit * unit
+    if amount_minor == 0:
+        raise _unsupported("cannot refund so small an amount")
+    return amount_minor
+
+
+def _unsupported(problem: str) -> RefusedError:
+    return RefusedError(ErrorCode.UNPROCESSABLE, f"the provider of this payment {problem}")

@@ -1,0 +1,295 @@
+"""Refunds as operators list, read and approve them."""
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.core.money import format_smallest_units
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import LAST_ID, SCANNED_MAX, KeysetList, build
+from payintent.refunds import store as refund_store
+from payintent.refunds.model import OUTSIDE, Refund
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundDetails:
+    id: str
+    status: str
+    step: str
+    failure_reason: str | None
+    merchant_id: int | None
+    payment_id: str | None
+    case_id: str | None
+    provider: str
+    account_id: int
+    capture_reference: str
+    amount: str | None  # in the payment's currency; None for a case, which is refunded in full
+    currency: str
+    amount_minor: str  # in the capture's smallest units
+    goes_back: str | None  # `amount_minor` with its currency; None for a token of unknown decimals
+    chain: str | None
+    payer: str | None  # the sender's address on the chain
+    destination: str | None
+    reason: str | None
+    requested_by: str
+    approved_by: str | None
+    note: str
+    reference: str | None  # the gateway's id of the refund
+    inquiries: int
+    sent_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundFilter:
+    """Filters for a list of refunds; None matches all."""
+
+    merchant_id: int | None = None
+    payment_id: UUID | None = None
+    status: str | None = None
+    step: str | None = None
+    currency: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    updated_from: datetime | None = None
+    updated_before: datetime | None = None
+    oldest_first: bool = False  # only for refunds that need approval
+    last: UUID | None = None  # the last refund of the previous page
+
+
+_DETAILS = """
+    SELECT f.id, f.status, f.step, f.failure_reason, f.merchant_id, f.payment_id, f.case_id,
+        c.account_id, a.provider, c.reference AS capture_reference,
+        c.currency AS capture_currency, f.amount_text AS amount, f.currency,
+        f.amount_minor::text AS amount_minor, r.chain, '0x' || encode(r.payer, 'hex') AS payer,
+        f.destination, f.reason, f.requested_by, f.approved_by, f.note, f.reference, f.inquiries,
+        f.sent_at, f.created_at, f.updated_at,
+        t.symbol AS token_symbol, t.decimals AS token_decimals
+    FROM refund f
+    JOIN capture c ON c.id = f.capture_id
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN chain_receipt r ON r.id = c.receipt_id
+    LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+"""
+
+
+# Each list follows an index; conditions without an index apply to the newest 10,000 refunds.
+_SCANNED: LiteralString = (
+    "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
+)
+_QUEUED_OR_SENT: LiteralString = (
+    "((" + _SCANNED + "refund WHERE step IN ('queued', 'sent') ORDER BY next_at LIMIT 10000)"
+    " UNION ALL (" + _SCANNED + "refund WHERE step = 'approval' ORDER BY id LIMIT 10000)) u"
+)
+
+
+def _build_list(
+    *index: LiteralString, source: LiteralString = "refund", oldest_first: bool = False
+) -> KeysetList:
+    return (
+        KeysetList(_SCANNED + source, "id", *index, oldest_first=oldest_first)
+        .within(
+            "first AS MATERIALIZED",
+            SCANNED_MAX,
+            "SELECT id FROM first",
+            "id",
+            merchant_id="merchant_id = {}",
+            payment_id="payment_id = {}",
+            status="status = {}",
+            step="step = {}",
+            currency="currency = {}",
+            created_from="created_at >= {}",
+            created_before="created_at < {}",
+            updated_from="updated_at >= {}",
+            updated_before="updated_at < {}",
+        )
+        .within(
+            "chosen AS MATERIALIZED",
+            "{limit}",
+            _DETAILS + "JOIN chosen n ON n.id = f.id",
+            "f.id",
+        )
+    )
+
+
+_NEWEST, _OF_PAYMENT = _build_list(), _build_list("payment_id = {payment_id}")
+_OF_MERCHANT = _build_list("merchant_id = {merchant_id}")
+_IN_PROGRESS = _build_list(source=_QUEUED_OR_SENT)
+_APPROVALS = _build_list("step = 'approval'")
+_APPROVALS_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
+
+
+async def list_refunds(
+    database: Executor, criteria: RefundFilter, limit: int
+) -> list[RefundDetails]:
+    """List refunds; conditions without an index are applied to the newest 10,000 only."""
+    if criteria.oldest_first:
+        refunds = _APPROVALS_OLDEST_FIRST
+    elif criteria.payment_id is not None:
+        refunds = _OF_PAYMENT
+    elif criteria.step == "approval":
+        refunds = _APPROVALS
+    elif criteria.status == "PENDING" or criteria.step in {"queued", "sent"}:
+        refunds = _IN_PROGRESS
+    else:
+        refunds = _NEWEST if criteria.merchant_id is None else _OF_MERCHANT
+    rows = await refunds.page(database, criteria.last, limit, **asdict(criteria))
+    return [_from_row(row) for row in rows]
+
+
+async def get(database: Executor, refund_id: UUID) -> RefundDetails | None:
+    row = await database.row(_DETAILS + "WHERE f.id = $1", refund_id)
+    return _from_row(row) if row else None
+
+
+def _from_row(row: Row) -> RefundDetails:
+    currency = row["token_symbol"] or row["capture_currency"]
+    amount = format_smallest_units(
+        int(row["amount_minor"]),
+        currency,
+        row["token_decimals"],
+        on_chain=row["chain"] is not None,
+    )
+    return build(
+        RefundDetails,
+        row,
+        id=ids.format_id(ids.REFUND, row["id"]),
+        payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        case_id=row["case_id"] and ids.format_id(ids.CASE, row["case_id"]),
+        goes_back=None if amount is None else f"{amount} {currency}",
+    )
+
+
+async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: datetime) -> None:
+    """Queue a locked refund that needs approval."""
+    await tx.fetch(
+        """
+        UPDATE refund
+        SET step = 'queued', next_at = $4, approved_by = $2, note = $3, updated_at = $4
+        WHERE id = $1 AND step = 'approval'
+        """,
+        refund_id,
+        approved_by,
+        note,
+        at,
+    )
+
+
+async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
+    await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
+
+
+async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
+    """Return the tokens that a merchant refunded on a chain within a day without a second operator.
+
+    Takes a lock, so that no parallel transaction can add to the sum. A token that is no longer
+    configured at its address adds nothing: its refunds always need a second operator.
+    """
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+        f"refund approval {merchant_id} {chain}",
+    )
+    row = await tx.row(
+        """
+        SELECT coalesce(sum(f.amount_minor / 10::numeric ^ t.decimals), 0) AS tokens
+        FROM refund f
+        JOIN capture c ON c.id = f.capture_id
+        JOIN chain_receipt r ON r.id = c.receipt_id
+        JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+        WHERE (f.merchant_id = $1 OR f.merchant_id IS NULL AND $1::bigint IS NULL)
+            AND r.chain = $2 AND f.destination IS NOT NULL AND f.approved_by IS NULL
+            AND f.created_at > clock() - interval '1 day'
+            AND f.step <> 'approval' AND f.status <> 'FAILED'
+        """,
+        merchant_id,
+        chain,
+    )
+    assert row is not None  # noqa: S101 - an aggregate returns a row
+    return row["tokens"]
+
+
+async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
+    """Return how much a merchant refunded at gateways within a day without a second operator.
+
+    In smallest units of the captures' currency; refunds made at the gateway itself do not count.
+    Takes a lock, so that no parallel transaction can add to the sum.
+    """
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+        f"refund approval {merchant_id} at gateways in {currency}",
+    )
+    row = await tx.row(
+        """
+        SELECT coalesce(sum(f.amount_minor), 0) AS amount_minor
+        FROM refund f
+        JOIN capture c ON c.id = f.capture_id
+        WHERE f.merchant_id = $1 AND c.currency = $2 AND c.receipt_id IS NULL
+            AND f.updated_at > clock() - interval '1 day'
+            AND f.created_at > clock() - interval '1 day'
+            AND f.approved_by IS NULL AND f.requested_by <> $3
+            AND f.step <> 'approval' AND f.status <> 'FAILED'
+        """,
+        merchant_id,
+        currency,
+        OUTSIDE,
+    )
+    assert row is not None  # noqa: S101 - an aggregate returns a row
+    return row["amount_minor"]
+
+
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+_MERCHANT_NEWEST = KeysetList(
+    "SELECT" + refund_store.COLUMNS + "FROM refund r",
+    "r.id",
+    "r.payment_id IS NOT NULL AND r.case_id IS NULL",
+    merchant="r.merchant_id",
+)
+
+
+def _build_list_by_update(*where: LiteralString) -> KeysetList:
+    return KeysetList(
+        "SELECT" + refund_store.COLUMNS + "FROM refund r",
+        "r.updated_at, r.id",
+        "r.merchant_id = {merchant_id} AND r.payment_id IS NOT NULL AND r.case_id IS NULL",
+        *where,
+        updated_since="r.updated_at >= {}",
+    )
+
+
+_BY_UPDATE, _BY_UPDATE_OF_STATUS = (
+    _build_list_by_update(),
+    _build_list_by_update("r.status = {status}"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MerchantRefundFilter:
+    merchant_id: int
+    status: str | None = None
+    updated_since: datetime | None = None
+    before: tuple[datetime, UUID] | None = None  # `updated_at` and id of the previous page's last
+
+
+async def page(
+    database: Executor, merchant_id: int, before: UUID | None, limit: int
+) -> list[Refund]:
+    """List a merchant's refunds, newest first, without refunds of cases."""
+    rows = await _MERCHANT_NEWEST.page(database, before, limit, merchant_id=merchant_id)
+    return [refund_store.from_row(row) for row in rows]
+
+
+async def page_by_update(
+    database: Executor, criteria: MerchantRefundFilter, limit: int
+) -> list[Refund]:
+    """List a merchant's refunds, most recently updated first, without refunds of cases.
+
+    A status has a list of its own, which follows its index even if the status is rare.
+    """
+    refund_list = _BY_UPDATE if criteria.status is None else _BY_UPDATE_OF_STATUS
+    last = criteria.before or (_END_OF_TIME, LAST_ID)
+    rows = await refund_list.page(database, last, limit, **asdict(criteria))
+    return [refund_store.from_row(row) for row in rows]

@@ -1,0 +1,55 @@
+"""."""
+
+from typing import Any
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database
+from payintent.payments.lookup import foreign_object_error
+from payintent.refunds import store as refund_store
+from payintent.refunds.model import Refund
+from payintent.runtime.json_format import format_timestamp
+
+
+async def get_merchant_refund(
+    database: Database, merchant_id: int, refund_id: UUID | None
+) -> Refund:
+    """Return a merchant's refund of a payment.
+
+    Raises the same errors as `get_merchant_payment`. Refunds of cases belong to the operator and do
+    not reduce a payment's amount.
+    """
+    refund = await refund_store.get(database, refund_id) if refund_id else None
+    if refund is None or refund.case_id is not None or refund.merchant_id is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such refund")
+    if refund.merchant_id != merchant_id:
+        raise await foreign_object_error(database, merchant_id, refund.merchant_id, "refund")
+    return refund
+
+
+async def list_payment_refunds(
+    database: Database, payment_id: UUID, before: UUID | None, limit: int
+) -> tuple[list[Refund], UUID | None]:
+    """Return a page of a payment's refunds, newest first, and the cursor of the next page."""
+    newest = await refund_store.list_page_for_payment(database, payment_id, before, limit + 1)
+    page = newest[:limit]
+    return page, page[-1].id if len(newest) > limit else None
+
+
+def refund_fields(refund: Refund) -> dict[str, Any]:
+    """Return a payment's refund as the merchant's API returns it, without empty fields."""
+    assert refund.payment_id is not None  # noqa: S101 - refund_owner: only cases' refunds have none
+    fields: dict[str, Any] = {
+        "id": ids.format_id(ids.REFUND, refund.id),
+        "payment_id": ids.format_id(ids.PAYMENT, refund.payment_id),
+        "amount": refund.amount_text,
+        "currency": refund.currency,
+        "status": refund.status,
+        "reason": refund.reason,
+        "destination": refund.destination,
+        "failure_reason": refund.failure_reason,
+        "created_at": format_timestamp(refund.created_at),
+        "updated_at": format_timestamp(refund.updated_at),
+    }
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,121 @@
+"""Refunds: shares of a capture, and the effect of gateway reports."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from uuid import UUID
+
+from payintent.core.money import CURRENCIES, format_amount
+from payintent.gateways.port import GatewayRefundState, RefundReport
+
+#: `requested_by` of refunds that were made at the gateway itself.
+OUTSIDE = "gateway:outside"
+#: `requested_by` of automatic refunds, which a merchant's setting causes.
+AUTO_REFUND = "policy:auto_refund"
+
+
+class RefundStatus(StrEnum):
+    PENDING = "PENDING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+class RefundFailureReason(StrEnum):
+    DECLINED = "DECLINED"  # by the gateway
+    REJECTED = "REJECTED"  # by an operator
+
+
+class RefundStep(StrEnum):
+    APPROVAL = "approval"  # needs a second operator
+    QUEUED = "queued"
+    SENT = "sent"  # possibly received by its gateway
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refund:
+    id: UUID
+    merchant_id: int | None
+    payment_id: UUID | None  # None if the capture belongs to no payment
+    capture_id: UUID
+    case_id: UUID | None  # None for a refund of a payment
+    amount: Decimal | None  # in the payment's currency; None for a refund of a case
+    amount_text: str | None
+    currency: str
+    amount_minor: int  # in minor units of the capture's currency
+    reason: str | None
+    destination: str | None
+    status: RefundStatus
+    failure_reason: RefundFailureReason | None
+    step: RefundStep
+    reference: str | None
+    requested_by: str
+    approved_by: str | None
+    note: str
+    inquiries: int
+    sent_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundableRemainder:
+    amount: Decimal  # the payment's full amount
+    left: Decimal  # neither refunded nor reserved
+    capture_minor: int  # the full capture
+    capture_left: int
+
+
+def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> int:
+    """Convert `part` of the payment's amount to smallest units of the capture.
+
+    The result is rounded down to multiples of the gateway's `unit`; the last refund gets the rest.
+    A refund also gets at most its share of the remaining capture: failed refunds that were rounded
+    down leave less than their share, and later refunds still need a part of it.
+    """
+    if part == remainder.left:
+        return remainder.capture_left
+    of_all = Fraction(part) / Fraction(remainder.amount) * remainder.capture_minor
+    of_left = Fraction(part) / Fraction(remainder.left) * remainder.capture_left
+    return int(min(of_all, of_left) / unit) * unit
+
+
+def format_payment_amount(amount: Decimal, currency: str) -> str:
+    """Format an amount in the payment's currency."""
+    return format_amount(
+        amount, CURRENCIES[currency].amount_decimals, trim=CURRENCIES[currency].crypto
+    )
+
+
+class RefundEffect(StrEnum):
+    NOTHING = "nothing"
+    WAIT = "wait"  # in progress, or of unknown outcome
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    CONTRADICT = "contradict"  # it had ended differently: needs manual review
+
+
+def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:
+    if status is RefundStatus.PENDING:
+        return _PENDING[report.state]
+    contradiction = {
+        RefundStatus.SUCCEEDED: GatewayRefundState.DECLINED,
+        RefundStatus.FAILED: GatewayRefundState.DONE,
+    }
+    return (
+        RefundEffect.CONTRADICT if report.state is contradiction[status] else RefundEffect.NOTHING
+    )
+
+
+_PENDING = {
+    GatewayRefundState.DONE: RefundEffect.SUCCEED,
+    GatewayRefundState.PENDING: RefundEffect.WAIT,
+    GatewayRefundState.ABSENT: RefundEffect.WAIT,
+    GatewayRefundState.DECLINED: RefundEffect.FAIL,
+}
+
+
+#: Transfers of a session that may be refunded automatically.
+AUTOMATIC_TRANSFERS_MAX = 2

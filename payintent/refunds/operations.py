@@ -1,0 +1,346 @@
+"""Operations that list, show, approve, reject and resend refunds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.cases import store as case_store
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import ConflictError, NotFoundError, UnprocessableError
+from payintent.db.database import Executor, Tx
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateway_accounts.health import read_unavailable_channels
+from payintent.operators.fields import (
+    ListLimit,
+    ListOrder,
+    MadeSince,
+    MadeUntil,
+    OfMerchantId,
+    OlderThan,
+    argument,
+    as_utc,
+    check_list_limit,
+    check_merchant,
+    check_note,
+    check_order,
+    check_pages,
+    check_text_if_given,
+    made_between,
+    option,
+    parse_before,
+    quote_input,
+)
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.payments.operations import PaymentId, describe_payment
+from payintent.payments.store import require_payment
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds import sending_store as refund_queue
+from payintent.refunds import store as refund_store
+from payintent.refunds import store as refunds
+from payintent.refunds.create import CreateRefundRequest, RefundCreator
+from payintent.refunds.list_store import RefundDetails, RefundFilter
+from payintent.refunds.model import Refund, RefundFailureReason, RefundStatus, RefundStep
+from payintent.refunds.settle import lock_refund
+
+_RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
+
+
+class ListRefunds(ReadOperation[list[RefundDetails]], frozen=True, kw_only=True):
+    """List refunds, newest first; refunds that need approval also oldest first."""
+
+    action: ClassVar[str] = "refund.list"
+    columns = (
+        *("id", "status", "step", "merchant_id", "payment_id"),
+        *("amount_minor", "currency", "requested_by", "created_at"),
+    )
+    merchant_id: OfMerchantId = None
+    payment_id: Annotated[
+        str | None, option("Only this payment and its cases.", name="payment")
+    ] = None
+    status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
+    step: Annotated[RefundStep | None, option("`approval`: needs a second operator.")] = None
+    currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
+    since: MadeSince = None
+    until: MadeUntil = None
+    older_than: OlderThan = None
+    changed_since: Annotated[
+        datetime | None,
+        option("Updated at or after this time, UTC (for ended refunds: their end)."),
+    ] = None
+    changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
+    before: Annotated[str | None, option("The last refund of the previous page.")] = None
+    order: ListOrder = "newest"
+    after: Annotated[str | None, option("The last refund of the page, oldest first.")] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[RefundDetails]:
+        check_list_limit(self.limit)
+        check_order(self.order, "step approval", self.step == RefundStep.APPROVAL)
+        check_pages(self.order, self.before, self.after)
+        await check_merchant(context.database, self.merchant_id)
+        times = await made_between(context.database, self.since, self.until, self.older_than)
+        criteria = RefundFilter(
+            merchant_id=self.merchant_id,
+            payment_id=await self._parse_payment_id(context),
+            status=self.status,
+            step=self.step,
+            currency=self.currency,
+            created_from=times.since,
+            created_before=times.until,
+            updated_from=as_utc("changed_since", self.changed_since),
+            updated_before=as_utc("changed_until", self.changed_until),
+            oldest_first=self.order == "oldest",
+            last=parse_before(ids.REFUND, self.before)
+            or parse_before(ids.REFUND, self.after, "after"),
+        )
+        return await refund_lists.list_refunds(context.reading, criteria, self.limit)
+
+    async def _parse_payment_id(self, context: OperationContext) -> UUID | None:
+        if self.payment_id is None:
+            return None
+        return (await require_payment(context.database, self.payment_id)).payment.id
+
+
+class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
+    """Show a refund."""
+
+    action: ClassVar[str] = "refund.show"
+    refund_id: _RefundId
+
+    async def read(self, context: OperationContext) -> RefundDetails:
+        return await read_refund_details(context.database, self.refund_id)
+
+
+class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Approve a refund; its requester cannot."""
+
+    action: ClassVar[str] = "refund.approve"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    refund_id: _RefundId
+    note: Annotated[str, option("Required if the money does not go back to its payer.")] = ""
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note, needed=False)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, now = await _lock(tx, self.refund_id)
+        if refund.step is not RefundStep.APPROVAL:
+            raise ConflictError(f"the refund does not need approval: it is {_describe(refund)}")
+        if refund.requested_by == context.who:
+            requester = quote_input(refund.requested_by)
+            raise ConflictError(
+                f"another operator than {requester}, who requested it, must approve"
+            )
+        details = await read_refund_details(tx, self.refund_id)
+        if refund.destination != details.payer:
+            check_note(self.note)
+        await refund_lists.approve(tx, refund.id, context.who, self.note, now)
+        return await read_refund_details(tx, self.refund_id)
+
+
+class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Reject a refund that needs approval or was never sent, and release its amount.
+
+    Its requester can withdraw it this way, too.
+    """
+
+    action: ClassVar[str] = "refund.reject"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    refund_id: _RefundId
+    note: Annotated[str, option("Stored with the refund; default: the reason.", or_reason=True)]
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, now = await _lock(tx, self.refund_id)
+        unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
+        if not unsent and refund.step is not RefundStep.APPROVAL:
+            raise ConflictError(f"the refund cannot be rejected: it is {_describe(refund)}")
+        await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
+        await refund_lists.add_note(tx, refund.id, self.note)
+        return await read_refund_details(tx, self.refund_id)
+
+
+class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Retry a refund that was handed over to an operator; a second person must approve.
+
+    A worker first queries the gateway or the chain. It sends the refund again only if nothing was
+    refunded, or if the gateway executes a refund once however often it is sent.
+    """
+
+    action: ClassVar[str] = "refund.resend"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    refund_id: _RefundId
+    note: Annotated[str, option("Stored with its case; default: the reason.", or_reason=True)]
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        return True  # it moves money, on a later day than the daily limits counted it for
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        refund = await read_refund_details(context.database, self.refund_id)
+        amount = refund.goes_back or f"{refund.amount_minor} smallest units of an unknown token"
+        destination = refund.destination or "the payer"
+        return [
+            f"refund {self.refund_id} of merchant {refund.merchant_id} is retried",
+            f"{amount} are refunded to {destination}, unless they were refunded before",
+            f"note: {self.note}",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note)
+        refund = await _require_refund(context.database, self.refund_id)
+        await _check_resendable(context, context.database, refund.id)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, _ = await _lock(tx, self.refund_id)
+        await _check_resendable(context, tx, refund.id)
+        await refund_queue.resume(tx, refund.id, context.approved_by or context.who)
+        note = f"resent by {context.who}: {self.note}"
+        await case_store.reopen_for_refund(tx, refund.id, note)
+        return await read_refund_details(tx, self.refund_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RefundsToInquire:
+    refunds: int
+
+
+class AskRefundsFirst(ChangeOperation[RefundsToInquire], frozen=True, kw_only=True):
+    """Query the gateway for every queued refund before sending it; run this after a restore.
+
+    Run it before any worker starts. A refund that was queued in the backup may have been sent
+    since, so it is marked as sent now and a worker queries its gateway or its chain. It is sent
+    again only if the gateway executes a refund once per id, or the contract has not executed it.
+    """
+
+    action: ClassVar[str] = "refund.ask-first"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [
+            "every queued refund is queried at its gateway before it is sent",
+            "if its gateway does not know it, it fails after ten minutes unless resending is safe",
+        ]
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundsToInquire:
+        return RefundsToInquire(await refund_queue.mark_queued_as_sent(tx))
+
+    def audit_details(self, result: RefundsToInquire) -> Mapping[str, object]:
+        return {"refunds": result.refunds}
+
+
+async def read_refund_details(database: Executor, refund_id: str) -> RefundDetails:
+    refund = await _require_refund(database, refund_id)
+    details = await refund_lists.get(database, refund.id)
+    assert details is not None  # noqa: S101 - refunds are never deleted
+    return details
+
+
+async def _require_refund(database: Executor, refund_id: str) -> Refund:
+    parsed = ids.parse_id(ids.REFUND, refund_id)
+    refund = await refunds.get(database, parsed) if parsed else None
+    if refund is None:
+        raise NotFoundError(f"no refund {quote_input(refund_id)}")
+    return refund
+
+
+async def _lock(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
+    """Lock the payment, the capture and the refund, in this order; return the time, too."""
+    _, refund, now = await lock_refund(tx, (await _require_refund(tx, refund_id)).id)
+    return refund, now
+
+
+async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
+    """Raise `CONFLICT` or `UNPROCESSABLE` if the refund is still polled or may have been done."""
+    refund = await refund_queue.get(database, refund_id)
+    if not refund.is_resting:
+        state = refund.status if refund.step == RefundStep.ENDED else refund.step
+        raise ConflictError(f"the refund was not handed over to an operator: it is {state}")
+    if refund.is_logged:
+        raise ConflictError("the chain shows a transfer under this refund's id")
+    if refund.is_disputed:
+        raise ConflictError("a dispute holds the money of this refund")
+    capabilities = context.capabilities(refund.provider)
+    is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
+    if refund.step == RefundStep.SENT and not is_repeatable:
+        raise UnprocessableError(
+            f"{refund.provider} may have executed this refund and could execute it twice: "
+            "settle it at the gateway"
+        )
+
+
+def _describe(refund: Refund) -> str:
+    """Return the failure reason or the step; `queued` does not prove that it was never sent."""
+    if refund.step is RefundStep.QUEUED and refund.sent_at is not None:
+        return "queued, and may have been sent before"
+    return refund.failure_reason or refund.step
+
+
+class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Refund a payment in full or in part on behalf of its merchant; a worker sends the refund.
+
+    On a chain, it needs a second operator if it exceeds the threshold or if its destination is not
+    the payer's address.
+    """
+
+    action: ClassVar[str] = "payment.refund"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    payment_id: PaymentId
+    amount: Annotated[
+        str | None, option("Part of the payment's amount; by default, the remaining amount.")
+    ] = None
+    reason: Annotated[str | None, option("The reason that the merchant sees.")] = None
+    destination: Annotated[
+        str | None, option("On a chain: the receiving address, if not the payer's.")
+    ] = None
+    key: Annotated[
+        UUID | None, option("Idempotency key: a repeated request within 24 hours has no effect.")
+    ] = None
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        payment = (await require_payment(context.database, self.payment_id)).payment
+        amount = self.amount or "the remaining amount"
+        destination = self.destination or "the original source"
+        return [f"{describe_payment(payment)}: refund {amount}", f"to {destination}"]
+
+    async def check(self, context: OperationContext) -> None:
+        check_text_if_given("reason", self.reason, _REASON_MAX)
+        check_text_if_given("destination", self.destination, _DESTINATION_MAX)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        """Reserve and queue the refund; raises the errors of the merchant's own request."""
+        payment = (await require_payment(tx, self.payment_id)).payment
+        request = CreateRefundRequest(
+            merchant_id=payment.merchant_id,
+            payment_id=payment.id,
+            key=self.key,
+            requested_by=context.who,
+            amount=self.amount,
+            reason=self.reason,
+            destination=self.destination,
+        )
+        unavailable_channels = await read_unavailable_channels(tx)
+        accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
+        creator = RefundCreator(database=context.database, accounts=accounts)
+        refund = (await creator.create_within(tx, request, unavailable_channels)).refund
+        if refund.step is RefundStep.APPROVAL and context.is_agreed:
+            await refund_store.skip_approval(tx, refund.id)
+        return await read_refund_details(tx, ids.format_id(ids.REFUND, refund.id))
+
+    def audit_details(self, result: RefundDetails) -> dict[str, object]:
+        return {"refund_id": result.id}
+
+
+_REASON_MAX = 500
+
+
+_DESTINATION_MAX = 100

@@ -1,0 +1,114 @@
+"""."""
+
+from typing import Annotated, ClassVar, Literal
+
+from payintent.accounting import ledger_store as ledger
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.operations import CaseId, read_case_details, require_case
+from payintent.cases.store import CaseDetails, CaseStanding
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import BadRequestError, ConflictError, UnprocessableError
+from payintent.db.database import Tx
+from payintent.operators.fields import (
+    argument,
+    check_note,
+    option,
+)
+from payintent.operators.operation import ChangeOperation, OperationContext
+from payintent.payments import captures_store as capture_store
+from payintent.payments.transitions import lock_payments
+from payintent.refunds import store as refund_store
+from payintent.refunds.create import refund_case
+from payintent.refunds.model import RefundStatus, RefundStep
+
+
+class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
+    """Close a case or refund its money; no payment changes and no event is sent.
+
+    A refunded case stays OPEN until the refund has succeeded, and becomes REFUNDED then.
+    """
+
+    action: ClassVar[str] = "case.resolve"
+    needs_role: ClassVar[Role] = Role.SUPPORT
+    is_destructive: ClassVar[bool] = True
+    case_id: CaseId
+    resolution: Annotated[
+        Literal["accept", "dismiss", "refund"],
+        argument("`accept`: keep the money; `dismiss`: there is none; `refund`: return it."),
+    ]
+    note: Annotated[str, option("Stored with the case; default: the reason.", or_reason=True)]
+    destination: Annotated[
+        str | None, option("For money on a chain: the receiver, if not its payer.")
+    ] = None
+
+    def required_role(self) -> Role:
+        return Role.FINANCE if self.resolution == "refund" else self.needs_role
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note)
+        if self.destination is not None and self.resolution != "refund":
+            raise BadRequestError("only a refund has a destination")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> CaseDetails:
+        case = await require_case(tx, self.case_id)
+        if self.resolution == "refund":
+            await self._refund(context, tx, case)
+        else:
+            await _lock(tx, case)
+            await case_store.close(tx, case.id, _CLOSED[self.resolution], context.who, self.note)
+            await ledger.add_resolution(tx, case.id)
+        return await read_case_details(tx, self.case_id)
+
+    async def _refund(self, context: OperationContext, tx: Tx, case: CaseStanding) -> None:
+        capture_id = case.capture_id
+        if capture_id is None or case.credited or case.kind in _KINDS_WITHOUT_MONEY:
+            raise UnprocessableError(_explain_no_money(case))
+        await _lock(tx, case)
+        refund = await refund_case(tx, case.id, capture_id, context.who, self.destination)
+        if refund.step is RefundStep.APPROVAL and context.is_agreed:
+            await refund_store.skip_approval(tx, refund.id)
+        await case_store.add_note(tx, case.id, self.note)
+
+
+_CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
+
+
+async def _lock(tx: Tx, case: CaseStanding) -> None:
+    """Lock payment, capture and case, in this order, so that nothing else can decide on the money.
+
+    Raises `CONFLICT` if the case is closed or being refunded, or if money has arrived for it since
+    `case` was read.
+    """
+    if case.payment_id is not None:
+        await lock_payments(tx, [case.payment_id])
+    if case.capture_id is not None:
+        await capture_store.lock(tx, case.capture_id)
+    await case_store.lock(tx, case.id)
+    current = await case_store.get_standing(tx, case.id)
+    assert current is not None  # noqa: S101 - cases are never deleted
+    if current.status != "OPEN":
+        raise ConflictError(f"the case is already {current.status}")
+    if current.refund_id is not None and current.refund_status != RefundStatus.FAILED:
+        refund_id = ids.format_id(ids.REFUND, current.refund_id)
+        raise ConflictError(f"the money of this case is already being refunded: {refund_id}")
+    if current.capture_id != case.capture_id:
+        raise ConflictError("money has just arrived for this case: review it again")
+
+
+def _explain_no_money(case: CaseStanding) -> str:
+    if case.kind in _KINDS_WITHOUT_MONEY:
+        return f"a {case.kind} case holds no money: settle it at the provider, then close it"
+    if case.credited:
+        return "the money of this case pays a payment: refund the payment"
+    return "this case has no money that we are known to hold, so there is nothing to refund"
+
+
+_KINDS_WITHOUT_MONEY = (
+    CaseKind.RECONCILIATION,
+    CaseKind.REFUND_REVERSED,
+    CaseKind.DISPUTE,
+    CaseKind.OUTSIDE_REFUND,
+    CaseKind.FRAUD_WARNING,
+)

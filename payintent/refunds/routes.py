@@ -1,0 +1,123 @@
+"""The merchant's refund routes: create, read, and list by payment or by last change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database
+from payintent.http.bodies import read_idempotency_key, read_json
+from payintent.http.pagination import (
+    page_response,
+    read_id_cursor,
+    read_limit,
+    read_time,
+    read_time_cursor,
+    write_id_cursor,
+    write_time_cursor,
+)
+from payintent.http.responses import REPLAYED, json_response
+from payintent.merchants.access import MerchantApi
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.payments import schemas
+from payintent.payments.lookup import PaymentLookup
+from payintent.payments.model import Payment
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds.create import CreateRefundRequest, RefundCreator
+from payintent.refunds.list_store import MerchantRefundFilter
+from payintent.refunds.lookup import get_merchant_refund, list_payment_refunds, refund_fields
+from payintent.refunds.model import RefundStatus
+
+
+@dataclass(frozen=True, slots=True)
+class RefundRoutes:
+    api: MerchantApi
+    database: Database
+    payments: PaymentLookup
+    refunds: RefundCreator
+    body_bytes_max: int
+
+    def routes(self) -> list[Route]:
+        route = self.api.route
+        return [
+            route("POST", "/v1/payments/{payment_id}/refunds", self.create_refund),
+            route("GET", "/v1/payments/{payment_id}/refunds", self.list_payment_refunds),
+            route("GET", "/v1/refunds/{refund_id}", self.get_refund),
+            route("GET", "/v1/refunds", self.list_refunds),
+        ]
+
+    async def create_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`POST /payments/{payment_id}/refunds`; without a body, the whole remainder."""
+        key = read_idempotency_key(request.headers)
+        if key is None:
+            raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
+        body = await read_json(
+            request, schemas.REFUND, self.body_bytes_max, schemas.CreateRefundBody()
+        )
+        schemas.check_refund(body)
+        amount = schemas.read_refund_amount(body.amount)
+        payment = await self._get_payment(request, merchant)
+        created = await self.refunds.create(
+            CreateRefundRequest(
+                merchant_id=merchant.merchant_id,
+                payment_id=payment.id,
+                key=key,
+                api_key_id=merchant.public_id,
+                amount=amount,
+                reason=body.reason,
+                destination=body.destination,
+            )
+        )
+        fields = refund_fields(created.refund)
+        return json_response(fields, 201, REPLAYED if created.replayed else None)
+
+    async def list_payment_refunds(
+        self, request: Request, merchant: AuthenticatedMerchant
+    ) -> Response:
+        """`GET /payments/{payment_id}/refunds?limit=&cursor=`: newest first."""
+        limit = read_limit(request.query_params.get("limit"))
+        before = read_id_cursor(request.query_params.get("cursor"))
+        payment = await self._get_payment(request, merchant)
+        page, next_id = await list_payment_refunds(self.database, payment.id, before, limit)
+        fields: dict[str, object] = {"data": [refund_fields(refund) for refund in page]}
+        if next_id is not None:
+            fields["next_cursor"] = write_id_cursor(next_id)
+        return json_response(fields)
+
+    async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /refunds?status=&updated_since=&limit=&cursor=`: last changed first."""
+        limit = read_limit(request.query_params.get("limit"))
+        refund_filter = read_refund_filter(request.query_params, merchant.merchant_id)
+        refunds = await refund_lists.page_by_update(self.database, refund_filter, limit + 1)
+        return page_response(
+            refunds, limit, refund_fields, lambda last: write_time_cursor(last.updated_at, last.id)
+        )
+
+    async def get_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
+        refund = await get_merchant_refund(self.database, merchant.merchant_id, refund_id)
+        return json_response(refund_fields(refund))
+
+    async def _get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Payment:
+        payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
+        snapshot = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
+        return snapshot.payment
+
+
+def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:
+    """Read the filter of a merchant's refund list (`BAD_REQUEST`)."""
+    status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
+    if status is not None and status not in set(RefundStatus):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(RefundStatus)}"
+        )
+    return MerchantRefundFilter(
+        merchant_id=merchant_id,
+        status=status,
+        updated_since=None if since is None else read_time("updated_since", since),
+        before=None if cursor is None else read_time_cursor(cursor),
+    )

@@ -1,0 +1,214 @@
+"""Sends refunds to their gateways and inquires about them until they have ended.
+
+A refund is marked as sent before the gateway is called, so that after a crash the next step is an
+inquiry. It is sent again only if the gateway has certainly not executed it, or if the gateway
+executes a refund once per id.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.open import open_case
+from payintent.core import ids
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.db.database import Database
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
+from payintent.gateway_accounts.health import GatewayChannel
+from payintent.gateways.port import (
+    Capture,
+    Gateway,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    NotContacted,
+    OutcomeUnknown,
+    RefundReport,
+)
+from payintent.payments import sessions_store as session_store
+from payintent.refunds import store as refund_store
+from payintent.refunds.model import OUTSIDE, RefundStep
+from payintent.refunds.settle import lock_refund, refund_origin, settle_refund
+from payintent.refunds.store import DueRefund
+from payintent.runtime import tracing
+from payintent.runtime.log import get_logger
+
+_log = get_logger("submit_refund")
+_RefundCall = Callable[
+    [GatewayAccount, GatewayRefundRequest], Awaitable[RefundReport | OutcomeUnknown]
+]
+
+#: Seconds between inquiries about a refund that has not ended; the last value repeats.
+WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+#: Keeps the delay short once a gateway answers again, for refunds that were never sent.
+UNSENT_WAIT_MAX_S = 60.0
+#: A gateway may report a refund as unknown while our request is still in transit.
+ABSENT_PROVES_AFTER_S = 600
+GIVE_UP_AFTER_S = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundSender:
+    database: Database
+    accounts: GatewayAccounts
+    api_base: str
+
+    async def process(self, due: DueRefund) -> None:
+        """Send a refund or inquire about it, apply the answer and schedule the next attempt."""
+        if due.refund.payment_id is not None:
+            tracing.follow_payment(due.refund.payment_id)
+        try:
+            await self._process(due)
+        except (StorageUnavailableError, LockTimeoutError):
+            raise
+        except Exception as error:  # a bug: the hand-over after a week still happens
+            await self._schedule(due, OutcomeUnknown(detail=type(error).__name__))
+            raise
+
+    async def _process(self, due: DueRefund) -> None:
+        answer = await self._contact_gateway(due)
+        if answer is None:
+            return
+        if isinstance(answer, OutcomeUnknown):
+            refund = ids.format_id(ids.REFUND, due.refund.id)
+            _log.warning("refund_unanswered", refund=refund, why=answer.detail)
+        else:
+            async with self.database.transaction() as tx:
+                await settle_refund(tx, due.refund.id, answer)
+        await self._schedule(due, answer)
+
+    async def _contact_gateway(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
+        """Send the refund or inquire about it; return None if neither is needed any more."""
+        connection = await self.accounts.connect(due.account_id, due.provider)
+        if connection is None:
+            return OutcomeUnknown(detail="no account or adapter")
+        if due.refund.step is RefundStep.SENT:
+            answer = await self._call(
+                due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
+            )
+            return await self._resolve_absent(due, connection.gateway, answer)
+        if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
+            return NotContacted(detail="the gateway's circuit is open")
+        return await self._send(due)
+
+    async def _call(
+        self, due: DueRefund, kind: GatewayRequestKind, operation: Callable[[Gateway], _RefundCall]
+    ) -> RefundReport | OutcomeUnknown:
+        request = await self._build_request(due)
+        call = GatewayCall(
+            account_id=due.account_id,
+            provider=due.provider,
+            kind=kind,
+            subject_id=due.refund.id,
+            payment_id=due.refund.payment_id,
+        )
+        return await self.accounts.call(
+            call, lambda gateway, account: operation(gateway)(account, request)
+        )
+
+    async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
+        if not await refund_store.mark_sending(self.database, due.refund.id):
+            await self._decline_disputed(due)
+            return None
+        answer = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
+        if isinstance(answer, NotContacted):
+            await refund_store.mark_unsent(self.database, due.refund.id, due.refund.sent_at)
+        return answer
+
+    async def _decline_disputed(self, due: DueRefund) -> None:
+        """Decline a refund that was never sent if a dispute already returns the money."""
+        async with self.database.transaction() as tx:
+            _, refund, _ = await lock_refund(tx, due.refund.id)
+            unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
+            if not unsent or not await refund_store.is_disputed(tx, refund.capture_id):
+                return
+            report = RefundReport(state=GatewayRefundState.DECLINED, detail="disputed")
+            await settle_refund(tx, refund.id, report)
+        _log.warning("refund_disputed", refund=ids.format_id(ids.REFUND, due.refund.id))
+
+    async def _resolve_absent(
+        self, due: DueRefund, gateway: Gateway, answer: RefundReport | OutcomeUnknown
+    ) -> RefundReport | OutcomeUnknown:
+        """Turn an `ABSENT` answer into a repeated send or, after some time, into a decline."""
+        if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
+            return answer
+        if answer.hopeless or due.refund.requested_by == OUTSIDE:  # we did not send it
+            return answer
+        if gateway.capabilities.refund_is_idempotent:
+            await refund_store.mark_queued(self.database, due.refund.id)
+            return answer
+        sent_at = due.refund.sent_at
+        if sent_at is None or (due.now - sent_at).total_seconds() <= ABSENT_PROVES_AFTER_S:
+            return answer
+        return RefundReport(state=GatewayRefundState.DECLINED, detail="never received")
+
+    async def _schedule(self, due: DueRefund, answer: RefundReport | OutcomeUnknown) -> None:
+        refund = due.refund
+        is_hopeless = isinstance(answer, RefundReport) and answer.hopeless
+        # `updated_at` is when it was accepted or approved, since an approval may have taken long.
+        if is_hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
+            await self._hand_over(due)
+        elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
+            await refund_store.schedule_inquiry(self.database, refund.id, WAITS_S[0], inquiries=0)
+        else:
+            wait_s = WAITS_S[min(refund.inquiries, len(WAITS_S) - 1)]
+            if isinstance(answer, NotContacted):
+                wait_s = min(wait_s, UNSENT_WAIT_MAX_S)
+            inquiries = refund.inquiries + 1
+            await refund_store.schedule_inquiry(
+                self.database, refund.id, wait_s, inquiries=inquiries
+            )
+
+    async def _build_request(self, due: DueRefund) -> GatewayRefundRequest:
+        refund = due.refund
+        return GatewayRefundRequest(
+            refund_id=refund.id,
+            reference=refund.reference,
+            session=await self._get_session(due),
+            capture=Capture(
+                reference=due.capture_reference,
+                amount_minor=due.capture_minor,
+                currency=due.capture_currency,
+            ),
+            amount_minor=refund.amount_minor,
+            reason=refund.reason or "",
+            destination=refund.destination,
+            callback_url=f"{self.api_base}/callbacks/{due.provider}/{due.account_id}",
+            sent_before=refund.sent_at is not None,
+        )
+
+    async def _get_session(self, due: DueRefund) -> GatewaySessionRef | None:
+        # Some gateways identify the payment to refund by its session only.
+        if due.session_id is not None:
+            session = await session_store.get(self.database, due.session_id)
+            return session.gateway_ref if session else None
+        if due.named_session_id is None:
+            return None
+        return GatewaySessionRef(
+            session_id=due.named_session_id,
+            reference=None,
+            amount_minor=due.capture_minor,
+            currency=due.capture_currency,
+            opened_at=due.captured_at,
+        )
+
+    async def _hand_over(self, due: DueRefund) -> None:
+        """Stop inquiries and open a case; the amount stays reserved."""
+        refund = due.refund
+        async with self.database.transaction() as tx:
+            _, current, _ = await lock_refund(tx, refund.id)
+            if current.step is RefundStep.ENDED:
+                return
+            case_id = await open_case(
+                tx,
+                CaseKind.RECONCILIATION,
+                refund_origin(refund),
+                capture_id=refund.capture_id,
+                refund_id=refund.id,
+            )
+            if case_id is None:
+                await case_store.reopen_for_refund(tx, refund.id, "it was handed over again")
+            await refund_store.stop_inquiries(tx, refund.id)

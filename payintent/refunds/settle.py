@@ -1,0 +1,106 @@
+"""Settles refunds by gateway reports: PAID → PARTIALLY_REFUNDED → REFUNDED."""
+
+from datetime import datetime
+from uuid import UUID
+
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.open import open_case
+from payintent.core import ids
+from payintent.db.database import Tx, current_time
+from payintent.gateways.port import RefundReport
+from payintent.payments import captures_store as capture_store
+from payintent.payments.captures_store import MoneyOrigin
+from payintent.payments.model import Payment, PaymentTrigger
+from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds import store as refund_store
+from payintent.refunds.model import Refund, RefundEffect, RefundFailureReason, decide_refund
+from payintent.runtime.log import get_logger
+
+_log = get_logger("settle_refund")
+_NOTE_MAX = 500
+_DONE_AFTER_ALL = "the gateway now reports that the money was refunded"
+
+
+async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> RefundEffect:
+    """Apply a report, which takes effect once, however often, late or out of order it arrives."""
+    payment, refund, now = await lock_refund(tx, refund_id)
+    effect = decide_refund(refund.status, report)
+    if effect is RefundEffect.SUCCEED:
+        await _succeed(tx, payment, refund, report, now)
+    elif effect is RefundEffect.FAIL:
+        await refund_store.mark_failed(
+            tx, refund, RefundFailureReason.DECLINED, report.reference, now
+        )
+        if report.detail and not refund.note:  # only operators read the note
+            await refund_lists.add_note(tx, refund.id, report.detail[:_NOTE_MAX])
+    elif effect is RefundEffect.CONTRADICT:
+        await _contradict(tx, refund)
+    elif report.reference is not None and refund.reference is None:
+        await refund_store.set_reference(tx, refund.id, report.reference)
+    return effect
+
+
+async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, datetime]:
+    """Lock the payment, the capture and the refund, in this order; return the time, too."""
+    unlocked = await refund_store.get(tx, refund_id)
+    assert unlocked is not None  # noqa: S101 - refunds are never deleted
+    payment = None
+    if unlocked.payment_id is not None:
+        locked_payments = await lock_payments(tx, [unlocked.payment_id])
+        payment, now = locked_payments.payments[0], locked_payments.now
+    else:
+        now = await current_time(tx)
+    await capture_store.lock(tx, unlocked.capture_id)
+    return payment, await refund_store.lock(tx, refund_id), now
+
+
+async def _succeed(
+    tx: Tx, payment: Payment | None, refund: Refund, report: RefundReport, now: datetime
+) -> None:
+    await refund_store.mark_succeeded(tx, refund, report.reference, now)
+    if refund.case_id is not None:
+        note = f"{ids.format_id(ids.REFUND, refund.id)} succeeded"
+        await case_store.close(tx, refund.case_id, "REFUNDED", refund.requested_by, note)
+        await case_store.close_refunded(tx, refund.capture_id, refund.requested_by, note)
+    if refund.amount is None or payment is None:
+        return
+    is_full = payment.refunded_amount + refund.amount == payment.amount
+    transition = TransitionRequest(
+        payment=payment,
+        trigger=PaymentTrigger.REFUND_REST if is_full else PaymentTrigger.REFUND_PART,
+        at=now,
+        refunded=refund.amount,
+    )
+    await apply_transitions(tx, [transition])
+
+
+async def _contradict(tx: Tx, refund: Refund) -> None:
+    """Open a case, once: the money is elsewhere than we have reported.
+
+    The refund may already have a case, if it was handed over to an operator before it ended.
+    """
+    has_failed = refund.failure_reason is not None
+    kind = CaseKind.RECONCILIATION if has_failed else CaseKind.REFUND_REVERSED
+    note = _DONE_AFTER_ALL if has_failed else ""
+    case_id = await open_case(
+        tx,
+        kind,
+        refund_origin(refund),
+        capture_id=refund.capture_id,
+        refund_id=refund.id,
+        note=note,
+    )
+    if case_id is not None or (
+        has_failed and await case_store.reopen_for_refund(tx, refund.id, note, once=True)
+    ):
+        _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)
+
+
+def refund_origin(refund: Refund) -> MoneyOrigin:
+    return MoneyOrigin(
+        merchant_id=refund.merchant_id,
+        payment_id=refund.payment_id,
+        session_id=None,  # the capture leads to it
+    )

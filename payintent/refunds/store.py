@@ -1,0 +1,372 @@
+"""Refunds, and the amounts that they reserve on their capture and payment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from payintent.accounting import ledger_store as ledger
+from payintent.accounting.model import Fact, refund_entry
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import KeysetList, build
+from payintent.refunds.model import Refund, RefundFailureReason, RefundStatus, RefundStep
+
+COLUMNS = """
+    r.id, r.merchant_id, r.payment_id, r.capture_id, r.case_id, r.amount, r.amount_text,
+    r.currency, r.amount_minor, r.reason, r.destination, r.status, r.failure_reason, r.step,
+    r.reference, r.requested_by, r.approved_by, r.note, r.inquiries, r.sent_at, r.created_at,
+    r.updated_at
+"""
+#: Whether a dispute holds money of capture `c` that a refund has reserved.
+DISPUTED = """
+    (c.disputed_minor > 0
+        AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
+"""
+_OF_PAYMENT_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRefund:
+    id: UUID
+    merchant_id: int | None
+    payment_id: UUID | None
+    capture_id: UUID
+    case_id: UUID | None = None
+    amount: Decimal | None = None
+    amount_text: str | None = None
+    currency: str
+    amount_minor: int
+    reason: str | None = None
+    destination: str | None = None
+    step: RefundStep
+    requested_by: str
+    at: datetime
+    reference: str | None = None  # for a refund that was made at its gateway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueRefund:
+    refund: Refund
+    account_id: int
+    provider: str
+    capture_reference: str
+    capture_currency: str
+    capture_minor: int
+    session_id: UUID | None
+    named_session_id: UUID | None  # for a capture of an unknown session
+    captured_at: datetime
+    now: datetime
+
+
+async def add(tx: Tx, new: NewRefund) -> Refund:
+    """Store a refund, reserve its amount and write a ledger entry.
+
+    The capture and the payment must be locked.
+    """
+    row = await tx.row(
+        """
+        WITH reserved AS (
+            UPDATE capture
+            SET reserved_minor = reserved_minor + $9
+            WHERE id = $4
+            RETURNING id, account_id, currency, credited, payment_id
+        ), promised AS (
+            UPDATE payment
+            SET reserved_amount = reserved_amount + $6
+            WHERE id = $3 AND $6::numeric IS NOT NULL
+        ), r AS (
+        INSERT INTO refund
+            (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
+             amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at,
+             reference)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
+            CASE WHEN $12 IN ('queued', 'sent') THEN $14::timestamptz END, $15)
+        RETURNING *
+        )
+        SELECT"""
+        + COLUMNS
+        + ","
+        + ledger.MONEY
+        + "FROM r CROSS JOIN reserved c"
+        + ledger.MONEY_SOURCES,
+        new.id,
+        new.merchant_id,
+        new.payment_id,
+        new.capture_id,
+        new.case_id,
+        new.amount,
+        new.amount_text,
+        new.currency,
+        Decimal(new.amount_minor),
+        new.reason,
+        new.destination,
+        new.step,
+        new.requested_by,
+        new.at,
+        new.reference,
+    )
+    assert row is not None  # noqa: S101 - RETURNING returns the inserted row
+    await _record(tx, Fact.REFUND_RESERVED, row, new.id, new.amount_minor)
+    return from_row(row)
+
+
+async def _record(tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int) -> None:
+    await ledger.add(tx, [refund_entry(fact, ledger.money_of(row), refund_id, amount_minor)])
+
+
+async def get(database: Executor, refund_id: UUID) -> Refund | None:
+    row = await database.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1", refund_id)
+    return from_row(row) if row else None
+
+
+_OF_PAYMENT = KeysetList(
+    "SELECT" + COLUMNS + "FROM refund r",
+    "r.id",
+    "r.payment_id = {payment_id} AND r.case_id IS NULL",
+)
+
+
+async def list_page_for_payment(
+    database: Executor, payment_id: UUID, before: UUID | None, limit: int
+) -> list[Refund]:
+    """List the refunds of a payment, newest first, without refunds of cases."""
+    rows = await _OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
+    return [from_row(row) for row in rows]
+
+
+async def find_account_and_payment(
+    database: Executor, refund_id: UUID
+) -> tuple[int, UUID | None] | None:
+    row = await database.row(
+        """
+        SELECT c.account_id, r.payment_id
+        FROM refund r
+        JOIN capture c ON c.id = r.capture_id
+        WHERE r.id = $1
+        """,
+        refund_id,
+    )
+    return (row["account_id"], row["payment_id"]) if row else None
+
+
+async def find_by_reference(tx: Tx, capture_id: UUID, reference: str) -> UUID | None:
+    """Find the refund of a locked capture by its gateway's reference."""
+    row = await tx.row(
+        "SELECT id FROM refund WHERE capture_id = $1 AND reference = $2 ORDER BY id LIMIT 1",
+        capture_id,
+        reference,
+    )
+    return row["id"] if row else None
+
+
+async def lock(tx: Tx, refund_id: UUID) -> Refund:
+    """Lock a refund; lock its payment and its capture first."""
+    row = await tx.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1 FOR UPDATE", refund_id)
+    assert row is not None  # noqa: S101 - refunds are never deleted
+    return from_row(row)
+
+
+async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
+    """Mark a refund as succeeded; the caller changes its payment's status."""
+    row = await tx.row(
+        """
+        WITH returned AS (
+            UPDATE capture
+            SET refunded_minor = refunded_minor + $2, reserved_minor = reserved_minor - $2
+            WHERE id = $3
+            RETURNING id, account_id, currency, credited, payment_id
+        ), ended AS (
+            UPDATE refund
+            SET status = 'SUCCEEDED', step = 'ended', next_at = NULL, updated_at = $4,
+                reference = coalesce($5, reference)
+            WHERE id = $1
+        )
+        SELECT"""
+        + ledger.MONEY
+        + "FROM returned c"
+        + ledger.MONEY_SOURCES,
+        refund.id,
+        Decimal(refund.amount_minor),
+        refund.capture_id,
+        at,
+        reference,
+    )
+    assert row is not None  # noqa: S101 - a refund's capture is never deleted
+    await _record(tx, Fact.REFUND_DONE, row, refund.id, refund.amount_minor)
+
+
+async def mark_failed(
+    tx: Tx, refund: Refund, why: RefundFailureReason, reference: str | None, at: datetime
+) -> None:
+    """Mark a refund as failed and release its reserved amount."""
+    row = await tx.row(
+        """
+        WITH released AS (
+            UPDATE capture
+            SET reserved_minor = reserved_minor - $2
+            WHERE id = $3
+            RETURNING id, account_id, currency, credited, payment_id
+        ), unpromised AS (
+            UPDATE payment
+            SET reserved_amount = reserved_amount - $4
+            WHERE id = $5 AND $4::numeric IS NOT NULL
+        ), ended AS (
+            UPDATE refund
+            SET status = 'FAILED', step = 'ended', next_at = NULL, failure_reason = $6,
+                updated_at = $7, reference = coalesce($8, reference)
+            WHERE id = $1
+        )
+        SELECT"""
+        + ledger.MONEY
+        + "FROM released c"
+        + ledger.MONEY_SOURCES,
+        refund.id,
+        Decimal(refund.amount_minor),
+        refund.capture_id,
+        refund.amount,
+        refund.payment_id,
+        why,
+        at,
+        reference,
+    )
+    assert row is not None  # noqa: S101 - a refund's capture is never deleted
+    await _record(tx, Fact.REFUND_REVERSED, row, refund.id, refund.amount_minor)
+
+
+async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
+    await tx.fetch("UPDATE refund SET reference = $2 WHERE id = $1", refund_id, reference)
+
+
+async def claim_due(
+    database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
+) -> list[DueRefund]:
+    """Claim refunds that are due, until the lease expires."""
+    rows = await database.fetch(
+        """
+        WITH claimed AS (
+            UPDATE refund
+            SET next_at = clock() + $2 * interval '1 second'
+            WHERE id IN (
+                SELECT d.id
+                FROM refund d
+                JOIN capture c ON c.id = d.capture_id
+                WHERE d.step IN ('queued', 'sent') AND d.next_at <= clock()
+                    AND c.account_id <> ALL($3::bigint[])
+                ORDER BY d.next_at
+                LIMIT $1
+                FOR UPDATE OF d SKIP LOCKED
+            )
+            RETURNING *
+        )
+        SELECT clock() AS now, c.account_id, a.provider, c.reference AS capture_reference,
+            c.currency AS capture_currency, c.amount_minor AS capture_minor, c.session_id,
+            c.captured_at, b.session_id AS named_session_id,"""
+        + COLUMNS
+        + """
+        FROM claimed r
+        JOIN capture c ON c.id = r.capture_id
+        JOIN provider_account a ON a.id = c.account_id
+        LEFT JOIN callback b ON b.account_id = c.account_id AND b.callback_id = c.callback_id
+        ORDER BY r.id
+        """,
+        limit,
+        lease_s,
+        busy_accounts,
+    )
+    return [
+        build(DueRefund, row, refund=from_row(row), capture_minor=int(row["capture_minor"]))
+        for row in rows
+    ]
+
+
+async def mark_sending(database: Executor, refund_id: UUID) -> bool:
+    """Mark a queued refund as sent; return False if it is no longer queued.
+
+    Also returns False if it was never sent before and a dispute holds its money.
+    """
+    row = await database.row(
+        """
+        UPDATE refund r
+        SET step = 'sent', sent_at = clock()
+        WHERE r.id = $1 AND r.step = 'queued' AND (
+            r.sent_at IS NOT NULL OR NOT EXISTS (
+                SELECT FROM capture c WHERE c.id = r.capture_id AND """
+        + DISPUTED
+        + """
+            )
+        )
+        RETURNING r.id
+        """,
+        refund_id,
+    )
+    return row is not None
+
+
+async def is_disputed(tx: Tx, capture_id: UUID) -> bool:
+    """Return whether a dispute holds money of a locked capture that a refund has reserved."""
+    row = await tx.row("SELECT FROM capture c WHERE c.id = $1 AND " + DISPUTED, capture_id)
+    return row is not None
+
+
+async def skip_approval(tx: Tx, refund_id: UUID) -> None:
+    await tx.fetch(
+        """
+        UPDATE refund
+        SET step = 'queued', next_at = clock()
+        WHERE id = $1 AND step = 'approval'
+        """,
+        refund_id,
+    )
+
+
+async def mark_queued(database: Executor, refund_id: UUID) -> None:
+    """Queue a sent refund again, which its gateway does not know and executes once per id."""
+    await database.fetch(
+        "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
+    )
+
+
+async def mark_unsent(database: Executor, refund_id: UUID, sent_before: datetime | None) -> None:
+    """Queue a refund again whose gateway was not contacted, and restore its `sent_at`."""
+    await database.fetch(
+        """
+        UPDATE refund
+        SET step = 'queued', sent_at = $2
+        WHERE id = $1 AND step = 'sent'
+        """,
+        refund_id,
+        sent_before,
+    )
+
+
+async def schedule_inquiry(
+    database: Executor, refund_id: UUID, wait_s: float, *, inquiries: int
+) -> None:
+    """Schedule the next attempt; `inquiries` counts attempts without a result."""
+    await database.fetch(
+        """
+        UPDATE refund
+        SET next_at = clock() + $2 * interval '1 second', inquiries = $3
+        WHERE id = $1 AND step IN ('queued', 'sent')
+        """,
+        refund_id,
+        wait_s,
+        inquiries,
+    )
+
+
+async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
+    """Stop polling a refund; a callback can still settle it."""
+    await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
+
+
+def from_row(row: Row) -> Refund:
+    columns: dict[str, Any] = {name: row[name] for name in Refund.__slots__}
+    columns["amount_minor"] = int(row["amount_minor"])
+    columns["status"] = RefundStatus(row["status"])
+    columns["step"] = RefundStep(row["step"])
+    if row["failure_reason"] is not None:
+        columns["failure_reason"] = RefundFailureReason(row["failure_reason"])
+    return Refund(**columns)

@@ -1,0 +1,1 @@
+"""A process and its environment: settings, logging, tracing, encryption, ids and caches."""

@@ -1,0 +1,146 @@
+"""Encryption of secrets at rest, with a key ring and bound to their row; digests of API keys."""
+
+import base64
+import binascii
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from payintent.runtime.settings import Settings
+
+KEY_BYTES = 32
+_NONCE_BYTES = 12
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
+
+
+class EncryptionKeyError(Exception):
+    """The pepper or the key ring is invalid or does not match the database."""
+
+
+class Encryption:
+    def __init__(self, pepper: bytes, ring: Mapping[str, bytes]) -> None:
+        self._pepper = pepper
+        self._ring = {name: AESGCM(key) for name, key in ring.items()}
+        self.writer = next(iter(ring))
+        self.pepper_mark = _mark(pepper)
+        self.marks = {name: _mark(key) for name, key in ring.items()}
+        self._search_keys = {
+            name: hmac.digest(key, b"payintent search", "sha256") for name, key in ring.items()
+        }
+
+    def digest(self, text: str) -> bytes:
+        """Digest an API key; its 256 random bits do not need a slow hash."""
+        return hmac.digest(self._pepper, text.encode(), "sha256")
+
+    def search_digest(self, text: str, kind: str) -> str:
+        """Digest a search term of an encrypted value, with the first key of the ring."""
+        return _search_digest(self._search_keys[self.writer], text, kind)
+
+    def search_digests(self, text: str, kind: str) -> list[str]:
+        """Return the digests of a search term, with each key of the ring."""
+        return [_search_digest(key, text, kind) for key in self._search_keys.values()]
+
+    def encrypt(self, secret: bytes, context: str) -> bytes:
+        """Encrypt for a context such as `callback_secret:<id>`, with a random nonce."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        box = self._ring[self.writer].encrypt(nonce, secret, context.encode())
+        return self.writer_prefix + nonce + box
+
+    @property
+    def writer_prefix(self) -> bytes:
+        """Return the prefix of values that are encrypted with the first key of the ring."""
+        name = self.writer.encode()
+        return bytes([len(name)]) + name
+
+    def key_name_of(self, sealed: bytes) -> str:
+        return sealed[1 : 1 + sealed[0]].decode()
+
+    def decrypt(self, sealed: bytes, context: str) -> bytes:
+        """Decrypt a value that was encrypted for this context (`EncryptionKeyError`)."""
+        length = sealed[0]
+        name = self.key_name_of(sealed)
+        nonce = sealed[1 + length : 1 + length + _NONCE_BYTES]
+        if name not in self._ring:
+            raise EncryptionKeyError(f"the key ring has no key named {name!r}")
+        try:
+            return self._ring[name].decrypt(
+                nonce, sealed[1 + length + _NONCE_BYTES :], context.encode()
+            )
+        except InvalidTag as error:
+            message = f"{context} was encrypted with another key or for another row"
+            raise EncryptionKeyError(message) from error
+
+
+def open_account(
+    encryption: Encryption, account_id: int, provider: str, base_url: str, sealed: bytes
+) -> tuple[bytes, bool]:
+    """Decrypt an account's credentials, and return True if they are bound to provider and URL.
+
+    Raises `EncryptionKeyError` if they were encrypted for another provider or URL.
+    """
+    try:
+        return encryption.decrypt(sealed, account_context(account_id, provider, base_url)), True
+    except EncryptionKeyError as error:
+        try:
+            return encryption.decrypt(sealed, first_account_context(account_id)), False
+        except EncryptionKeyError:
+            raise error from None
+
+
+def load_encryption(settings: Settings) -> Encryption:
+    """Load the pepper and the key ring of the settings (`EncryptionKeyError`)."""
+    ring: dict[str, bytes] = {}
+    for item in settings.keyring.get_secret_value().split(","):
+        name, _, encoded = item.strip().partition(":")
+        if not _NAME.fullmatch(name) or name in ring:
+            raise EncryptionKeyError(
+                f"key {name!r} of PAYINTENT_KEYRING needs a unique name: 1 to 32 letters, "
+                "digits, _ and -"
+            )
+        ring[name] = _parse_key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
+    return Encryption(_parse_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
+
+
+def _parse_key(encoded: str, name: str) -> bytes:
+    try:
+        key = base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise EncryptionKeyError(f"{name} is not base64") from error
+    if len(key) != KEY_BYTES:
+        raise EncryptionKeyError(f"{name} must be {KEY_BYTES} bytes, not {len(key)}")
+    return key
+
+
+def _search_digest(key: bytes, text: str, kind: str) -> str:
+    return hmac.digest(key, f"{kind}:{text}".encode(), "sha256").hex()[:32]
+
+
+def _mark(key: bytes) -> str:
+    """Return a digest that identifies a key without revealing it."""
+    return hmac.digest(key, b"payintent mark", "sha256").hex()[:16]
+
+
+def callback_secret_context(merchant_id: int, secret_id: UUID) -> str:
+    return f"callback_secret:{merchant_id}:{secret_id}"
+
+
+def account_context(account_id: int, provider: str, base_url: str) -> str:
+    return f"provider_account:2:{account_id}:{provider}:{base_url}"
+
+
+def first_account_context(account_id: int) -> str:
+    """Return the former context, without provider and URL, which `keyring rotate` replaces."""
+    return f"provider_account:{account_id}"
+
+
+def mail_context(mail_id: UUID) -> str:
+    return f"mail:{mail_id}"
+
+
+def proposal_context(proposal_id: UUID, action: str, proposed_by: str) -> str:
+    return f"proposal:{proposal_id}:{action}:{proposed_by}"

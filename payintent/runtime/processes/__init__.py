@@ -1,0 +1,1 @@
+"""Supervised processes: start, restart, handover and metrics."""

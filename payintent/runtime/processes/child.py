@@ -1,0 +1,124 @@
+"""The supervisor's record of a process."""
+
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import ceil, inf
+from pathlib import Path
+
+from payintent.runtime.processes.member import READY
+
+#: From the signal that ends a process until it is killed; a process limits its drain to 20 s.
+END_MAX_S = 24.0
+STATES = ("starting", "ready", "ending")
+_STABLE_AFTER_S = 60.0  # resets the number of failures in a row
+_RESTART_S, _RESTART_MAX_S = 0.2, 30.0
+_DOUBLINGS_MAX = 8
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A process with the supervisor's end of its socket pair; times are monotonic."""
+
+    pid: int
+    number: int
+    tie: socket.socket = field(repr=False)
+    failures: int = 0  # in a row, including the processes that it replaces
+    started_at: float = field(default_factory=time.monotonic)
+    is_ready: bool = False
+    is_ending: bool = False  # the supervisor ends it
+    kill_at: float = inf
+    is_silent: bool = False  # it has closed its end of `tie`
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return True if the process may still report that it is ready."""
+        return not self.is_ready and not self.is_silent
+
+    @property
+    def state(self) -> str:
+        if self.is_ending:
+            return "ending"
+        return "ready" if self.is_ready else "starting"
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal that ends the process, and schedule its kill."""
+        self.is_ending = True
+        self.kill_at = min(self.kill_at, time.monotonic() + END_MAX_S)
+        self.send(number)
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.kill_at = inf
+        self.send(signal.SIGKILL)
+
+    def read_tie(self) -> None:
+        """Receive the only possible message: that the process is ready."""
+        with suppress(OSError):
+            self.is_ready = self.tie.recv(len(READY)) == READY
+        self.is_silent = not self.is_ready
+
+    def failures_now(self) -> int:
+        """Count the failures in a row, after an unexpected end."""
+        was_stable = self.is_ready and time.monotonic() - self.started_at >= _STABLE_AFTER_S
+        return 1 if was_stable else self.failures + 1
+
+
+def restart_wait_s(failures: int) -> float:
+    """Return the delay after a number of failures in a row: exponential backoff with jitter."""
+    delay_s = _RESTART_S * 2 ** min(failures - 1, _DOUBLINGS_MAX)
+    return min(_RESTART_MAX_S, delay_s) * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min([affinity or 1, *(ceil(quota) for quota in _quotas(root))]))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Read the quotas of this process's cgroups and their parents, in cores."""
+    mount = root / "sys/fs/cgroup"
+    for line in _read_text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            yield from _v2_quotas(mount, path)
+        elif "cpu" in controllers.split(","):
+            yield from _v1_quotas(mount / "cpu", path)
+
+
+def _v2_quotas(mount: Path, path: str) -> Iterator[float]:
+    for folder in _folders(mount, path):
+        quota, _, period = _read_text(folder / "cpu.max").partition(" ")  # quota may be `max`
+        if quota.isdecimal() and period.strip().isdecimal():
+            yield int(quota) / int(period)
+
+
+def _v1_quotas(mount: Path, path: str) -> Iterator[float]:
+    for folder in _folders(mount, path):
+        quota = _read_text(folder / "cpu.cfs_quota_us").strip()  # -1: no quota
+        period = _read_text(folder / "cpu.cfs_period_us").strip()
+        if quota.isdecimal() and period.isdecimal():
+            yield int(quota) / int(period)
+
+
+def _folders(mount: Path, path: str) -> Iterator[Path]:
+    yield mount
+    folder = mount
+    for part in Path(path.lstrip("/")).parts:
+        folder /= part
+        yield folder
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

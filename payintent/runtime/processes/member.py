@@ -1,0 +1,99 @@
+"""A supervised process: its shared memory, and its connection to the supervisor."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+
+from payintent.runtime.log import get_logger
+from payintent.runtime.processes import metrics
+from payintent.runtime.processes.board import Board, ConnectionShare
+
+READY = b"+"
+_PUBLISH_EVERY_S = 1.0
+_END_MAX_S = 25.0  # after the supervisor's death
+
+_log = get_logger("process")
+
+
+class Member:
+    """A supervised process, with a thread that publishes its metrics once a second.
+
+    The thread also ends the process, by SIGTERM, when the supervisor has died and thereby closed
+    its end of the socket pair.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        board: Board,
+        sockets: Mapping[str, Sequence[socket.socket]],
+        tie: socket.socket,
+    ) -> None:
+        self.number = number
+        self.sockets = sockets
+        self._board = board
+        self._tie = tie
+        self._serial = time.time_ns()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        self._tie.settimeout(_PUBLISH_EVERY_S)
+        self._thread.start()
+
+    def ready(self) -> None:
+        self._tie.send(READY)
+
+    def connection_share(self) -> ConnectionShare:
+        return ConnectionShare(self._board, self.number)
+
+    def registry(self) -> CollectorRegistry:
+        return metrics.registry_of_all(self._board, self._publish)
+
+    def close(self) -> None:
+        """Stop the thread, and publish the final metrics."""
+        self._closing.set()
+        self._tie.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join()
+        self._publish()
+        self._tie.close()
+
+    def _publish(self) -> None:
+        if not metrics.publish(self._board, self.number, self._serial):
+            _log.error("metrics_too_many", number=self.number)
+
+    def _watch(self) -> None:
+        while self._has_supervisor():
+            self._publish()
+        if self._closing.is_set():
+            return
+        _log.error("supervisor_gone", number=self.number)
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._closing.wait(_END_MAX_S):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _has_supervisor(self) -> bool:
+        """Wait up to a second; False if the supervisor's end of the socket pair is closed."""
+        try:
+            return self._tie.recv(1) != b""
+        except TimeoutError:
+            return True
+
+
+def refuse_roll(loop: asyncio.AbstractEventLoop) -> None:
+    """Log an error on SIGHUP, which only a supervisor supports.
+
+    By default SIGHUP would end the process without a drain, and systemd would not restart it,
+    because it considers this a clean exit.
+    """
+    loop.add_signal_handler(signal.SIGHUP, _refuse)
+
+
+def _refuse() -> None:
+    _log.error("roll_failed", why="there is no supervisor with --processes 1: restart the process")

@@ -1,0 +1,214 @@
+"""Merged metrics of several processes.
+
+Each process publishes its metrics on the board once a second. Counters and histograms are summed,
+including those of processes that have ended, so sums never decrease. Gauges describe the whole
+installation, so the maximum over all processes applies. Metrics of a single process (`process_…`)
+are not merged, but get the label `process`.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+from wsgiref.simple_server import WSGIRequestHandler
+
+import msgspec
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    make_wsgi_app,  # pyright: ignore[reportUnknownVariableType]
+)
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from payintent.runtime.processes.board import SUPERVISOR, Board
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+
+_PER_PROCESS = "process_"
+_SUMMED = frozenset({"counter", "histogram", "summary"})
+_CREATED = "_created"  # the start time of a counter, which is meaningless for a sum
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Family(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    help: str
+    samples: list[tuple[str, dict[str, str], float]]
+
+
+class _Published(msgspec.Struct, frozen=True):
+    """The metrics of a process; `serial` distinguishes it from earlier processes of its slot."""
+
+    serial: int
+    families: list[Family]
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    """The sums of ended processes, and the serial of the last such process by slot."""
+
+    families: list[Family]
+    serials: dict[int, int]
+    supervisor: list[Family]
+
+
+_NOTHING = _Ended([], {}, [])
+
+
+def snapshot(metrics: Iterable[Metric]) -> list[Family]:
+    return [
+        Family(
+            metric.name,
+            metric.type,
+            metric.documentation,
+            [
+                (sample.name, dict(sample.labels), float(sample.value))
+                for sample in metric.samples
+                if not sample.name.endswith(_CREATED)
+            ],
+        )
+        for metric in metrics
+    ]
+
+
+def publish(board: Board, slot: int, serial: int) -> bool:
+    """Write this process's metrics to the board; False if they are too large."""
+    published = _Published(serial, snapshot(REGISTRY.collect()))
+    return board.write(slot, msgspec.msgpack.encode(published))
+
+
+def fold(board: Board, slot: int) -> None:
+    """Add the counters of an ended process to the sums, by a single write."""
+    published, ended = _published(board, slot), _ended(board)
+    if published is None or ended.serials.get(slot) == published.serial:
+        return
+    counters = [family for family in published.families if _is_summed(family)]
+    sums = _merge([ended.families, counters])
+    serials = ended.serials | {slot: published.serial}
+    board.write(SUPERVISOR, msgspec.msgpack.encode(_Ended(sums, serials, ended.supervisor)))
+
+
+def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
+    update = msgspec.structs.replace(_ended(board), supervisor=snapshot(metrics))
+    board.write(SUPERVISOR, msgspec.msgpack.encode(update))
+
+
+def registry_of_all(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_AllProcesses(board, publish_own))
+    return registry
+
+
+def merged(board: Board) -> list[Family]:
+    living = [(slot, _published(board, slot)) for slot in range(1, board.slots)]
+    ended = _ended(board)  # read last, so that a process that has just ended counts once
+    parts = [
+        [_labelled(family, slot) for family in published.families]
+        for slot, published in living
+        if published is not None and ended.serials.get(slot) != published.serial
+    ]
+    return _merge([ended.families, ended.supervisor, *parts])
+
+
+class _AllProcesses(Collector):
+    def __init__(self, board: Board, publish_own: Callable[[], None]) -> None:
+        self._board = board
+        self._publish_own = publish_own
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        self._publish_own()
+        for family in merged(self._board):
+            metric = Metric(family.name, family.help, family.kind)
+            metric.samples = [Sample(*sample) for sample in family.samples]
+            yield metric
+
+
+def _published(board: Board, slot: int) -> _Published | None:
+    content = board.read(slot)
+    return msgspec.msgpack.decode(content, type=_Published) if content else None
+
+
+def _ended(board: Board) -> _Ended:
+    content = board.read(SUPERVISOR)
+    return msgspec.msgpack.decode(content, type=_Ended) if content else _NOTHING
+
+
+def _is_summed(family: Family) -> bool:
+    return family.kind in _SUMMED and not family.name.startswith(_PER_PROCESS)
+
+
+def _labelled(family: Family, slot: int) -> Family:
+    """Label the samples of a metric that belongs to a single process."""
+    if not family.name.startswith(_PER_PROCESS):
+        return family
+    samples = [
+        (name, labels | {"process": str(slot)}, value) for name, labels, value in family.samples
+    ]
+    return msgspec.structs.replace(family, samples=samples)
+
+
+def _merge(parts: Iterable[Iterable[Family]]) -> list[Family]:
+    families: dict[str, Family] = {}
+    values: dict[str, dict[_Key, float]] = {}
+    for part in parts:
+        for family in part:
+            families.setdefault(family.name, family)
+            _add(values.setdefault(family.name, {}), family)
+    return [
+        msgspec.structs.replace(
+            family,
+            samples=[
+                (name, dict(labels), value) for (name, labels), value in values[family.name].items()
+            ],
+        )
+        for family in families.values()
+    ]
+
+
+def _add(values: dict[_Key, float], family: Family) -> None:
+    for name, labels, value in family.samples:
+        key = (name, tuple(sorted(labels.items())))
+        if key not in values:
+            values[key] = value
+        elif family.kind in _SUMMED:
+            values[key] += value
+        else:
+            values[key] = max(values[key], value)
+
+
+_BACKLOG = 16
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        del format, args
+
+
+class _SharedServer(ThreadingWSGIServer):
+    """Serves from a socket that several processes accept from."""
+
+    def __init__(self, listener: socket.socket, registry: CollectorRegistry) -> None:
+        address = listener.getsockname()
+        super().__init__(address, _QuietHandler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_name, self.server_port = address[0], address[1]
+        self.setup_environ()
+        self.set_app(cast("WSGIApplication", make_wsgi_app(registry)))
+        listener.listen(_BACKLOG)
+
+
+def serve_metrics(listeners: Sequence[socket.socket], registry: CollectorRegistry) -> None:
+    """Serve metrics from threads that end with the process."""
+    for listener in listeners:
+        server = _SharedServer(listener, registry)
+        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()

@@ -1,0 +1,443 @@
+"""The supervisor: it starts processes, restarts them when they die, and replaces them in turn.
+
+It forks processes after all imports, so that they share this memory. A fork is only safe without
+threads, event loops and connections, so the supervisor has none. It only waits for signals and for
+messages of its processes.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from payintent.runtime.log import get_logger
+from payintent.runtime.processes import handover, metrics
+from payintent.runtime.processes.board import ABSENT, Board
+from payintent.runtime.processes.child import STATES, Child, restart_wait_s
+from payintent.runtime.processes.handover import HandedProcess, Handover, bind
+from payintent.runtime.processes.member import Member
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+_BYTES = 1_024
+
+
+class Wakeup:
+    """Receives the supervisor's signals; equal signals are merged until they are read."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = socket.socketpair()
+        self._reading.setblocking(False)
+        self._writing.setblocking(False)
+        signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, _ignore)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    def wait(
+        self, sockets: Iterable[socket.socket], seconds: float
+    ) -> tuple[set[int], list[socket.socket]]:
+        by_descriptor = {item.fileno(): item for item in sockets}
+        poll = select.poll()
+        for descriptor in (self._reading.fileno(), *by_descriptor):
+            poll.register(descriptor, select.POLLIN)
+        descriptors = [descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)]
+        signals: set[int] = set()
+        with suppress(BlockingIOError):
+            signals.update(self._reading.recv(_BYTES))
+        return signals, [by_descriptor[item] for item in descriptors if item in by_descriptor]
+
+    def close_in_child(self) -> None:
+        """Restore the default signal handlers in a forked process."""
+        for number in SIGNALS:
+            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, default)
+        self.close()
+        unblock()
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        self._reading.close()
+        self._writing.close()
+
+
+def block() -> None:
+    """Block the supervisor's signals, so that none is lost during a fork or exec."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Do nothing, because signal numbers are read from the socket."""
+    del number, frame
+
+
+_WAIT_MAX_S = 60.0
+
+_log = get_logger("supervisor")
+_REGISTRY = CollectorRegistry()  # not the default, which belongs to the processes
+PROCESSES = Gauge("payintent_processes", "Processes by state", ["state"], registry=_REGISTRY)
+ENDS = Counter(
+    "payintent_process_ends_total", "Processes that ended unexpectedly", registry=_REGISTRY
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The number of processes, and the addresses that they listen on."""
+
+    count: int
+    addresses: Mapping[str, tuple[str, int]]
+    retire: signal.Signals  # ends a process whose successor is ready
+
+
+def supervise(plan: Plan) -> Member:
+    """Become the supervisor of several processes; returns in each process.
+
+    In the supervisor, raises SystemExit when all processes have ended, or if the only process
+    cannot start. Raises `BindError`.
+    """
+    state = handover.receive()
+    supervisor = _new(plan) if state is None else _adopt(plan, state)
+    member = supervisor.run()
+    if member is None:
+        raise SystemExit(supervisor.status)
+    member.start()
+    return member
+
+
+def _new(plan: Plan) -> "_Supervisor":
+    sockets = {name: bind(host, port) for name, (host, port) in plan.addresses.items()}
+    return _Supervisor(plan, Board.create(2 * plan.count + 2), sockets)
+
+
+def _adopt(plan: Plan, state: Handover) -> "_Supervisor":
+    """Continue with the processes of the previous program, which will be replaced."""
+    children = [
+        Child(item.pid, item.number, item.open_tie(), is_ready=item.ready)
+        for item in state.processes
+    ]
+    handover.keep_to_this_program(state)
+    return _Supervisor(
+        bounded(plan, state.slots),
+        state.open_board(),
+        state.open_sockets(),
+        children,
+        state.unexpected_ends,
+    )
+
+
+def bounded(plan: Plan, slots: int) -> Plan:
+    """Limit a plan to the slots of a board that was created for a different plan.
+
+    The supervisor needs a slot, and so does a process that replaces a running process.
+    """
+    count_max = slots - 2
+    if plan.count <= count_max:
+        return plan
+    _log.warning("processes_bounded", wanted=plan.count, count=count_max)
+    return replace(plan, count=count_max)
+
+
+class _Supervisor:
+    """The processes and their schedule; `run` also returns in each process."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        board: Board,
+        sockets: dict[str, list[socket.socket]],
+        adopted: Sequence[Child] = (),
+        unexpected_ends: int = 0,
+    ) -> None:
+        self.status = 0
+        self._plan = plan
+        self._board = board
+        self._sockets = sockets
+        self._wakeup = Wakeup()
+        self._children = {child.pid: child for child in adopted}
+        self._due = [(0.0, 0)] * max(0, plan.count - len(adopted))  # start time and failures
+        self._has_served = any(child.is_ready for child in adopted)
+        self._stopping = False
+        self._unexpected_ends = unexpected_ends  # including those under previous programs
+        ENDS.inc(unexpected_ends)
+        self._is_rolling = bool(adopted)
+        self._roll_again = False
+        self._trial: int | None = None  # the process id of the new program on trial
+        self._to_replace = deque(adopted)
+        self._replacement: tuple[Child, Child] | None = None  # the new and the old process
+
+    def run(self) -> Member | None:
+        """Run until all processes have ended; returns a `Member` in each forked process."""
+        gc.collect()
+        gc.freeze()  # a collection would write to all objects and thereby copy the shared memory
+        while self._children or self._due:
+            member = self._start_due() or self._continue_roll()
+            if member is not None:
+                return member
+            self._publish()
+            self._wait()
+        self._wakeup.close()
+        self._close_sockets()
+        return None
+
+    # Start
+
+    def _start_due(self) -> Member | None:
+        """Start due processes, but only the first until it is ready, to report its error."""
+        now = time.monotonic()
+        while self._due and self._due[0][0] <= now and (self._has_served or not self._children):
+            _, failures = self._due.pop(0)
+            process = self._start(failures)
+            if isinstance(process, Member):
+                return process
+            if process is None:
+                self._schedule_start(failures + 1)
+        return None
+
+    def _schedule_start(self, failures: int) -> float:
+        """Schedule a start after a number of failures in a row; return the delay."""
+        wait_s = restart_wait_s(failures)
+        self._due.append((time.monotonic() + wait_s, failures))
+        self._due.sort()
+        return wait_s
+
+    def _start(self, failures: int = 0) -> Child | Member | None:
+        """Fork a process; returns a `Child` in the supervisor, and a `Member` in the process.
+
+        None if the system does not allow more processes.
+        """
+        used_numbers = {child.number for child in self._children.values()}
+        number = next(n for n in range(1, self._board.slots) if n not in used_numbers)
+        ours, theirs = socket.socketpair()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # otherwise both processes would write the buffered text
+        block()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            _log.error("process_not_started", number=number, why=error.strerror)
+        if pid == 0:
+            return self._become_process(number, ours, theirs)
+        unblock()
+        theirs.close()
+        if pid < 0:
+            ours.close()
+            return None
+        child = self._children[pid] = Child(pid, number, ours, failures)
+        _log.info("process_started", number=number, pid=pid)
+        return child
+
+    def _become_process(self, number: int, ours: socket.socket, theirs: socket.socket) -> Member:
+        """Release the resources of the supervisor, in particular its ends of all socket pairs."""
+        os.setpgrp()  # Ctrl-C must only reach the supervisor, which ends its processes in order
+        self._wakeup.close_in_child()
+        ours.close()
+        for child in self._children.values():
+            child.tie.close()
+        return Member(number, self._board, self._sockets, theirs)
+
+    # Wait for events
+
+    def _wait(self) -> None:
+        awaited = {child.tie: child for child in self._children.values() if child.is_awaited}
+        signals, readable = self._wakeup.wait(awaited, self._next_at() - time.monotonic())
+        for tie in readable:
+            awaited[tie].read_tie()
+            self._has_served |= awaited[tie].is_ready
+        if signal.SIGCHLD in signals:
+            self._reap()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if number in signals:
+                self._stop(number)
+        if signal.SIGHUP in signals:
+            self._roll()
+        self._kill_overdue()
+
+    def _next_at(self) -> float:
+        starts = [at for at, _ in self._due] if self._has_served or not self._children else []
+        kills = [child.kill_at for child in self._children.values()]
+        return min([*starts, *kills, time.monotonic() + _WAIT_MAX_S])
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            if pid == self._trial:
+                self._finish_trial(code)
+            elif (child := self._children.pop(pid, None)) is not None:
+                self._handle_end(child, code)
+
+    def _handle_end(self, child: Child, code: int) -> None:
+        """Clean up after a process, and restart it if needed; a negative code is a signal."""
+        child.tie.close()
+        self._board.set_connections(child.number, ABSENT)
+        metrics.fold(self._board, child.number)
+        if child.is_ending:
+            _log.info("process_stopped", number=child.number, pid=child.pid, status=code)
+            return
+        self._unexpected_ends += 1
+        ENDS.inc()
+        if code > 0 and not child.is_ready and not self._living():
+            self.status = code  # the process has logged the reason, and no process serves
+            self._stop(signal.SIGTERM)
+            return
+        self._restart(child, code)
+
+    def _restart(self, child: Child, code: int) -> None:
+        """Schedule a new process, unless there are enough."""
+        again_in_s: float | None = None
+        if self._replacement is not None and child is self._replacement[0] and not child.is_ready:
+            self._abort_roll("the new process ended before it was ready")
+        if len(self._living()) + len(self._due) < self._plan.count:
+            again_in_s = round(self._schedule_start(child.failures_now()), 1)
+        _log.warning(
+            "process_ended",
+            number=child.number,
+            pid=child.pid,
+            status=code,
+            again_in_s=again_in_s,
+        )
+
+    def _living(self) -> list[Child]:
+        return [child for child in self._children.values() if not child.is_ending]
+
+    # Stop
+
+    def _stop(self, number: signal.Signals) -> None:
+        """End all processes: SIGTERM drains them; SIGINT and a repeated signal end them at once."""
+        is_first = not self._stopping
+        self._stopping = True
+        self._due.clear()
+        self._to_replace.clear()
+        self._close_sockets()  # otherwise clients could connect after the last process ended
+        for child in self._children.values():
+            child.end(number if is_first else signal.SIGINT)
+
+    def _close_sockets(self) -> None:
+        for listener in chain.from_iterable(self._sockets.values()):
+            listener.close()
+
+    def _kill_overdue(self) -> None:
+        now = time.monotonic()
+        for child in self._children.values():
+            if child.kill_at <= now:
+                _log.error("process_killed", number=child.number, pid=child.pid)
+                child.kill()
+
+    # Replace processes in turn
+
+    def _roll(self) -> None:
+        """Run the installed program on trial before executing it."""
+        if self._stopping:
+            return
+        if self._is_rolling:
+            self._roll_again = True
+            return
+        self._is_rolling = True
+        try:
+            self._trial = handover.start_trial()
+        except OSError as error:
+            self._abort_roll(f"the program cannot be started: {error.strerror}")
+
+    def _finish_trial(self, code: int) -> None:
+        self._trial = None
+        if code != 0:
+            self._abort_roll("the installed program cannot start with these settings")
+        elif not self._stopping:
+            self._become_new()
+
+    def _become_new(self) -> None:
+        block()
+        try:
+            handover.become_new(self._handover())
+        except OSError as error:
+            unblock()
+            self._abort_roll(f"the program cannot be started: {error.strerror}")
+
+    def _handover(self) -> Handover:
+        return Handover(
+            board=self._board.descriptor,
+            slots=self._board.slots,
+            sockets={
+                name: [listener.fileno() for listener in listeners]
+                for name, listeners in self._sockets.items()
+            },
+            processes=[
+                HandedProcess(child.pid, child.number, child.tie.fileno(), child.is_ready)
+                for child in self._children.values()
+            ],
+            unexpected_ends=self._unexpected_ends,
+        )
+
+    def _continue_roll(self) -> Member | None:
+        """Replace the next process: start its successor, and retire it when that is ready."""
+        if not self._is_rolling or self._trial is not None or self._stopping:
+            return None
+        if self._replacement is not None:
+            new, old = self._replacement
+            if new.is_ready and not old.is_ending:
+                old.end(self._plan.retire)
+            if old.pid in self._children:
+                return None
+            self._replacement = None
+        while self._to_replace:
+            old = self._to_replace.popleft()
+            if old.pid in self._children and not old.is_ending:
+                return self._replace(old)
+        _log.info("roll_done", processes=len(self._children))
+        self._end_roll()
+        return None
+
+    def _replace(self, old: Child) -> Member | None:
+        """Start the successor of a process; if there are too many processes, only retire it."""
+        if len(self._living()) > self._plan.count:
+            old.end(self._plan.retire)
+            return None
+        process = self._start()
+        if isinstance(process, Member):
+            return process
+        if process is None:
+            self._abort_roll("no process could be started")
+        else:
+            self._replacement = (process, old)
+        return None
+
+    def _abort_roll(self, why: str) -> None:
+        """Keep all processes that are not replaced yet."""
+        _log.error("roll_failed", why=why)
+        self._to_replace.clear()
+        self._replacement = None
+        self._end_roll()
+
+    def _end_roll(self) -> None:
+        self._is_rolling = False
+        if self._roll_again:
+            self._roll_again = False
+            self._roll()
+
+    # Metrics
+
+    def _publish(self) -> None:
+        states = [child.state for child in self._children.values()]
+        for state in STATES:
+            PROCESSES.labels(state).set(states.count(state))
+        metrics.publish_supervisor(self._board, _REGISTRY.collect())

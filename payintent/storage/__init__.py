@@ -1,1 +1,0 @@
-"""PostgreSQL: one file per aggregate, one typed function per query."""

@@ -1,1 +1,0 @@
-"""The tables of chains, transfers and on-chain refunds."""

@@ -1,0 +1,1 @@
+"""Test merchants: the test gateway, its cards, the clock and the simulated buyer."""

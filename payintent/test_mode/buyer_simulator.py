@@ -1,0 +1,210 @@
+"""Simulates buyers and banks at the test gateway.
+
+The gateway's tables change first, in one transaction. Then its callback is processed like any
+other callback, in this process. If the process crashes in between, an inquiry or a repeated
+request completes the settlement.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.callbacks.receive import CallbackReceiver, answer_callback
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Tx
+from payintent.fraud.policy_cache import PolicyCache
+from payintent.gateways.port import DisputeState
+from payintent.merchants.test_side import PROVIDER
+from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
+from payintent.payments import idempotency
+from payintent.payments.idempotency import (
+    FirstRequest,
+    claim_or_match,
+    request_fingerprint,
+    require_match,
+)
+from payintent.payments.model import OPEN, IdempotentRequest, Payment, Session, SessionStatus
+from payintent.payments.store import PaymentSnapshot
+from payintent.test_mode import store as test_mode_store
+from payintent.test_mode.gateway import write_callback
+from payintent.test_mode.model import (
+    DECLINED_CARDS,
+    TEST_CARDS,
+    TestSession,
+    TestSessionStatus,
+    answer_challenge,
+    enter_test_card,
+    list_notices,
+    move_dispute,
+)
+
+Step = Callable[[TestSession, datetime], TestSession | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestRequest:
+    """A request of a test key; `operation` and `fields` identify it for its idempotency key."""
+
+    operation: str
+    fields: tuple[str, ...]
+    key: UUID | None
+    step: Step
+
+    def under_key(self, merchant_id: int, key: UUID) -> IdempotentRequest:
+        return IdempotentRequest(
+            merchant_id=merchant_id,
+            key=key,
+            request_hash=request_fingerprint(self.operation, fields=self.fields),
+            as_sent=(self.operation, *self.fields),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuyerSimulator:
+    selection: SelectionContext
+    policies: PolicyCache
+    receiver: CallbackReceiver
+
+    async def pay(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
+        """Apply a buyer's step, after selecting the test card method if necessary.
+
+        Returns False if the key was used for the same request before. Raises
+        `INVALID_PAYMENT_STATE` if the payment or its session does not wait for a buyer,
+        `IDEMPOTENCY_CONFLICT`, and the errors of `select_quote`.
+        """
+        payment = snapshot.payment
+        if await self._is_repeated(payment, request):
+            return await self._repeat_callbacks(snapshot)
+        if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
+            raise _wrong_status(payment)
+        session = snapshot.session
+        if session is None or not _is_at_test_gateway(session):
+            session = await self._select_test_method(snapshot)
+        return await self._apply(payment, session.id, request)
+
+    async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
+        """Apply a step of the buyer's bank to a paid payment; otherwise like `pay`."""
+        if await self._is_repeated(snapshot.payment, request):
+            return await self._repeat_callbacks(snapshot)
+        session = snapshot.session
+        if session is None or session.quote.provider != PROVIDER:
+            raise _wrong_status(snapshot.payment)
+        return await self._apply(snapshot.payment, session.id, request)
+
+    async def enter(self, session_id: UUID, step: Step) -> TestSession:
+        """Apply a step of the card page; raise `INVALID_CHECKOUT_STATE` if it is too late."""
+        async with self.selection.database.transaction() as tx:
+            after = await _apply_step(tx, session_id, step)
+            if after is None:
+                raise RefusedError(
+                    ErrorCode.INVALID_CHECKOUT_STATE, "this session no longer accepts a card"
+                )
+        await self._send_callbacks(after)
+        return after
+
+    async def _apply(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
+        async with self.selection.database.transaction() as tx:
+            is_new = request.key is None or await _claim(tx, payment, request, request.key)
+            after = await _apply_step(tx, session_id, request.step if is_new else _keep)
+            if after is None:
+                raise _wrong_status(payment)
+        await self._send_callbacks(after)
+        return is_new
+
+    async def _repeat_callbacks(self, snapshot: PaymentSnapshot) -> bool:
+        """Send the callbacks again, in case the first request was interrupted; return False."""
+        if snapshot.session is not None and snapshot.session.quote.provider == PROVIDER:
+            session = await test_mode_store.find_session(
+                self.selection.database, snapshot.session.id
+            )
+            if session is not None:
+                await self._send_callbacks(session)
+        return False
+
+    async def _is_repeated(self, payment: Payment, request: TestRequest) -> bool:
+        if request.key is None:
+            return False
+        first = await idempotency.find_first_request(
+            self.selection.database, payment.merchant_id, request.operation, request.key
+        )
+        if first is None:
+            return False
+        require_match(first, request.under_key(payment.merchant_id, request.key))
+        return True
+
+    async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
+        setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
+        method = next((m for m in setup.methods if m.provider == PROVIDER and m.enabled), None)
+        if method is None:
+            raise RefusedError(
+                ErrorCode.PAYMENT_METHOD_NOT_FOUND, "this test side has no test card method"
+            )
+        selection = QuoteSelection(
+            payment_method_id=method.id, restrictions=await self.policies.restrictions()
+        )
+        return (await select_quote(self.selection, snapshot, selection)).session
+
+    async def _send_callbacks(self, session: TestSession) -> None:
+        """Process the session's callbacks like those of any gateway."""
+        connection = await self.selection.accounts.connect(session.account_id, PROVIDER)
+        assert connection is not None  # noqa: S101 - the session was opened through it
+        for number, notice in enumerate(list_notices(session)):
+            callback = write_callback(connection.account, notice, spaces=number)
+            await answer_callback(self.receiver, connection, callback)
+
+
+def enter_card(number: str) -> Step:
+    return _enter(number, approved=True)
+
+
+def enter_declined_card(code: str) -> Step:
+    return _enter(DECLINED_CARDS[code], approved=False)
+
+
+def _enter(number: str, *, approved: bool) -> Step:
+    """Enter a card, unless its challenge is already open, and answer the challenge."""
+
+    def step(session: TestSession, now: datetime) -> TestSession | None:
+        is_challenge = session.status is TestSessionStatus.CHALLENGE
+        if is_challenge and TEST_CARDS[number].challenge:
+            return answer_challenge(session, approved=approved)
+        new_session = enter_test_card(session, number, now)
+        if new_session is None or new_session.status is not TestSessionStatus.CHALLENGE:
+            return new_session
+        return answer_challenge(new_session, approved=approved)
+
+    return step
+
+
+def decide_dispute(state: DisputeState) -> Step:
+    return lambda session, _now: move_dispute(session, state)
+
+
+def _keep(session: TestSession, _now: datetime) -> TestSession:
+    return session
+
+
+async def _apply_step(tx: Tx, session_id: UUID, step: Step) -> TestSession | None:
+    current = await test_mode_store.lock_session(tx, session_id)
+    after = step(current.session, current.now) if current else None
+    if after is not None:
+        await test_mode_store.update_session(tx, after)
+    return after
+
+
+async def _claim(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
+    attempt = request.under_key(payment.merchant_id, key)
+    first = FirstRequest(request_hash=attempt.request_hash, payment_id=payment.id, country=None)
+    return await claim_or_match(tx, request.operation, attempt, first) is None
+
+
+def _is_at_test_gateway(session: Session) -> bool:
+    return session.quote.provider == PROVIDER and session.status is SessionStatus.OPEN
+
+
+def _wrong_status(payment: Payment) -> RefusedError:
+    return RefusedError(
+        ErrorCode.INVALID_PAYMENT_STATE,
+        f"this is not possible for a payment in {payment.status} status",
+    )

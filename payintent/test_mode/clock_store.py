@@ -1,0 +1,125 @@
+"""Clocks of test merchants, table `test_clock`; advancing a clock brings due times forward."""
+
+from dataclasses import dataclass
+from typing import LiteralString
+
+from payintent.db.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedTimes:
+    """Numbers of rows whose times were brought forward."""
+
+    payments: int
+    sessions: int
+    refunds: int
+    deliveries: int
+
+
+async def get(database: Executor, merchant_id: int) -> int:
+    """Return the total advance of a merchant's clock in seconds."""
+    row = await database.row(
+        "SELECT advanced_s FROM test_clock WHERE merchant_id = $1", merchant_id
+    )
+    return row["advanced_s"] if row else 0
+
+
+async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
+    """Advance a merchant's clock; return its total advance in seconds and the moved times."""
+    # The row stays locked until the commit, so advances of a clock do not overlap.
+    row = await tx.row(
+        """
+        INSERT INTO test_clock AS c (merchant_id, advanced_s)
+        VALUES ($1, $2)
+        ON CONFLICT (merchant_id) DO UPDATE
+        SET advanced_s = c.advanced_s + excluded.advanced_s
+        RETURNING advanced_s
+        """,
+        merchant_id,
+        seconds,
+    )
+    assert row is not None  # noqa: S101 - RETURNING returns the row
+    return row["advanced_s"], await _move_times(tx, merchant_id, seconds)
+
+
+async def _move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
+    """Bring all due times of a merchant forward; the tables are locked in the usual order."""
+    payments = _count(await tx.row(_PAYMENTS, merchant_id, seconds))
+    sessions = _count(await tx.row(_SESSIONS, merchant_id, seconds))
+    refunds = _count(await tx.row(_REFUNDS, merchant_id, seconds))
+    deliveries = _count(await tx.row(_DELIVERIES, merchant_id, seconds))
+    await tx.row(_TEST_SESSIONS, merchant_id, seconds)
+    await tx.row(_TEST_REFUNDS, merchant_id, seconds)
+    return MovedTimes(payments=payments, sessions=sessions, refunds=refunds, deliveries=deliveries)
+
+
+def _count(row: Row | None) -> int:
+    assert row is not None  # noqa: S101 - an aggregate returns a row
+    return row["moved"]
+
+
+def _bring_forward(
+    table: LiteralString, key: LiteralString, columns: tuple[LiteralString, ...], due: LiteralString
+) -> LiteralString:
+    """Return a statement that brings the times of due rows forward and counts the rows.
+
+    `$1` is the merchant, `$2` the seconds. Rows are locked in key order, before their new times are
+    computed.
+    """
+    earlier = ", ".join(
+        [f"{table}.{column} - $2::int * interval '1 second' AS {column}" for column in columns]
+    )
+    changes = ", ".join([f"{column} = due.{column}" for column in columns])
+    return f"""
+        WITH due AS (
+            SELECT {table}.{key}, {earlier}
+            FROM {table} {due}
+            ORDER BY {table}.{key}
+            FOR NO KEY UPDATE OF {table}
+        ), moved AS (
+            UPDATE {table} SET {changes}
+            FROM due
+            WHERE {table}.{key} = due.{key}
+            RETURNING {table}.{key}
+        )
+        SELECT count(*) AS moved FROM moved
+    """
+
+
+_PAYMENTS = _bring_forward(
+    "payment",
+    "id",
+    ("expires_at",),
+    "WHERE merchant_id = $1 AND status IN ('PENDING', 'PROCESSING')",
+)
+_SESSIONS = _bring_forward(
+    "session",
+    "id",
+    ("inquire_at", "closing_at", "silent_since", "opened_at"),
+    "JOIN payment p ON p.id = payment_id WHERE p.merchant_id = $1 AND life <> 'ended'",
+)
+_REFUNDS = _bring_forward(
+    "refund",
+    "id",
+    ("next_at", "sent_at"),
+    "WHERE merchant_id = $1 AND step IN ('queued', 'sent') AND next_at IS NOT NULL",
+)
+_DELIVERIES = _bring_forward(
+    "delivery", "event_id", ("next_at",), "WHERE merchant_id = $1 AND state = 'pending'"
+)
+# The test gateway's own times. Their rows are already counted as sessions and refunds.
+_TEST_SESSIONS = _bring_forward(
+    "test_session",
+    "session_id",
+    ("expires_at", "decides_at"),
+    """
+    JOIN session s ON s.id = session_id JOIN payment p ON p.id = s.payment_id
+    WHERE p.merchant_id = $1 AND test_session.status IN ('open', 'challenge', 'deciding')
+    """,
+)
+_TEST_REFUNDS = _bring_forward(
+    "test_refund",
+    "refund_id",
+    ("done_at",),
+    "JOIN refund r ON r.id = refund_id WHERE r.merchant_id = $1 AND test_refund.state = 'pending'",
+)

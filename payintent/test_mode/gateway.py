@@ -1,0 +1,226 @@
+"""The test gateway: a gateway within the service, for test sides only; it does not move money.
+
+It has its own tables of sessions and refunds and makes no network calls. Its callbacks are signed
+and verified like those of other gateways.
+"""
+
+import hashlib
+import hmac
+import re
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from payintent.core import ids
+from payintent.core.money import FIAT
+from payintent.gateways.http_client import decode_json
+from payintent.gateways.port import (
+    AccountCheck,
+    CallbackAnswer,
+    CallbackRequest,
+    DisputeReport,
+    FailureReason,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
+    RefundReport,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
+)
+from payintent.merchants.test_side import PROVIDER, SIGNING_SECRET
+from payintent.runtime.json_format import format_timestamp
+from payintent.test_mode.model import (
+    REJECTED_MINOR,
+    UNANSWERED_MINOR,
+    TestGatewayRecords,
+    TestGatewayRefund,
+    TestNotice,
+    TestSession,
+    card_page_url,
+    classify_decline,
+    report_session,
+)
+
+_SIGNATURE = "test-signature"
+_TEXT = re.compile(r"[!-~]{1,200}", re.ASCII)  # the database cannot store NUL
+_AMOUNT_MAX = 10**15
+_REFUND_STATES = {
+    GatewayRefundState.DONE: "",
+    GatewayRefundState.PENDING: "succeeds later",
+    GatewayRefundState.DECLINED: "the card refuses refunds",
+}
+
+
+class _Message(Struct, kw_only=True, omit_defaults=True):
+    id: str
+    session_id: str
+    report: SessionReport | None = None
+    dispute: DisputeReport | None = None
+
+
+class TestGateway:
+    """`page_base` is the base URL of its card page."""
+
+    provider = PROVIDER
+    capabilities = GatewayCapabilities(
+        credentials=frozenset({SIGNING_SECRET}),
+        decimals=FIAT,
+        remote=False,
+        remote_refunds=False,
+        test_only=True,
+    )
+
+    def __init__(self, records: TestGatewayRecords, page_base: str) -> None:
+        self._records = records
+        self._page_base = page_base
+        self.capabilities = replace(TestGateway.capabilities, pages=page_base)
+
+    async def create_session(
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+        if request.amount_minor == REJECTED_MINOR:
+            return SessionRejected(detail="this amount is rejected")
+        session = await self._records.open_session(
+            TestSession(
+                session_id=request.session_id,
+                account_id=account.id,
+                amount_minor=request.amount_minor,
+                currency=request.currency,
+                return_url=request.return_url,
+                expires_at=request.expires_at,
+            )
+        )
+        if session.amount_minor == UNANSWERED_MINOR:
+            return OutcomeUnknown(detail="this amount is not answered", throttled=True)
+        name = ids.format_id(ids.SESSION, session.session_id)
+        redirect: dict[str, Any] = {
+            "url": card_page_url(self._page_base, session.session_id),
+            "method": "GET",
+            "fields": {},
+            "expires_at": format_timestamp(request.expires_at),
+        }
+        return SessionCreated(
+            reference=name, next_action={"type": "redirect", "redirect": redirect}
+        )
+
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
+        return _report_session(await self._records.close_session(account.id, session.session_id))
+
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
+        return _report_session(await self._records.find_session(account.id, session.session_id))
+
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
+        signature = request.headers.get(_SIGNATURE, "").encode(errors="replace")
+        if not hmac.compare_digest(_sign(account, request.body), signature):
+            raise InvalidCallbackError("the signature is not from this account")
+        message = decode_json(request.body, _Message)
+        if message is None:
+            raise InvalidCallbackError("the signed body is malformed")
+        if not _is_consistent(message):
+            raise InvalidCallbackError("the signed body contradicts itself")
+        if message.dispute is not None:
+            return VerifiedCallback(id=message.id, dispute=message.dispute)
+        session_id = ids.parse_id(ids.SESSION, message.session_id)
+        return VerifiedCallback(id=message.id, session_id=session_id, report=message.report)
+
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
+        del callback
+        return CallbackAnswer()
+
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
+        if request.session is None:
+            return RefundReport(state=GatewayRefundState.DECLINED, detail="the session is unknown")
+        refund = await self._records.add_refund(
+            account.id, request.session.session_id, request.refund_id, request.amount_minor
+        )
+        if refund is None:
+            return RefundReport(state=GatewayRefundState.DECLINED, detail="it exceeds the capture")
+        return _refund_report(refund)
+
+    async def inquire_refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
+        refund = await self._records.find_refund(account.id, request.refund_id)
+        if refund is None:
+            return RefundReport(state=GatewayRefundState.ABSENT)
+        return _refund_report(refund)
+
+    def classify_failure(self, code: str) -> FailureReason:
+        return classify_decline(code)
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        del account
+        return AccountCheck(problem=None, detail="the test gateway is a part of the service")
+
+
+def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0) -> CallbackRequest:
+    """Return a signed callback; `spaces` make a repeated callback differ in its bytes."""
+    message = _Message(
+        id=notice.id,
+        session_id=ids.format_id(ids.SESSION, notice.session_id),
+        report=notice.report,
+        dispute=notice.dispute,
+    )
+    body = msgspec.json.encode(message) + b" " * spaces
+    return CallbackRequest(
+        method="POST", headers={_SIGNATURE: _sign(account, body).decode()}, query={}, body=body
+    )
+
+
+def _is_consistent(message: _Message) -> bool:
+    """Return whether a message can be stored and has a capture exactly if it is captured."""
+    report, dispute = message.report, message.dispute
+    texts, amounts = [message.id], list[int]()
+    if report is not None:
+        if (report.capture is not None) != (report.state is GatewaySessionState.CAPTURED):
+            return False
+        if report.capture is not None:
+            texts += [
+                report.capture.reference,
+                report.capture.currency,
+                report.capture.verbatim or "-",
+            ]
+            amounts.append(report.capture.amount_minor)
+    if dispute is not None:
+        texts += [dispute.reference, dispute.capture, dispute.currency, dispute.reason or "-"]
+        amounts.append(dispute.amount_minor)
+    return all(map(_TEXT.fullmatch, texts)) and all(
+        0 <= amount <= _AMOUNT_MAX for amount in amounts
+    )
+
+
+def _sign(account: GatewayAccount, body: bytes) -> bytes:
+    secret = account.credentials.get(SIGNING_SECRET, "").encode()
+    if not secret:  # anyone could sign with an empty secret
+        raise InvalidCallbackError("the account has no signing secret")
+    return hmac.new(secret, body, hashlib.sha256).hexdigest().encode()
+
+
+def _report_session(session: TestSession | None) -> SessionReport:
+    if session is None:
+        return SessionReport(state=GatewaySessionState.ABSENT)
+    return report_session(session)
+
+
+def _refund_report(refund: TestGatewayRefund) -> RefundReport:
+    return RefundReport(
+        state=refund.state,
+        reference=f"test_{refund.refund_id.hex}",
+        detail=_REFUND_STATES.get(refund.state, ""),
+    )

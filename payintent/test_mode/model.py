@@ -1,0 +1,348 @@
+"""Cards and amounts that the test gateway treats specially."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.gateways.port import (
+    Capture,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
+    FailureReason,
+    GatewayRefundState,
+    GatewaySessionState,
+    SessionReport,
+)
+
+
+class TestRefunding(StrEnum):
+    AT_ONCE = "at_once"
+    PENDING = "pending"  # succeeds after `PENDING_REFUND_S`
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestCard:
+    number: str
+    title: str  # shown on the card page
+    decline_code: str | None = None
+    paid_after_decline: bool = False
+    challenge: bool = False  # 3-D Secure, which the buyer approves or declines
+    decided_later: bool = False  # approved after `DECISION_S`
+    extra_minor: int = 0
+    other_currency: bool = False
+    callbacks: int = 1  # per result; 0 leaves the service to inquire
+    disputed: bool = False
+    refunding: TestRefunding = TestRefunding.AT_ONCE
+
+
+DECISION_S = 30
+PENDING_REFUND_S = 60
+APPROVED_CARD = "4242424242424242"
+CHALLENGE_CARD = "4000002500003155"
+CHALLENGE_FAILED = "authentication_failed"
+
+_ALL = (
+    TestCard(number=APPROVED_CARD, title="approved"),
+    TestCard(number="4000000000000002", title="declined", decline_code="card_declined"),
+    TestCard(
+        number="4000000000009995", title="declined: no funds", decline_code="insufficient_funds"
+    ),
+    TestCard(
+        number="4000000000000069", title="declined: expired card", decline_code="expired_card"
+    ),
+    TestCard(number="4000000000000127", title="declined: wrong CVC", decline_code="incorrect_cvc"),
+    TestCard(number="4000000000000119", title="processing error", decline_code="processing_error"),
+    TestCard(number=CHALLENGE_CARD, title="asks for 3-D Secure first", challenge=True),
+    TestCard(
+        number="4000009900000012",
+        title=f"in progress for {DECISION_S} s, then approved",
+        decided_later=True,
+    ),
+    TestCard(
+        number="4000009900000020",
+        title="approved; the callback is sent three times",
+        callbacks=3,
+    ),
+    TestCard(
+        number="4000009900000046",
+        title="approved; no callback is sent, the service has to inquire",
+        callbacks=0,
+    ),
+    TestCard(number="4000009900000079", title="one minor unit too much is captured", extra_minor=1),
+    TestCard(number="4000009900000087", title="another currency is captured", other_currency=True),
+    TestCard(
+        number="4000009900000103",
+        title="declined, then paid",
+        decline_code="card_declined",
+        paid_after_decline=True,
+    ),
+    TestCard(number="4000000000000259", title="approved, then disputed", disputed=True),
+    TestCard(
+        number="4000009900000160",
+        title=f"approved; refunds are pending for {PENDING_REFUND_S} s",
+        refunding=TestRefunding.PENDING,
+    ),
+    TestCard(
+        number="4000009900000178",
+        title="approved; refunds are declined",
+        refunding=TestRefunding.REFUSED,
+    ),
+)
+TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _ALL}
+
+#: The card that is declined with each code.
+DECLINED_CARDS: dict[str, str] = {
+    card.decline_code: card.number
+    for card in _ALL
+    if card.decline_code is not None and not card.paid_after_decline
+} | {CHALLENGE_FAILED: CHALLENGE_CARD}
+
+#: Amounts, in minor units of any currency, that fail with any card.
+REJECTED_MINOR = 66_601  # the gateway rejects the session
+UNANSWERED_MINOR = 66_602  # the gateway does not answer when a session is opened
+DECLINED_MINOR = {66_603: "card_declined", 66_604: "insufficient_funds"}
+
+
+_FAILURES = {
+    "card_declined": FailureReason.DECLINED,
+    "insufficient_funds": FailureReason.DECLINED,
+    "expired_card": FailureReason.DECLINED,
+    "incorrect_cvc": FailureReason.DECLINED,
+    CHALLENGE_FAILED: FailureReason.DECLINED,
+}
+_FUNDS = {
+    DisputeState.OPEN: DisputedFunds.WITHDRAWN,
+    DisputeState.WON: DisputedFunds.REINSTATED,
+    DisputeState.LOST: DisputedFunds.WITHDRAWN,
+}
+
+
+class TestSessionStatus(StrEnum):
+    OPEN = "open"
+    CHALLENGE = "challenge"  # by 3-D Secure
+    DECIDING = "deciding"
+    PAID = "paid"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"  # by the buyer
+    CLOSED = "closed"  # by the service, or expired
+
+
+_WAITING = frozenset({TestSessionStatus.OPEN, TestSessionStatus.CHALLENGE})
+_STATES = {
+    TestSessionStatus.OPEN: GatewaySessionState.OPEN,
+    TestSessionStatus.CHALLENGE: GatewaySessionState.AUTHORISING,
+    TestSessionStatus.DECIDING: GatewaySessionState.AUTHORISING,
+    TestSessionStatus.PAID: GatewaySessionState.CAPTURED,
+    TestSessionStatus.DECLINED: GatewaySessionState.DECLINED,
+    TestSessionStatus.CANCELLED: GatewaySessionState.CANCELLED,
+    TestSessionStatus.CLOSED: GatewaySessionState.CLOSED,
+}
+
+
+def card_page_url(pages_base: str, session_id: UUID) -> str:
+    return f"{pages_base}/test/card/{ids.format_id(ids.SESSION, session_id)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestSession:
+    """A session as the test gateway stores it; amounts in minor units."""
+
+    session_id: UUID
+    account_id: int
+    amount_minor: int
+    currency: str
+    return_url: str
+    expires_at: datetime
+    status: TestSessionStatus = TestSessionStatus.OPEN
+    card: str | None = None
+    decline_code: str | None = None
+    decides_at: datetime | None = None
+    captured_minor: int | None = None
+    captured_currency: str | None = None
+    dispute: DisputeState | None = None
+
+    def at(self, now: datetime) -> "TestSession":
+        if self.status is TestSessionStatus.DECIDING and self.decides_at and self.decides_at <= now:
+            return replace(self, status=TestSessionStatus.PAID)
+        if self.status in _WAITING and self.expires_at <= now:
+            return replace(self, status=TestSessionStatus.CLOSED)
+        return self
+
+    @property
+    def capture(self) -> Capture | None:
+        if self.status is not TestSessionStatus.PAID:
+            return None
+        return Capture(
+            reference=f"test_{self.session_id.hex}",
+            amount_minor=self.captured_minor or 0,
+            currency=self.captured_currency or "",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestGatewayRefund:
+    refund_id: UUID
+    session_id: UUID
+    amount_minor: int
+    state: GatewayRefundState
+    done_at: datetime | None = None  # of a pending refund
+
+    def at(self, now: datetime) -> "TestGatewayRefund":
+        if self.state is GatewayRefundState.PENDING and self.done_at and self.done_at <= now:
+            return replace(self, state=GatewayRefundState.DONE)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestNotice:
+    """The content of a callback: a session's report or a dispute."""
+
+    id: str
+    session_id: UUID
+    report: SessionReport | None = None
+    dispute: DisputeReport | None = None
+
+
+class TestGatewayRecords(Protocol):
+    async def open_session(self, session: TestSession) -> TestSession:
+        """Store a session, or return the stored session with this id."""
+        ...
+
+    async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
+        """Return the current state of a session; None if the account does not have it."""
+        ...
+
+    async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
+        """Close a session that waits for a card, and return its new state."""
+        ...
+
+    async def add_refund(
+        self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
+    ) -> TestGatewayRefund | None:
+        """Store a refund, once for its id; None if it exceeds the remaining capture."""
+        ...
+
+    async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
+        """Return the current state of a refund; None if the account does not have it."""
+        ...
+
+
+def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSession | None:
+    """Enter a card; return None if the session accepts no card or the card is not a test card."""
+    card = TEST_CARDS.get(number)
+    if card is None or session.status is not TestSessionStatus.OPEN:
+        return None
+    session = _with_capture(replace(session, card=number), card)
+    if code := DECLINED_MINOR.get(session.amount_minor):
+        return _declined(session, code)
+    if card.challenge:
+        return replace(session, status=TestSessionStatus.CHALLENGE)
+    if card.decided_later:
+        decides_at = now + timedelta(seconds=DECISION_S)
+        return replace(session, status=TestSessionStatus.DECIDING, decides_at=decides_at)
+    if card.decline_code and not card.paid_after_decline:
+        return _declined(session, card.decline_code)
+    return replace(
+        session,
+        status=TestSessionStatus.PAID,
+        decline_code=card.decline_code,
+        dispute=DisputeState.OPEN if card.disputed else None,
+    )
+
+
+def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
+    """Answer a 3-D Secure challenge; return None if there is none."""
+    if session.status is not TestSessionStatus.CHALLENGE:
+        return None
+    if approved:
+        return replace(session, status=TestSessionStatus.PAID)
+    return _declined(session, CHALLENGE_FAILED)
+
+
+def give_up(session: TestSession) -> TestSession | None:
+    """Cancel a session as its buyer; return None if it does not wait for the buyer."""
+    if session.status not in _WAITING:
+        return None
+    return replace(session, status=TestSessionStatus.CANCELLED)
+
+
+def close(session: TestSession) -> TestSession:
+    """Close a session if it waits for a card."""
+    if session.status is not TestSessionStatus.OPEN:
+        return session
+    return replace(session, status=TestSessionStatus.CLOSED)
+
+
+def move_dispute(session: TestSession, state: DisputeState) -> TestSession | None:
+    """Open or end a session's dispute; return None if it is not paid or the dispute has ended."""
+    if session.status is not TestSessionStatus.PAID:
+        return None
+    if session.dispute not in {None, DisputeState.OPEN} and session.dispute is not state:
+        return None
+    return replace(session, dispute=state)
+
+
+def report_session(session: TestSession) -> SessionReport:
+    reason = None
+    if session.status is TestSessionStatus.DECLINED:
+        reason = classify_decline(session.decline_code or "")
+    return SessionReport(state=_STATES[session.status], capture=session.capture, reason=reason)
+
+
+def classify_decline(code: str) -> FailureReason:
+    return _FAILURES.get(code, FailureReason.UNKNOWN)
+
+
+def list_notices(session: TestSession) -> Sequence[TestNotice]:
+    """Return the callbacks of a session in order; their ids depend on its state only."""
+    if session.status in {*_WAITING, TestSessionStatus.DECIDING, TestSessionStatus.CLOSED}:
+        return []
+    card = TEST_CARDS.get(session.card or "")
+    notices = [_notice(session, session.status, report_session(session))]
+    if card and card.paid_after_decline and session.status is TestSessionStatus.PAID:
+        declined = _declined(session, session.decline_code or "")
+        notices.insert(0, _notice(session, declined.status, report_session(declined)))
+    elif card:
+        notices *= card.callbacks
+    if session.dispute is not None and session.capture is not None:
+        dispute = _dispute_report(session, session.capture, session.dispute)
+        name = f"{session.session_id.hex}-dispute-{dispute.state}"
+        notices.append(TestNotice(id=name, session_id=session.session_id, dispute=dispute))
+    return notices
+
+
+def _notice(session: TestSession, name: str, report: SessionReport) -> TestNotice:
+    return TestNotice(
+        id=f"{session.session_id.hex}-{name}", session_id=session.session_id, report=report
+    )
+
+
+def _dispute_report(session: TestSession, capture: Capture, state: DisputeState) -> DisputeReport:
+    return DisputeReport(
+        reference=f"test_dispute_{session.session_id.hex}",
+        capture=capture.reference,
+        state=state,
+        funds=_FUNDS[state],
+        amount_minor=capture.amount_minor,
+        currency=capture.currency,
+        reason="fraudulent",
+    )
+
+
+def _with_capture(session: TestSession, card: TestCard) -> TestSession:
+    other = "THB" if session.currency == "USD" else "USD"
+    return replace(
+        session,
+        captured_minor=session.amount_minor + card.extra_minor,
+        captured_currency=other if card.other_currency else session.currency,
+    )
+
+
+def _declined(session: TestSession, code: str) -> TestSession:
+    return replace(session, status=TestSessionStatus.DECLINED, decline_code=code)

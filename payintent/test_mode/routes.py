@@ -1,0 +1,167 @@
+"""The routes of a test merchant's clock; they need a test key."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database
+from payintent.gateways.port import DisputeState
+from payintent.http.bodies import read_idempotency_key, read_json
+from payintent.http.responses import REPLAYED, json_response
+from payintent.merchants.access import MerchantApi
+from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.payments.lookup import PaymentLookup
+from payintent.payments.serialization import merchant_payment_fields
+from payintent.payments.store import PaymentSnapshot
+from payintent.test_mode import clock_store as test_clock
+from payintent.test_mode.buyer_simulator import (
+    BuyerSimulator,
+    Step,
+    TestRequest,
+    decide_dispute,
+    enter_card,
+    enter_declined_card,
+)
+from payintent.test_mode.model import APPROVED_CARD, DECLINED_CARDS, TEST_CARDS
+
+ADVANCE_MAX_S = 31 * 24 * 3600
+
+
+class AdvanceClockBody(msgspec.Struct):
+    seconds: int
+
+
+_ADVANCE = msgspec.json.Decoder(AdvanceClockBody)
+
+
+@dataclass(frozen=True, slots=True)
+class TestClockRoutes:
+    api: MerchantApi
+    database: Database
+    body_bytes_max: int
+
+    def routes(self) -> list[Route]:
+        return [
+            self.api.route("GET", "/v1/test/clock", self.get_clock),
+            self.api.route("POST", "/v1/test/clock/advance", self.advance_clock),
+        ]
+
+    async def get_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        del request
+        require_test_key(merchant)
+        advanced_s = await test_clock.get(self.database, merchant.merchant_id)
+        return json_response({"advanced_seconds": advanced_s})
+
+    async def advance_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`POST /test/clock/advance`: all deadlines of the test merchant come closer."""
+        require_test_key(merchant)
+        body = await read_json(request, _ADVANCE, self.body_bytes_max)
+        if not 1 <= body.seconds <= ADVANCE_MAX_S:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
+                f"seconds must be from 1 to {ADVANCE_MAX_S}, which is 31 days",
+            )
+        async with self.database.transaction() as tx:
+            advanced_s, moved = await test_clock.advance(tx, merchant.merchant_id, body.seconds)
+        return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
+
+
+def require_test_key(merchant: AuthenticatedMerchant) -> None:
+    """Raise `FORBIDDEN` if the key is a live key."""
+    if merchant.livemode:
+        raise RefusedError(ErrorCode.FORBIDDEN, "only a test key, sk_test_…, may do this")
+
+
+class PayTestPaymentBody(msgspec.Struct):
+    card: str = APPROVED_CARD
+
+
+class DeclineTestPaymentBody(msgspec.Struct):
+    code: str = "card_declined"
+
+
+class DisputeTestPaymentBody(msgspec.Struct):
+    state: Literal["open", "won", "lost"] = "open"
+
+
+_PAY = msgspec.json.Decoder(PayTestPaymentBody)
+_DECLINE = msgspec.json.Decoder(DeclineTestPaymentBody)
+_DISPUTE = msgspec.json.Decoder(DisputeTestPaymentBody)
+_Simulate = Callable[[PaymentSnapshot, TestRequest], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class TestPaymentRoutes:
+    api: MerchantApi
+    payments: PaymentLookup
+    simulator: BuyerSimulator
+    checkout_base: str
+    body_bytes_max: int
+
+    def routes(self) -> list[Route]:
+        path = "/v1/test/payments/{payment_id}"
+        return [
+            self.api.route("POST", f"{path}/pay", self.pay_payment),
+            self.api.route("POST", f"{path}/decline", self.decline_payment),
+            self.api.route("POST", f"{path}/dispute", self.dispute_payment),
+        ]
+
+    async def pay_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`POST /test/payments/{id}/pay`: pay with a test card and pass 3-D Secure."""
+        require_test_key(merchant)
+        body = await read_json(request, _PAY, self.body_bytes_max, PayTestPaymentBody())
+        number = body.card.replace(" ", "")
+        if number not in TEST_CARDS:
+            raise RefusedError(ErrorCode.BAD_REQUEST, "card must be the number of a test card")
+        test_request = _test_request(request, "test_pay", number, enter_card(number))
+        return await self._simulate(request, merchant, test_request, self.simulator.pay)
+
+    async def decline_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`POST /test/payments/{id}/decline`: pay with a card that is declined with a code."""
+        require_test_key(merchant)
+        body = await read_json(request, _DECLINE, self.body_bytes_max, DeclineTestPaymentBody())
+        if body.code not in DECLINED_CARDS:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"code must be one of {', '.join(sorted(DECLINED_CARDS))}"
+            )
+        step = enter_declined_card(body.code)
+        test_request = _test_request(request, "test_decline", body.code, step)
+        return await self._simulate(request, merchant, test_request, self.simulator.pay)
+
+    async def dispute_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`POST /test/payments/{id}/dispute`: open a dispute, or decide it."""
+        require_test_key(merchant)
+        body = await read_json(request, _DISPUTE, self.body_bytes_max, DisputeTestPaymentBody())
+        step = decide_dispute(DisputeState(body.state))
+        test_request = _test_request(request, "test_dispute", body.state, step)
+        return await self._simulate(request, merchant, test_request, self.simulator.dispute)
+
+    async def _simulate(
+        self,
+        request: Request,
+        merchant: AuthenticatedMerchant,
+        test_request: TestRequest,
+        simulate: _Simulate,
+    ) -> Response:
+        payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
+        before = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
+        is_new = await simulate(before, test_request)
+        after = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
+        fields = merchant_payment_fields(after, self.checkout_base)
+        return json_response(fields, headers=None if is_new else REPLAYED)
+
+
+def _test_request(request: Request, operation: str, value: str, step: Step) -> TestRequest:
+    return TestRequest(
+        operation=operation,
+        fields=(request.path_params["payment_id"], value),
+        key=read_idempotency_key(request.headers),
+        step=step,
+    )

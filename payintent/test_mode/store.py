@@ -1,0 +1,201 @@
+"""Sessions and refunds of the test gateway, tables `test_session` and `test_refund`."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from payintent.db.database import Database, Executor, Row, Tx
+from payintent.db.lists import build
+from payintent.gateways.port import DisputeState, GatewayRefundState
+from payintent.test_mode.model import (
+    PENDING_REFUND_S,
+    TEST_CARDS,
+    TestGatewayRefund,
+    TestRefunding,
+    TestSession,
+    TestSessionStatus,
+    close,
+)
+
+_SESSION = """
+    session_id, account_id, amount_minor, currency, return_url, expires_at, status, card,
+    decline_code, decides_at, captured_minor, captured_currency, dispute
+"""
+_REFUNDING = {
+    TestRefunding.AT_ONCE: GatewayRefundState.DONE,
+    TestRefunding.PENDING: GatewayRefundState.PENDING,
+    TestRefunding.REFUSED: GatewayRefundState.DECLINED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LockedTestSession:
+    session: TestSession  # its state at `now`
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseTestGatewayRecords:
+    database: Database
+
+    async def open_session(self, session: TestSession) -> TestSession:
+        async with self.database.transaction() as tx:
+            await _add_session(tx, session)
+            stored = await lock_session(tx, session.session_id)
+        assert stored is not None  # noqa: S101 - it was just stored
+        return stored.session
+
+    async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
+        session = await find_session(self.database, session_id)
+        return session if session and session.account_id == account_id else None
+
+    async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
+        async with self.database.transaction() as tx:
+            locked = await lock_session(tx, session_id)
+            if locked is None or locked.session.account_id != account_id:
+                return None
+            closed = close(locked.session)
+            await update_session(tx, closed)
+        return closed
+
+    async def add_refund(
+        self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
+    ) -> TestGatewayRefund | None:
+        async with self.database.transaction() as tx:
+            locked = await lock_session(tx, session_id)
+            if locked is None or locked.session.account_id != account_id:
+                return None
+            earlier = await _find_refund(tx, account_id, refund_id)
+            if earlier is not None:
+                return earlier
+            capture = locked.session.capture
+            if capture is None:
+                return None
+            if amount_minor + await _sum_refunds(tx, session_id) > capture.amount_minor:
+                return None
+            card = TEST_CARDS.get(locked.session.card or "")
+            state = _REFUNDING[card.refunding if card else TestRefunding.AT_ONCE]
+            refund = TestGatewayRefund(
+                refund_id=refund_id,
+                session_id=session_id,
+                amount_minor=amount_minor,
+                state=state,
+                done_at=locked.now + timedelta(seconds=PENDING_REFUND_S),
+            )
+            await _add_refund(tx, account_id, refund)
+        return refund
+
+    async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
+        return await _find_refund(self.database, account_id, refund_id)
+
+
+async def find_session(database: Executor, session_id: UUID) -> TestSession | None:
+    """Return the current state of a session."""
+    row = await database.row(
+        "SELECT" + _SESSION + ", clock() AS now FROM test_session WHERE session_id = $1", session_id
+    )
+    return _from_row(row).at(row["now"]) if row else None
+
+
+async def lock_session(tx: Tx, session_id: UUID) -> LockedTestSession | None:
+    """Lock a session and return its current state."""
+    row = await tx.row(
+        "SELECT"
+        + _SESSION
+        + ", clock() AS now FROM test_session WHERE session_id = $1 FOR NO KEY UPDATE",
+        session_id,
+    )
+    return LockedTestSession(_from_row(row).at(row["now"]), row["now"]) if row else None
+
+
+async def update_session(tx: Tx, session: TestSession) -> None:
+    await tx.fetch(
+        """
+        UPDATE test_session
+        SET status = $2, card = $3, decline_code = $4, decides_at = $5, captured_minor = $6,
+            captured_currency = $7, dispute = $8
+        WHERE session_id = $1
+        """,
+        session.session_id,
+        session.status,
+        session.card,
+        session.decline_code,
+        session.decides_at,
+        session.captured_minor,
+        session.captured_currency,
+        session.dispute,
+    )
+
+
+async def _add_session(tx: Tx, session: TestSession) -> None:
+    await tx.fetch(
+        """
+        INSERT INTO test_session
+            (session_id, account_id, amount_minor, currency, return_url, expires_at, status)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT DO NOTHING
+        """,
+        session.session_id,
+        session.account_id,
+        session.amount_minor,
+        session.currency,
+        session.return_url,
+        session.expires_at,
+        session.status,
+    )
+
+
+async def _find_refund(
+    database: Executor, account_id: int, refund_id: UUID
+) -> TestGatewayRefund | None:
+    row = await database.row(
+        """
+        SELECT refund_id, session_id, amount_minor, state, done_at, clock() AS now
+        FROM test_refund
+        WHERE refund_id = $1 AND account_id = $2
+        """,
+        refund_id,
+        account_id,
+    )
+    if row is None:
+        return None
+    refund = build(TestGatewayRefund, row, state=GatewayRefundState(row["state"]))
+    return refund.at(row["now"])
+
+
+async def _add_refund(tx: Tx, account_id: int, refund: TestGatewayRefund) -> None:
+    await tx.fetch(
+        """
+        INSERT INTO test_refund (refund_id, account_id, session_id, amount_minor, state, done_at)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        """,
+        refund.refund_id,
+        account_id,
+        refund.session_id,
+        refund.amount_minor,
+        refund.state,
+        refund.done_at,
+    )
+
+
+async def _sum_refunds(tx: Tx, session_id: UUID) -> int:
+    row = await tx.row(
+        """
+        SELECT coalesce(sum(amount_minor), 0)::bigint AS total
+        FROM test_refund
+        WHERE session_id = $1 AND state <> 'declined'
+        """,
+        session_id,
+    )
+    assert row is not None  # noqa: S101 - an aggregate returns a row
+    return row["total"]
+
+
+def _from_row(row: Row) -> TestSession:
+    dispute = row["dispute"]
+    return build(
+        TestSession,
+        row,
+        status=TestSessionStatus(row["status"]),
+        dispute=None if dispute is None else DisputeState(dispute),
+    )

@@ -1,1 +1,0 @@
-"""What all HTML pages of the service share: templates, compressed answers, files of their own."""

@@ -1,0 +1,217 @@
+"""List deliveries for operators.
+
+If no index has the order of the list, only the newest events are scanned, up to a limit.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.db.database import Executor, Tx
+from payintent.db.lists import SCANNED_MAX, KeysetList
+from payintent.webhooks.model import MissedEvents
+from payintent.webhooks.outbox_store import DeliveryRecord, EventRecord, event_from_row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFilter:
+    """Deliveries to list, newest first; `before` is the last event of the previous page."""
+
+    merchant_id: int | None = None
+    state: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    tried: bool = False  # only deliveries with at least one attempt
+    before: UUID | None = None
+
+
+def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
+    """Look up rows one by one, in the order of the list, so that no other rows are read."""
+    return candidates.within(
+        "candidate AS",
+        SCANNED_MAX,
+        """
+        SELECT w.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
+            e.occurred_at
+        FROM candidate w
+        CROSS JOIN LATERAL (
+            SELECT merchant_id, state, attempts, next_at
+            FROM delivery
+            WHERE event_id = w.event_id
+            LIMIT 1
+        ) d
+        CROSS JOIN LATERAL (
+            SELECT type, payment_id, occurred_at
+            FROM event
+            WHERE id = w.event_id
+            LIMIT 1
+        ) e
+        """,
+        order,
+        merchant_id="d.merchant_id = {}",
+        state="d.state = {}",
+        since="e.occurred_at >= {}",
+        until="e.occurred_at < {}",
+        tried="NOT {} OR d.attempts > 0",
+    )
+
+
+def _undelivered(deliveries: LiteralString) -> KeysetList:
+    """List each merchant's deliveries by a partial index of undelivered events."""
+    return _deliveries(
+        KeysetList(
+            """
+            SELECT o.event_id
+            FROM (
+                SELECT id FROM merchant WHERE id = {merchant_id} OR {merchant_id} IS NULL
+                LIMIT 100000
+            ) m
+            CROSS JOIN LATERAL (
+                SELECT event_id FROM delivery WHERE merchant_id = m.id AND """
+            + deliveries
+            + """
+                LIMIT 10000
+            ) o
+            """,
+            "o.event_id",
+        )
+    )
+
+
+_MISSED = _undelivered(
+    "state IN ('dead', 'skipped') AND state = {state} AND event_id < {last} ORDER BY event_id DESC"
+)
+_PENDING = _undelivered("state = 'pending' ORDER BY next_at")
+_OF_ALL = _deliveries(KeysetList("SELECT id AS event_id FROM event", "id"))
+_OF_MERCHANT = _deliveries(
+    KeysetList("SELECT merchant_id, id AS event_id FROM event", "id", merchant="merchant_id"),
+    "w.merchant_id, w.event_id",
+)
+
+
+async def list_deliveries(
+    database: Executor, criteria: DeliveryFilter, limit: int
+) -> list[DeliveryRecord]:
+    if criteria.state in {"dead", "skipped"}:
+        deliveries = _MISSED
+    elif criteria.state == "pending":
+        deliveries = _PENDING
+    else:
+        deliveries = _OF_ALL if criteria.merchant_id is None else _OF_MERCHANT
+    rows = await deliveries.page(database, criteria.before, limit, **asdict(criteria))
+    return [DeliveryRecord(**row) for row in rows]
+
+
+async def get(database: Executor, merchant_id: int, event_id: UUID) -> EventRecord | None:
+    row = await database.row(
+        """
+        SELECT id, payment_id, merchant_id, type, body, occurred_at
+        FROM event
+        WHERE id = $2 AND merchant_id = $1
+        """,
+        merchant_id,
+        event_id,
+    )
+    return event_from_row(row, database.payer_sealing) if row else None
+
+
+async def get_delivery(
+    database: Executor, merchant_id: int, event_id: UUID
+) -> DeliveryRecord | None:
+    row = await database.row(
+        """
+        SELECT d.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
+            e.occurred_at
+        FROM event e
+        JOIN delivery d ON d.event_id = e.id
+        WHERE e.id = $2 AND e.merchant_id = $1
+        """,
+        merchant_id,
+        event_id,
+    )
+    return DeliveryRecord(**row) if row else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedCount:
+    """The number of undelivered events and their merchants, and the period of the events."""
+
+    events: int
+    merchants: int
+    oldest: datetime | None
+    newest: datetime | None
+
+
+async def replay(tx: Tx, event_id: UUID) -> int | None:
+    """Restart the delivery of an event, whatever its state, and return its merchant.
+
+    Returns None if there is no such event.
+    """
+    tx.wakes_delivery = True
+    row = await tx.row(
+        """
+        UPDATE delivery
+        SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity',
+            delivered_at = NULL
+        WHERE event_id = $1
+        RETURNING merchant_id
+        """,
+        event_id,
+    )
+    return row["merchant_id"] if row else None
+
+
+async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
+    """Restart dead and skipped deliveries and return their event ids in order.
+
+    It restarts `limit` deliveries with ids after `after`, or fewer if there are no more.
+    """
+    tx.wakes_delivery = True
+    rows = await tx.fetch(
+        """
+        WITH missed AS MATERIALIZED (
+            SELECT d.event_id
+            FROM delivery d
+            JOIN event e ON e.id = d.event_id
+            WHERE d.state IN ('dead', 'skipped') AND d.event_id > $4
+                AND ($1::bigint IS NULL OR d.merchant_id = $1)
+                AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
+                AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
+            ORDER BY d.event_id
+            LIMIT $5
+            FOR UPDATE OF d
+        )
+        UPDATE delivery d
+        SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity'
+        FROM missed m
+        WHERE d.event_id = m.event_id
+        RETURNING d.event_id
+        """,
+        missed.merchant_id,
+        missed.since,
+        missed.until,
+        after,
+        limit,
+    )
+    return sorted(row["event_id"] for row in rows)
+
+
+async def count_missed(database: Executor, missed: MissedEvents) -> MissedCount:
+    row = await database.row(
+        """
+        SELECT count(*) AS events, count(DISTINCT d.merchant_id) AS merchants,
+            min(e.occurred_at) AS oldest, max(e.occurred_at) AS newest
+        FROM delivery d
+        JOIN event e ON e.id = d.event_id
+        WHERE d.state IN ('dead', 'skipped')
+            AND ($1::bigint IS NULL OR d.merchant_id = $1)
+            AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
+            AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
+        """,
+        missed.merchant_id,
+        missed.since,
+        missed.until,
+    )
+    assert row is not None  # noqa: S101 - a count is one row
+    return MissedCount(**row)

@@ -1,0 +1,223 @@
+"""List merchants' webhook endpoints with their pending deliveries, circuits and last answers."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.db.database import Executor, Row
+from payintent.webhooks.model import CircuitReport
+
+COUNTED_MAX = 1_000  # deliveries per endpoint and state
+_RECENT_EVENTS = 20  # measured events per endpoint
+_ANSWERS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointAnswer:
+    event_id: UUID
+    at: datetime
+    outcome: str
+    status: int | None
+    detail: str
+    answer: str
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRecord:
+    merchant_id: int
+    merchant_name: str
+    callback_url: str | None
+    pending: int  # at most `COUNTED_MAX`, like `dead` and `skipped`
+    late_s: int | None  # seconds since the first pending delivery became due
+    dead: int
+    skipped: int
+    attempts: int  # of the last 20 events
+    delivered: int  # of these attempts
+    median_ms: int | None
+    p95_ms: int | None  # 95th percentile
+    slowest_ms: int | None
+    open_since: datetime | None  # of a worker's circuit breaker; None: it is closed
+    open_until: datetime | None  # the time of the next attempt
+    trips: int  # consecutive openings
+    open_detail: str | None  # the outcome of the attempt that opened it
+    last_at: datetime | None
+    last_outcome: str | None
+    last_status: int | None
+    last_detail: str | None
+    last_answer: str | None
+    answers: list[EndpointAnswer]  # the last five, newest first
+
+
+_ENDPOINTS: LiteralString = """
+    SELECT m.id AS merchant_id, m.name AS merchant_name, m.callback_url, p.pending,
+        greatest(0, extract(epoch FROM clock() - p.due))::int AS late_s, x.dead, y.skipped,
+        coalesce(r.attempts, 0) AS attempts, coalesce(r.delivered, 0) AS delivered,
+        r.median_ms, r.p95_ms, r.slowest_ms, o.since AS open_since, o.until AS open_until,
+        coalesce(o.trips, 0) AS trips, o.detail AS open_detail
+    FROM (
+        SELECT id, name, callback_url
+        FROM merchant
+        WHERE (id = $1 OR $1::bigint IS NULL) AND id > $2
+        ORDER BY id
+        LIMIT $3
+    ) m
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS pending, min(next_at) FILTER (WHERE next_at <= clock()) AS due
+        FROM (
+            SELECT next_at
+            FROM delivery
+            WHERE state = 'pending' AND merchant_id = m.id
+            ORDER BY next_at
+            LIMIT $4
+        ) w
+    ) p
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS dead
+        FROM (
+            SELECT
+            FROM delivery
+            WHERE state IN ('dead', 'skipped') AND state = 'dead' AND merchant_id = m.id
+            LIMIT $4
+        ) w
+    ) x
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS skipped
+        FROM (
+            SELECT
+            FROM delivery
+            WHERE state IN ('dead', 'skipped') AND state = 'skipped' AND merchant_id = m.id
+            LIMIT $4
+        ) w
+    ) y
+    CROSS JOIN LATERAL (
+        SELECT array_agg(id) AS event_ids
+        FROM (
+            SELECT id FROM event WHERE merchant_id = m.id ORDER BY id DESC LIMIT $5
+        ) w
+    ) e
+    LEFT JOIN LATERAL (
+        SELECT count(*) AS attempts,
+            count(*) FILTER (WHERE a.outcome = 'delivered') AS delivered,
+            (percentile_disc(0.5) WITHIN GROUP (ORDER BY a.duration_ms))::int AS median_ms,
+            (percentile_disc(0.95) WITHIN GROUP (ORDER BY a.duration_ms))::int AS p95_ms,
+            max(a.duration_ms) AS slowest_ms
+        FROM unnest(e.event_ids) AS i (id)
+        CROSS JOIN LATERAL (
+            SELECT outcome, duration_ms
+            FROM attempt
+            WHERE event_id = i.id
+            ORDER BY id DESC
+            LIMIT 5
+        ) a
+    ) r ON true
+    LEFT JOIN endpoint_outage o ON o.merchant_id = m.id
+    ORDER BY m.id
+    LIMIT $3
+"""
+_ANSWERS: LiteralString = """
+    SELECT m.id AS merchant_id, a.event_id, a.started_at AS at, a.outcome, a.status, a.detail,
+        a.answer, a.duration_ms
+    FROM unnest($1::bigint[]) AS m (id)
+    CROSS JOIN LATERAL (
+        SELECT t.id, e.id AS event_id, t.started_at, t.outcome, t.status, t.detail, t.answer,
+            t.duration_ms
+        FROM (
+            SELECT id FROM event WHERE merchant_id = m.id ORDER BY id DESC LIMIT $2
+        ) e
+        CROSS JOIN LATERAL (
+            SELECT id, started_at, outcome, status, detail, answer, duration_ms
+            FROM attempt
+            WHERE event_id = e.id
+            ORDER BY id DESC
+            LIMIT $3
+        ) t
+        ORDER BY t.id DESC
+        LIMIT $3
+    ) a
+    ORDER BY m.id, a.id DESC
+    LIMIT $4
+"""
+
+
+async def list_endpoints(
+    database: Executor, merchant_id: int | None, after: int, limit: int
+) -> list[EndpointRecord]:
+    """List endpoints by merchant number, after the number `after`, or a single merchant's."""
+    rows = await database.fetch(_ENDPOINTS, merchant_id, after, limit, COUNTED_MAX, _RECENT_EVENTS)
+    answers = await _list_answers(database, [row["merchant_id"] for row in rows])
+    return [_to_record(row, answers[row["merchant_id"]]) for row in rows]
+
+
+async def _list_answers(
+    database: Executor, merchant_ids: Sequence[int]
+) -> defaultdict[int, list[EndpointAnswer]]:
+    limit = _ANSWERS_MAX * len(merchant_ids)
+    rows = await database.fetch(_ANSWERS, merchant_ids, _RECENT_EVENTS, _ANSWERS_MAX, limit)
+    answers = defaultdict[int, list[EndpointAnswer]](list)
+    for row in rows:
+        fields = dict(row)
+        answers[fields.pop("merchant_id")].append(EndpointAnswer(**fields))
+    return answers
+
+
+def _to_record(row: Row, answers: list[EndpointAnswer]) -> EndpointRecord:
+    last = answers[0] if answers else None
+    return EndpointRecord(
+        **row,
+        last_at=last and last.at,
+        last_outcome=last and last.outcome,
+        last_status=last and last.status,
+        last_detail=last and last.detail,
+        last_answer=last and last.answer,
+        answers=answers,
+    )
+
+
+_DETAIL_CHARS = 300
+
+
+async def open_circuit(database: Executor, report: CircuitReport) -> None:
+    """Store an open circuit with its end, and count consecutive openings."""
+    await database.fetch(
+        """
+        INSERT INTO endpoint_outage AS o (merchant_id, until, detail)
+        VALUES ($1, clock() + $2 * interval '1 second', $3)
+        ON CONFLICT (merchant_id) DO UPDATE
+        SET trips = o.trips + 1, until = greatest(o.until, excluded.until),
+            detail = excluded.detail
+        """,
+        report.merchant_id,
+        report.open_s,
+        report.detail[:_DETAIL_CHARS],
+    )
+
+
+async def close_circuit(database: Executor, merchant_id: int) -> None:
+    """Delete the outage of an endpoint that has accepted a delivery again."""
+    await database.fetch("DELETE FROM endpoint_outage WHERE merchant_id = $1", merchant_id)
+
+
+async def delete_old(database: Executor, limit: int) -> int:
+    """Delete at most `limit` outages that ended without a new attempt, and return the number.
+
+    After the same hour, a worker discards the state of an idle endpoint, too.
+    """
+    rows = await database.fetch(
+        """
+        DELETE FROM endpoint_outage
+        WHERE merchant_id IN (
+            SELECT merchant_id
+            FROM endpoint_outage
+            WHERE until < clock() - interval '1 hour'
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING merchant_id
+        """,
+        limit,
+    )
+    return len(rows)

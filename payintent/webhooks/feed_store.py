@@ -1,0 +1,250 @@
+"""A merchant's events in a gapless order: no event appears before a position that was read.
+
+Events have no number when they are committed, because transactions do not commit in the order of
+their numbers. Instead, a reader numbers the committed events. Only one reader per merchant does so
+at a time: it locks the merchant's row until the numbers are visible.
+
+The condition `merchant_id BETWEEN x AND x` with an order by `merchant_id` makes the planner use the
+index by merchant. The index of all events would be slow for a merchant with few or old events.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.db.database import Database, Executor, Row
+from payintent.db.lists import build
+from payintent.db.sealing import PayerSealing, note_unreadable
+from payintent.runtime.encryption import EncryptionKeyError
+from payintent.runtime.settings import FEED_DAYS
+
+#: Events that a reader numbers, or scans, at a time.
+SCANNED_MAX = 1_000
+#: The first possible id of the last `$2` days: ids are in order of time.
+_IDS_SINCE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock() - $2 * interval '1 day')
+    * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedCursor:
+    """A number in a feed, and the event that had it when it was read."""
+
+    number: int  # 0 is before the first event
+    event_id: UUID
+
+
+FEED_START = FeedCursor(0, UUID(int=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEvent:
+    """An event with the body that is sent and the state of its delivery."""
+
+    feed_position: int
+    id: UUID
+    body: str
+    state: str
+    attempts: int
+    next_at: datetime  # of a pending delivery
+    delivered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedPage:
+    """Events in the order of the feed, and the cursor of the last scanned event."""
+
+    events: Sequence[FeedEvent]
+    cursor: FeedCursor
+    has_more: bool
+
+
+async def number_new_events(database: Database, merchant_id: int) -> bool:
+    """Assign numbers to up to 1,000 of the merchant's events; True if there may be more."""
+    if not await _has_unnumbered(database, merchant_id):
+        return False
+    async with database.transaction() as tx:
+        await tx.fetch(
+            f"""
+            INSERT INTO event_feed (merchant_id, first_id)
+            VALUES ($1, {_IDS_SINCE})
+            ON CONFLICT (merchant_id) DO NOTHING
+            """,
+            merchant_id,
+            FEED_DAYS,
+        )
+        # A separate statement, so that the next statement's snapshot is taken under the lock.
+        await tx.fetch(
+            "SELECT last_position FROM event_feed WHERE merchant_id = $1 FOR NO KEY UPDATE",
+            merchant_id,
+        )
+        rows = await tx.fetch(
+            """
+            WITH fresh AS (
+                SELECT e.id, f.last_position + row_number() OVER (ORDER BY e.id) AS position
+                FROM event_feed f
+                CROSS JOIN LATERAL (
+                    SELECT id
+                    FROM event
+                    WHERE merchant_id BETWEEN f.merchant_id AND f.merchant_id
+                        AND feed_position IS NULL AND id >= f.first_id
+                    ORDER BY merchant_id, id
+                    LIMIT $2
+                ) e
+                WHERE f.merchant_id = $1
+            ), numbered AS (
+                UPDATE event e
+                SET feed_position = n.position
+                FROM fresh n
+                WHERE e.id = n.id
+            )
+            UPDATE event_feed
+            SET last_position = last_position + (SELECT count(*) FROM fresh)
+            WHERE merchant_id = $1
+            RETURNING (SELECT count(*) FROM fresh) AS numbered
+            """,
+            merchant_id,
+            SCANNED_MAX,
+        )
+    return rows[0]["numbered"] == SCANNED_MAX
+
+
+async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
+    row = await database.row(
+        """
+        SELECT 1 AS exists
+        FROM event e
+        WHERE e.merchant_id BETWEEN $1 AND $1 AND e.feed_position IS NULL AND e.id >= coalesce(
+            (SELECT first_id FROM event_feed WHERE merchant_id = $1), $2)
+        ORDER BY e.merchant_id, e.id
+        LIMIT 1
+        """,
+        merchant_id,
+        FEED_START.event_id,
+    )
+    return row is not None
+
+
+async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCursor) -> bool:
+    """Check if the merchant's feed has this event at this number, or had it before retention."""
+    if cursor.number == 0:
+        return True
+    row = await database.row(
+        """
+        SELECT 1 AS exists
+        FROM event_feed
+        WHERE merchant_id = $1 AND last_position >= $2 AND NOT EXISTS (
+            SELECT FROM event WHERE merchant_id = $1 AND feed_position = $2 AND id <> $3)
+        """,
+        merchant_id,
+        cursor.number,
+        cursor.event_id,
+    )
+    return row is not None
+
+
+async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
+    """Return the cursor before the merchant's numbered events of the last 30 days."""
+    row = await database.row(
+        f"""
+        SELECT e.id, e.feed_position
+        FROM event e
+        WHERE e.merchant_id = $1 AND e.feed_position = coalesce((
+            SELECT min(feed_position) - 1
+            FROM (
+                SELECT feed_position
+                FROM event
+                WHERE merchant_id = $1 AND feed_position IS NOT NULL
+                    AND id >= {_IDS_SINCE}
+                ORDER BY id
+                LIMIT $3
+            ) recent
+        ), (SELECT last_position FROM event_feed WHERE merchant_id = $1))
+        """,
+        merchant_id,
+        FEED_DAYS,
+        SCANNED_MAX,
+    )
+    return FeedCursor(row["feed_position"], row["id"]) if row else FEED_START
+
+
+async def page(
+    database: Executor, merchant_id: int, after: FeedCursor, types: Sequence[str], limit: int
+) -> FeedPage:
+    """Read up to `limit` events of these types after a cursor, scanning at most 1,000 events.
+
+    A sealed event that cannot be decrypted is skipped and logged.
+    """
+    rows = await database.fetch(
+        """
+        WITH scanned AS MATERIALIZED (
+            SELECT id, type, feed_position
+            FROM event
+            WHERE merchant_id = $1 AND feed_position > $2
+            ORDER BY feed_position
+            LIMIT $5
+        ), matching AS (
+            SELECT id, feed_position
+            FROM scanned
+            WHERE type = ANY($3::text[])
+            ORDER BY feed_position
+            LIMIT $4
+        )
+        SELECT l.id AS last_id, l.feed_position AS last_position,
+            (SELECT count(*) FROM scanned) AS scanned,
+            m.feed_position, e.id, e.body, d.state, d.attempts, d.next_at, d.delivered_at
+        FROM (SELECT id, feed_position FROM scanned ORDER BY feed_position DESC LIMIT 1) l
+        LEFT JOIN (
+            matching m
+            JOIN event e ON e.id = m.id
+            JOIN delivery d ON d.event_id = m.id
+        ) ON true
+        ORDER BY m.feed_position
+        """,
+        merchant_id,
+        after.number,
+        types,
+        limit + 1,
+        SCANNED_MAX,
+    )
+    if not rows:
+        return FeedPage(events=(), cursor=after, has_more=False)
+    matching = [row for row in rows if row["id"] is not None]
+    events = list(_unseal(matching[:limit], database.payer_sealing))
+    if len(matching) > limit:
+        last = matching[limit - 1]
+        cursor = FeedCursor(last["feed_position"], last["id"])
+        return FeedPage(events=events, cursor=cursor, has_more=True)
+    cursor = FeedCursor(rows[0]["last_position"], rows[0]["last_id"])
+    return FeedPage(events=events, cursor=cursor, has_more=rows[0]["scanned"] == SCANNED_MAX)
+
+
+async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
+    """Return a marker per merchant that changes with each new event."""
+    rows = await database.fetch(
+        """
+        SELECT m.id, concat_ws('/', f.last_position, n.id) AS mark
+        FROM unnest($1::bigint[]) AS m (id)
+        LEFT JOIN event_feed f ON f.merchant_id = m.id
+        LEFT JOIN LATERAL (
+            SELECT id
+            FROM event
+            WHERE merchant_id BETWEEN m.id AND m.id AND feed_position IS NULL
+            ORDER BY merchant_id DESC, id DESC
+            LIMIT 1
+        ) n ON true
+        """,
+        merchant_ids,
+    )
+    return {row["id"]: row["mark"] for row in rows}
+
+
+def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[FeedEvent]:
+    for row in rows:
+        try:
+            body = sealing.body(row["id"], row["body"])
+        except EncryptionKeyError as error:
+            note_unreadable("event", row["id"], error)
+        else:
+            yield build(FeedEvent, row, body=body)

@@ -1,0 +1,280 @@
+"""Operations that list deliveries and endpoints, and resend events with the same webhook-id."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
+
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.db.database import Tx
+from payintent.operators.fields import (
+    ListLimit,
+    OfMerchantId,
+    argument,
+    as_utc,
+    check_after,
+    check_list_limit,
+    check_merchant,
+    option,
+)
+from payintent.operators.operation import (
+    Actor,
+    BatchOperation,
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    run,
+)
+from payintent.webhooks import deliveries_store as delivery_list
+from payintent.webhooks import deliveries_store as event_replays
+from payintent.webhooks import deliveries_store as merchant_events
+from payintent.webhooks import endpoints_store as endpoint_list
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.deliveries_store import DeliveryFilter
+from payintent.webhooks.endpoints_store import EndpointRecord
+from payintent.webhooks.model import MissedEvents
+from payintent.webhooks.outbox_store import DeliveryRecord, EventRecord, StoredAttempt
+
+#: Events per transaction of `webhooks.replay-missed`.
+BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryView:
+    event_id: UUID
+    type: str
+    payment_id: str
+    merchant_id: int
+    state: str
+    attempts: int  # since the last replay
+    next_at: datetime
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    id: UUID
+    payment_id: str
+    merchant_id: int
+    type: str
+    body: str  # exactly as it is sent
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAttempts:
+    """An event and its delivery attempts; replays do not restart the numbers."""
+
+    event: EventView
+    attempts: list[StoredAttempt]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedEvent:
+    event_id: UUID
+    merchant_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedEvents:
+    """The number of resent events, with the first and last id."""
+
+    events: int
+    first_event_id: UUID | None
+    last_event_id: UUID | None
+
+
+_EventId = Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
+
+
+class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=True):
+    """List events with the state of their delivery, newest first."""
+
+    action: ClassVar[str] = "webhooks.list"
+    columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
+    merchant_id: OfMerchantId = None
+    state: Annotated[
+        Literal["pending", "delivered", "dead", "skipped"] | None,
+        option("Only this state: pending, delivered, dead or skipped.", any_text=True),
+    ] = None
+    tried: Annotated[
+        bool,
+        option("Only events with an attempt; with `pending`, the late ones.", flags="--tried"),
+    ] = False
+    since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
+    until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
+    before: Annotated[
+        UUID | None, option("The last event of the previous page, to get the next page.")
+    ] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[DeliveryView]:
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        criteria = DeliveryFilter(
+            merchant_id=self.merchant_id,
+            state=self.state,
+            since=as_utc("since", self.since),
+            until=as_utc("until", self.until),
+            tried=self.tried,
+            before=self.before,
+        )
+        records = await delivery_list.list_deliveries(context.reading, criteria, self.limit)
+        return [DeliveryView(**_format_payment_id(record)) for record in records]
+
+
+class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=True):
+    """List webhook endpoints with their pending deliveries and last attempts."""
+
+    action: ClassVar[str] = "webhooks.endpoints"
+    columns = (
+        *("merchant_id", "merchant_name", "callback_url", "pending", "late_s", "dead"),
+        *("attempts", "delivered", "median_ms", "p95_ms", "open_until", "last_outcome"),
+    )
+    merchant_id: OfMerchantId = None
+    after: Annotated[
+        int, option("The last merchant of the previous page, to get the next page.", min=0)
+    ] = 0
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[EndpointRecord]:
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        check_after(self.after)
+        return await endpoint_list.list_endpoints(
+            context.reading, self.merchant_id, self.after, self.limit
+        )
+
+
+class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
+    """Show an event, its body, and every attempt to deliver it."""
+
+    action: ClassVar[str] = "webhooks.show"
+    event_id: _EventId
+
+    async def read(self, context: OperationContext) -> EventAttempts:
+        event = await outbox.get_event(context.database, self.event_id)
+        if event is None:
+            raise NotFoundError(f"no event {self.event_id}")
+        attempts = await outbox.list_attempts(context.database, self.event_id)
+        return EventAttempts(event=EventView(**_format_payment_id(event)), attempts=attempts)
+
+
+class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
+    """Resend an event with the same webhook-id, whatever its state."""
+
+    action: ClassVar[str] = "webhooks.replay"
+    needs_role: ClassVar[Role] = Role.SUPPORT
+    event_id: _EventId
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
+        merchant_id = await event_replays.replay(tx, self.event_id)
+        if merchant_id is None:
+            raise NotFoundError(f"no event {self.event_id}")
+        return ReplayedEvent(self.event_id, merchant_id)
+
+
+class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
+    """Resend the dead and skipped events of a merchant, of a period, or both.
+
+    Each event keeps its webhook-id. A time without a time zone is UTC.
+    """
+
+    action: ClassVar[str] = "webhooks.replay-missed"
+    needs_role: ClassVar[Role] = Role.SUPPORT
+    is_destructive: ClassVar[bool] = True
+    has_dry_run: ClassVar[bool] = True
+    batch_size: ClassVar[int] = BATCH
+    merchant_id: OfMerchantId = None
+    since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
+    until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
+
+    async def check(self, context: OperationContext) -> None:
+        if self.merchant_id is None and self.since is None and self.until is None:
+            raise BadRequestError("give a merchant, a time or both")
+        await check_merchant(context.database, self.merchant_id)
+        self._missed()
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [f"{await self.total(context)} events are sent again"]
+
+    async def total(self, context: OperationContext) -> int:
+        return (await event_replays.count_missed(context.database, self._missed())).events
+
+    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+        missed = await event_replays.count_missed(context.database, self._missed())
+        return {
+            "events": missed.events,
+            "merchants": missed.merchants,
+            "oldest": missed.oldest,
+            "newest": missed.newest,
+        }
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
+        event_ids = await event_replays.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)
+        return ReplayedEvents(
+            events=len(event_ids),
+            first_event_id=event_ids[0] if event_ids else None,
+            last_event_id=event_ids[-1] if event_ids else None,
+        )
+
+    def _missed(self) -> MissedEvents:
+        return MissedEvents(
+            merchant_id=self.merchant_id,
+            since=as_utc("since", self.since),
+            until=as_utc("until", self.until),
+        )
+
+    def done_up_to(self) -> UUID:
+        """Return the last event id of the previous batch."""
+        return UUID(int=0)
+
+    def count(self, batch: ReplayedEvents) -> int:
+        return batch.events
+
+    def following(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
+        """Continue after the last event, so that no event is sent twice."""
+        if batch.last_event_id is None or batch.events < BATCH:
+            return None
+        return _FurtherMissedEvents(
+            merchant_id=self.merchant_id,
+            since=self.since,
+            until=self.until,
+            after=batch.last_event_id,
+        )
+
+    def combine(self, total: ReplayedEvents, batch: ReplayedEvents) -> ReplayedEvents:
+        return ReplayedEvents(
+            events=total.events + batch.events,
+            first_event_id=total.first_event_id or batch.first_event_id,
+            last_event_id=batch.last_event_id or total.last_event_id,
+        )
+
+    def audit_details(self, result: ReplayedEvents) -> Mapping[str, object]:
+        return {"events": result.events}
+
+
+class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
+    """A further batch; its audit entry includes the event after which it started."""
+
+    after: UUID
+
+    def done_up_to(self) -> UUID:
+        return self.after
+
+
+def _format_payment_id(record: DeliveryRecord | EventRecord) -> dict[str, Any]:
+    return asdict(record) | {"payment_id": ids.format_id(ids.PAYMENT, record.payment_id)}
+
+
+async def replay_own_event(
+    context: OperationContext, merchant_id: int, actor: Actor, event_id: UUID
+) -> ReplayedEvent:
+    """Resend an event; raise `NOT_FOUND` unless it belongs to the merchant."""
+    async with context.database.transaction() as tx:
+        if await merchant_events.get(tx, merchant_id, event_id) is None:
+            raise NotFoundError("no such event")
+        return await run(replace(context, actor=actor), tx, ReplayEvent(event_id=event_id))

@@ -1,0 +1,343 @@
+"""Store events, their deliveries to the merchant, and each delivery attempt."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
+from payintent.db.sealing import PayerSealing, note_unreadable
+from payintent.runtime.encryption import EncryptionKeyError
+
+#: The states of a delivery; an operator can resend `dead` and `skipped` deliveries.
+STATES = ("pending", "delivered", "dead", "skipped")
+_ATTEMPTS_MAX = 1_000
+_RELEASED_MAX = 1_000
+#: Merchants with pending deliveries as `waiting (merchant_id, next_at)`, with the time of the first
+#: delivery. It needs one index probe per merchant, however long the backlog is.
+WAITING_MERCHANTS = """
+    WITH RECURSIVE waiting AS (
+        (
+            SELECT merchant_id, next_at
+            FROM delivery
+            WHERE state = 'pending'
+            ORDER BY merchant_id, next_at
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT following.merchant_id, following.next_at
+        FROM waiting w
+        CROSS JOIN LATERAL (
+            SELECT merchant_id, next_at
+            FROM delivery
+            WHERE state = 'pending' AND merchant_id > w.merchant_id
+            ORDER BY merchant_id, next_at
+            LIMIT 1
+        ) following
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRecord:
+    id: UUID
+    payment_id: UUID
+    merchant_id: int
+    type: str
+    body: str  # exactly as it is sent
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedDelivery:
+    """A delivery that this process has claimed until the lease ends."""
+
+    event_id: UUID
+    payment_id: UUID
+    merchant_id: int
+    attempts: int  # previous attempts
+    callback_url: str | None
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """A delivery attempt and its effect on the delivery."""
+
+    id: UUID
+    event_id: UUID
+    number: int  # 1 is the first
+    url: str
+    outcome: str
+    status: int | None
+    detail: str
+    answer: str
+    duration_ms: int
+    delivered: bool
+    next_wait_s: float | None  # None: no retry, so a failed delivery is dead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAttempt:
+    """A stored attempt; replays do not restart the numbers."""
+
+    number: int
+    started_at: datetime
+    url: str | None  # None: stored by a version without this column
+    outcome: str
+    status: int | None
+    detail: str
+    answer: str
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRecord:
+    """An event and the state of its delivery."""
+
+    event_id: UUID
+    type: str
+    payment_id: UUID
+    merchant_id: int
+    state: str
+    attempts: int
+    next_at: datetime
+    occurred_at: datetime
+
+
+def event_from_row(row: Row, sealing: PayerSealing) -> EventRecord:
+    return build(EventRecord, row, body=sealing.body(row["id"], row["body"]))
+
+
+async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
+    """Store events in the transaction of their change; skip delivery without a callback URL.
+
+    If the merchant has e-mail receipts on, a completed payment also queues a receipt.
+    """
+    if not events:
+        return
+    tx.wakes_delivery = True
+    await tx.fetch(
+        """
+        WITH stored AS (
+            INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+            SELECT *
+            FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[],
+                $6::timestamptz[])
+            RETURNING id, payment_id, merchant_id, type, occurred_at
+        ), mailed AS MATERIALIZED (
+            SELECT t.payment_id
+            FROM stored t
+            JOIN merchant m ON m.id = t.merchant_id AND m.mail_receipts
+            JOIN payment p ON p.id = t.payment_id AND p.payer_email IS NOT NULL
+            WHERE t.type = 'payment.completed'
+        ), receipts AS (
+            INSERT INTO mail (kind, payment_id)
+            SELECT 'receipt', payment_id
+            FROM mailed
+        )
+        INSERT INTO delivery (event_id, merchant_id, state, next_at)
+        SELECT t.id, t.merchant_id,
+            CASE WHEN m.callback_url IS NULL THEN 'skipped' ELSE 'pending' END, t.occurred_at
+        FROM stored t
+        JOIN merchant m ON m.id = t.merchant_id
+        """,
+        [event.id for event in events],
+        [event.payment_id for event in events],
+        [event.merchant_id for event in events],
+        [event.type for event in events],
+        [tx.payer_sealing.body_to_store(event.id, event.body) for event in events],
+        [event.occurred_at for event in events],
+    )
+
+
+async def list_due_merchants(database: Executor, limit: int) -> list[int]:
+    """List the merchants with due deliveries, longest waiting first; one index probe each."""
+    rows = await database.fetch(
+        WAITING_MERCHANTS
+        + """
+        SELECT merchant_id
+        FROM waiting
+        WHERE next_at <= clock()
+        ORDER BY next_at
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [row["merchant_id"] for row in rows]
+
+
+async def claim_due(
+    database: Executor, limits: Sequence[tuple[int, int]], lease_s: float
+) -> list[ClaimedDelivery]:
+    """Claim due deliveries within the limits `(merchant_id, limit)`, at most 500 in total.
+
+    A claimed delivery is due again when its lease ends, if this process dies or its sealed body
+    cannot be decrypted. The constant 500 tells the planner how few rows to expect; with a
+    parameter it would scan the backlog.
+    """
+    rows = await database.fetch(
+        """
+        WITH claimed AS (
+            UPDATE delivery d
+            SET next_at = clock() + $3 * interval '1 second',
+                lease_until = clock() + $3 * interval '1 second'
+            WHERE d.event_id IN (
+                SELECT due.event_id
+                FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, most)
+                CROSS JOIN LATERAL (
+                    SELECT event_id
+                    FROM delivery
+                    WHERE state = 'pending' AND merchant_id = w.merchant_id AND next_at <= clock()
+                    ORDER BY next_at
+                    LIMIT w.most
+                    FOR UPDATE SKIP LOCKED
+                ) due
+                LIMIT 500
+            )
+            RETURNING d.event_id, d.merchant_id, d.attempts
+        )
+        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts, m.callback_url, e.body
+        FROM claimed t
+        JOIN event e ON e.id = t.event_id
+        JOIN merchant m ON m.id = t.merchant_id
+        ORDER BY e.id
+        LIMIT 500
+        """,
+        [merchant_id for merchant_id, _ in limits],
+        [limit for _, limit in limits],
+        lease_s,
+    )
+    return list(_unseal(rows, database.payer_sealing))
+
+
+def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[ClaimedDelivery]:
+    for row in rows:
+        try:
+            body = sealing.body(row["event_id"], row["body"])
+        except EncryptionKeyError as error:
+            note_unreadable("event", row["event_id"], error)
+        else:
+            yield build(ClaimedDelivery, row, body=body)
+
+
+async def release(database: Executor, merchant_id: int) -> bool:
+    """Make 1,000 of a merchant's failed deliveries due now; True if there may be more.
+
+    Deliveries in progress keep their lease.
+    """
+    rows = await database.fetch(
+        """
+        UPDATE delivery
+        SET next_at = clock()
+        WHERE event_id IN (
+            SELECT event_id
+            FROM delivery
+            WHERE merchant_id = $1 AND state = 'pending' AND next_at > clock()
+                AND lease_until <= clock()
+            ORDER BY next_at
+            LIMIT 1000
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING 1 AS released
+        """,
+        merchant_id,
+    )
+    return len(rows) == _RELEASED_MAX
+
+
+async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
+    """Store attempts and their effect on deliveries; an outdated attempt has no effect."""
+    await database.fetch(
+        """
+        WITH made AS (
+            SELECT *, clock() AS now,
+                clock() + coalesce(next_wait_s, 0) * interval '1 second' AS next_at
+            FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[],
+                $7::text[], $8::int[], $9::boolean[], $10::float8[], $11::text[])
+                AS a (id, event_id, number, outcome, status, detail, answer, duration_ms,
+                    delivered, next_wait_s, url)
+        ), written AS (
+            INSERT INTO attempt
+                (id, event_id, number, outcome, status, detail, answer, duration_ms, started_at,
+                 url)
+            SELECT id, event_id, number, outcome, status, detail, answer, duration_ms,
+                now - duration_ms * interval '1 millisecond', url
+            FROM made
+        )
+        UPDATE delivery d
+        SET attempts = m.number,
+            state = CASE
+                WHEN m.delivered THEN 'delivered'
+                WHEN m.next_wait_s IS NULL THEN 'dead'
+                ELSE 'pending'
+            END,
+            delivered_at = CASE WHEN m.delivered THEN m.now END,
+            next_at = m.next_at,
+            lease_until = '-infinity'
+        FROM made m
+        WHERE d.event_id = m.event_id AND d.state = 'pending' AND d.attempts = m.number - 1
+        """,
+        [attempt.id for attempt in attempts],
+        [attempt.event_id for attempt in attempts],
+        [attempt.number for attempt in attempts],
+        [attempt.outcome for attempt in attempts],
+        [attempt.status for attempt in attempts],
+        [attempt.detail for attempt in attempts],
+        [attempt.answer for attempt in attempts],
+        [attempt.duration_ms for attempt in attempts],
+        [attempt.delivered for attempt in attempts],
+        [attempt.next_wait_s for attempt in attempts],
+        [attempt.url for attempt in attempts],
+    )
+
+
+async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
+    row = await database.row(
+        """
+        SELECT id, payment_id, merchant_id, type, body, occurred_at
+        FROM event
+        WHERE id = $1
+        """,
+        event_id,
+    )
+    return event_from_row(row, database.payer_sealing) if row else None
+
+
+async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:
+    """List the last 1,000 attempts to deliver an event, oldest first.
+
+    A replay restarts the retry schedule, but not the numbers of attempts.
+    """
+    rows = await database.fetch(
+        """
+        SELECT number, started_at, url, outcome, status, detail, answer, duration_ms
+        FROM (
+            SELECT row_number() OVER (ORDER BY started_at, id) AS number, started_at, url, outcome,
+                status, detail, answer, duration_ms
+            FROM attempt
+            WHERE event_id = $1
+            ORDER BY started_at DESC, id DESC
+            LIMIT $2
+        ) made
+        ORDER BY number
+        """,
+        event_id,
+        _ATTEMPTS_MAX,
+    )
+    return [StoredAttempt(**row) for row in rows]
+
+
+async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:
+    """Check that an ended payment has no pending delivery; dead deliveries count as done."""
+    row = await database.row(
+        """
+        SELECT 1 AS pending
+        FROM event e
+        JOIN delivery d ON d.event_id = e.id
+        WHERE e.payment_id = $1 AND d.state = 'pending'
+        """,
+        payment_id,
+    )
+    return row is None

@@ -1,0 +1,278 @@
+"""The background loops of a worker: webhook delivery, periodic steps, and chain watchers."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import payintent.payment_sessions.inquire  # pyright: ignore[reportUnusedImport]
+import payintent.refunds.send  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from payintent.accounting.close_statements import close_due_days
+from payintent.callbacks import store as callback_store
+from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.chains.readers import open_configured_reader
+from payintent.checkout.receipt_mail import compose_receipt
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.db.database import Database
+from payintent.db.locks import STEP_FAILURES, LeasedTaskRunner
+from payintent.fraud import store as fraud_store
+from payintent.gateway_accounts import calls as gateway_calls
+from payintent.gateway_accounts.calls import EVERY_S
+from payintent.mail import store as mail_store
+from payintent.mail.send import MailSender
+from payintent.mail.smtp_client import SmtpClient
+from payintent.merchants import calls_store as api_calls
+from payintent.onchain.watch_loop import chain_alarm, run_watch_loop
+from payintent.operators import proposals_store as proposals
+from payintent.overview.hourly_figures import count_outcomes
+from payintent.payment_sessions.expire import expire_processing
+from payintent.payments import idempotency
+from payintent.payments import sessions_store as session_store
+from payintent.payments.expire import expire_due_pending
+from payintent.payments.sessions_store import DueSession
+from payintent.privacy.retention_store import prune_step
+from payintent.privacy.seal import PayerDataSealer
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
+from payintent.reconciliation.intake import compare_new_files
+from payintent.reconciliation.movements import MovementComparison, compare_movements
+from payintent.reconciliation.sources import FileSource, FolderSource, open_s3_source
+from payintent.refunds import store as refund_store
+from payintent.refunds.store import DueRefund
+from payintent.runtime import tracing
+from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
+from payintent.runtime.tracing import start_tracing
+from payintent.runtime.waiting import collect_rarely, finish_unless_stopped, wait_until_stopped
+from payintent.service import Service, open_worker_service
+from payintent.webhooks import endpoints_store as endpoint_outages
+from payintent.webhooks.dispatcher import Dispatcher
+from payintent.webhooks.outbox import DatabaseOutbox
+from payintent.webhooks.sender import WebhookSender
+from payintent.webhooks.windows import EndpointWindows
+from payintent.worker_metrics import check_ledger, measure
+
+_LEASE_S = 60.0  # of a claimed session or refund; a gateway call takes at most 15 s
+_COUNT_EVERY_S = 2.0  # figures of the console are at most this old, plus `SETTLED_S`
+_MAIL_EVERY_S = 5.0
+_LEDGER_EVERY_S = 3600.0
+_STATEMENTS_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicStep:
+    """A step to run every `every_s`, or again at once if it returns True."""
+
+    name: str
+    every_s: float
+    step: Callable[[], Awaitable[bool | None]]
+
+
+def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
+    database, settings = service.database, service.settings
+    steps = [
+        PeriodicStep("expire", settings.expire_every_s, partial(expire, database, settings)),
+        PeriodicStep(
+            "apply_waiting", settings.inquire_every_s, partial(_apply_waiting, database, settings)
+        ),
+        PeriodicStep("prune", settings.prune_every_s, partial(prune, database, settings)),
+        PeriodicStep(
+            "retention", settings.prune_every_s, partial(_apply_retention, database, settings)
+        ),
+        PeriodicStep("seal", settings.prune_every_s, PayerDataSealer(database).step),
+        PeriodicStep("measure", settings.measure_every_s, partial(measure, service)),
+        PeriodicStep("ledger", _LEDGER_EVERY_S, partial(check_ledger, service)),
+        PeriodicStep("statements", _STATEMENTS_EVERY_S, partial(close_due_days, database)),
+        PeriodicStep("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
+        PeriodicStep("chain_alarm", settings.chain_poll_s, chain_alarm(database)),
+        PeriodicStep("reconcile", settings.reconcile_every_s, partial(reconcile, service)),
+        PeriodicStep(
+            "reconcile_api", settings.reconcile_every_s, partial(reconcile_movements, service)
+        ),
+        PeriodicStep(
+            "reconcile_chains", settings.reconcile_every_s, partial(reconcile_chains, service)
+        ),
+        PeriodicStep("gateway_calls", EVERY_S, service.accounts.log.flush),
+    ]
+    if settings.sends_mail:
+        mail = open_mail_sender(service, SmtpClient(settings))
+        steps.append(PeriodicStep("mail", _MAIL_EVERY_S, mail.step))
+    return steps
+
+
+async def expire(database: Database, settings: Settings) -> bool:
+    """Expire a batch of overdue payments; return True if there may be more."""
+    limit = settings.expire_batch_max
+    has_more = await expire_due_pending(database, limit)
+    async with database.transaction() as tx:
+        processing = await expire_processing(tx, limit, settings.closing_patience_s)
+    return has_more or processing == limit
+
+
+async def prune(database: Database, settings: Settings) -> bool:
+    """Delete a batch of old rows from each table; return True if there may be more."""
+    limit = settings.prune_batch_max
+    keys = await idempotency.delete_old_keys(database, limit)
+    unknown = await callback_store.delete_unmatched(
+        database, settings.unknown_callback_hours, limit
+    )
+    if unknown:
+        _log.warning("callbacks_forgotten", count=unknown)  # their sessions were never stored
+    unsent = await mail_store.delete_old(database, limit)
+    if unsent:
+        _log.warning("mails_forgotten", count=unsent)  # no mail server is configured
+    return limit in (
+        keys,
+        unknown,
+        unsent,
+        await callback_store.prune_bodies(database, settings.callback_bodies_days, limit),
+        await fraud_store.delete_old(database, settings.fraud_decisions_days, limit),
+        await api_calls.delete_old(database, settings.api_calls_days, limit),
+        await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
+        await proposals.forget_lapsed(database, limit),
+        await endpoint_outages.delete_old(database, limit),
+    )
+
+
+async def reconcile(service: Service) -> None:
+    """Compare the settlement files that gateways have delivered with our records."""
+    settings = service.settings
+    sources: list[FileSource] = []
+    if settings.settlement_folder:
+        sources.append(FolderSource(settings.settlement_folder))
+    if settings.settlement_s3_url:
+        sources.append(open_s3_source(settings))
+    for source in sources:
+        try:
+            await compare_new_files(service.reconciliation_context, source)
+        finally:
+            await source.close()
+
+
+async def reconcile_movements(service: Service) -> None:
+    """Compare the past days with the reporting APIs of gateways."""
+    context = service.reconciliation_context
+    await compare_movements(MovementComparison(service.settings, context, service.accounts))
+
+
+async def reconcile_chains(service: Service) -> None:
+    """Compare the event logs of our contracts with captures, refunds and the ledger."""
+    settings = service.settings
+    context = ChainComparison(settings, service.database, open_configured_reader)
+    for slug in settings.endpoints:
+        await compare_chain(context, slug)
+
+
+def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
+    return MailSender(
+        service.database,
+        service.encryption,
+        smtp,
+        service.settings.smtp_from,
+        partial(compose_receipt, service.database),
+    )
+
+
+def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
+    """Return the runner that queries gateways about due sessions."""
+    return LeasedTaskRunner(
+        "inquire",
+        service.settings.inquire_batch_max,
+        lambda limit, busy: session_store.claim_due(service.database, limit, _LEASE_S, busy),
+        lambda due: due.session.quote.account_id,
+        service.session_inquirer.inquire,
+    )
+
+
+def refund_submitters(service: Service) -> LeasedTaskRunner[DueRefund]:
+    """Return the runner that sends due refunds to their gateways."""
+    return LeasedTaskRunner(
+        "refund",
+        service.settings.inquire_batch_max,
+        lambda limit, busy: refund_store.claim_due(service.database, limit, _LEASE_S, busy),
+        lambda due: due.account_id,
+        service.refund_sender.process,
+    )
+
+
+async def _apply_waiting(database: Database, settings: Settings) -> bool:
+    limit = settings.inquire_batch_max
+    return await apply_waiting_callbacks(database, limit) == limit
+
+
+async def _apply_retention(database: Database, settings: Settings) -> bool:
+    return await prune_step(database, settings.retention, settings.prune_batch_max)
+
+
+# Imported here, before processes are forked; the service would import them at their first use.
+
+_log = get_logger("workers")
+
+
+async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
+    """Run all loops until SIGTERM or Ctrl-C, then finish the running tasks."""
+    collect_rarely()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    start_tracing(settings, "payintent-worker")
+    service = await finish_unless_stopped(open_worker_service(settings), stop)
+    if service is None:
+        return
+    if on_started is not None:
+        on_started()
+    try:
+        await run_loops(service, stop)
+    finally:
+        await service.close()
+        await asyncio.to_thread(tracing.stop)
+
+
+async def run_loops(service: Service, stop: asyncio.Event) -> None:
+    settings = service.settings
+    sender = WebhookSender(settings, time.time)
+    windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
+    outbox = DatabaseOutbox(
+        database=service.database,
+        encryption=service.encryption,
+        lease_s=settings.webhook_lease_s,
+    )
+    dispatcher = Dispatcher(outbox, sender, windows, settings.webhook_poll_s)
+    listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
+    inquirers, submitters = session_inquirers(service), refund_submitters(service)
+    steps = (
+        PeriodicStep("inquire", settings.inquire_every_s, inquirers.step),
+        PeriodicStep("refund", settings.refund_every_s, submitters.step),
+        *periodic_steps(service),
+    )
+    await asyncio.gather(
+        dispatcher.run(stop),
+        *(run_periodically(step, stop) for step in steps),
+        *(run_watch_loop(service.watch_context, slug, stop) for slug in settings.endpoints),
+    )
+    await inquirers.finish()
+    await submitters.finish()
+    await service.accounts.log.flush()
+    listener.cancel()
+    await asyncio.gather(listener, return_exceptions=True)
+    await sender.close()
+
+
+async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
+    """Repeat a step until `stop` is set: at once while it has more to do, else after its interval.
+
+    A failed step is logged and repeated: a bad row must not stop a worker.
+    """
+    while not stop.is_set():
+        has_more: bool | None = False
+        try:
+            has_more = await periodic.step()
+        except (StorageUnavailableError, LockTimeoutError) as error:
+            _log.warning("step_deferred", step=periodic.name, why=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the top level of a worker
+            STEP_FAILURES.labels(periodic.name).inc()
+            _log.error("step_failed", step=periodic.name, exc_info=error)
+        if not has_more:
+            await wait_until_stopped(stop, periodic.every_s)

@@ -1,0 +1,114 @@
+"""Payouts of gateways: once for each reference, in the ledger, and reversed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting.gateway_payouts_operations import (
+    ListGatewayPayouts,
+    RecordGatewayPayout,
+    ReverseGatewayPayout,
+)
+from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts import store as account_store
+from payintent.gateway_accounts.store import NewAccount
+from tests.accounting.test_payouts import balance, owed, refusal
+from tests.refunds.refunding import paid
+from tests.support.world import World
+
+
+def came(world: World, amount: str = "1500.00", **more: Any) -> RecordGatewayPayout:
+    fields = {"account_id": world.account_id, "currency": "THB", "reference": "po_1"}
+    return RecordGatewayPayout(amount=amount, **(fields | more))
+
+
+async def at_gateway(world: World) -> int:
+    return await balance(world, f"gateway_clearing:{world.account_id}")
+
+
+async def test_a_gateways_payout_goes_to_the_bank_until_it_is_reversed(world: World) -> None:
+    await paid(world)
+    took, income = await at_gateway(world), await balance(world, "fee_income")
+    recorded: GatewayPayoutRecord = await world.perform(
+        came(world, fee="30.00", paid_on="2026-11-23")
+    )
+    assert (recorded.amount, recorded.amount_minor, recorded.fee_minor) == (
+        "1500.00",
+        "150000",
+        "3000",
+    )
+    assert (recorded.merchant_id, str(recorded.paid_on)) == (None, "2026-11-23")
+    assert await at_gateway(world) == took - 153_000
+    assert await balance(world, "bank") == 150_000
+    assert await balance(world, "fee_income") == income + 3_000
+    assert await world.perform(CheckLedger()) == []
+    back = await world.perform(ReverseGatewayPayout(payout_id=recorded.id, note="a wrong line"))
+    assert back.reversal_note == "a wrong line"
+    assert (await at_gateway(world), await balance(world, "bank")) == (took, 0)
+    assert await balance(world, "fee_income") == income
+    assert await world.perform(CheckLedger()) == []
+    again = await refusal(world, ReverseGatewayPayout(payout_id=recorded.id, note="again"))
+    assert again == (ErrorCode.CONFLICT, "the payout is already reversed")
+    await world.perform(came(world))  # its reference is free again
+    listed = await world.perform(ListGatewayPayouts(account_id=world.account_id, currency="THB"))
+    assert [one.reversed_at is None for one in listed] == [True, False]
+    assert await world.perform(ListGatewayPayouts(before=listed[1].id)) == []
+
+
+async def test_what_a_gateway_took_from_the_bank_is_entered_the_other_way_round(
+    world: World,
+) -> None:
+    await paid(world)
+    took = await at_gateway(world)
+    assert (await world.perform(came(world, "-12.50"))).amount == "-12.50"
+    assert await at_gateway(world) == took + 1_250
+    assert await balance(world, "bank") == -1_250
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_a_payout_of_a_merchants_own_account_settles_what_it_is_owed(world: World) -> None:
+    await paid(world)
+    await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
+    due = await owed(world)
+    assert (await world.perform(came(world, "1000.00", fee="1.00"))).merchant_id == (
+        world.merchant_id
+    )
+    assert await owed(world) == due - 100_100
+    assert await balance(world, "bank") == 0
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None:
+    await paid(world)
+    done = await asyncio.gather(
+        *(world.perform(came(world)) for _ in range(4)), return_exceptions=True
+    )
+    assert [one.code for one in done if isinstance(one, RefusedError)] == 3 * [ErrorCode.CONFLICT]
+    assert await balance(world, "bank") == 150_000
+
+
+async def test_a_test_account_pays_nothing_out(world: World) -> None:
+    new = NewAccount(provider="simulator", merchant_id=None, name="", base_url="-", livemode=False)
+    async with world.database.transaction() as tx:
+        account_id = await account_store.add(tx, new)
+    code, message = await refusal(world, came(world, account_id=account_id))
+    assert (code, message) == (ErrorCode.UNPROCESSABLE, "a test account has no payouts")
+
+
+@pytest.mark.parametrize("column", ["amount_minor", "fee_minor"])
+async def test_the_check_finds_a_payout_that_was_changed_beside_the_ledger(
+    world: World, column: str
+) -> None:
+    await world.perform(came(world))
+    await world.rows("ALTER TABLE gateway_payout DISABLE TRIGGER gateway_payout_stands")
+    await world.rows(f"UPDATE gateway_payout SET {column} = {column} + 1")
+    found = await ledger_check.find_differences(world.database)
+    other = "bank" if column == "amount_minor" else "fee_income"
+    assert {difference.account for difference in found} == {
+        f"gateway_clearing:{world.account_id}",
+        other,
+    }

@@ -1,0 +1,271 @@
+"""The ledger: entries of every fact, once, and equal to captures, refunds, disputes and cases."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+from asyncpg import UniqueViolationError
+
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_store as ledger
+from payintent.accounting.ledger_check_store import LedgerDifference
+from payintent.accounting.model import Fact, LedgerEntry
+from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.cases.operations import ListCases
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.disputes.record import record_dispute
+from payintent.gateways.port import DisputeState
+from payintent.payment_sessions.settle import settle_session
+from payintent.refunds.resolve_case import ResolveCase
+from tests.callbacks.test_receive import EXACT, add_session, tell
+from tests.disputes.test_record import hear as hear_dispute
+from tests.disputes.test_record import report as dispute
+from tests.payments.test_expire import sweep
+from tests.refunds.refund_gateway import RefundGateway
+from tests.refunds.refunding import asked, hear, paid, work
+from tests.refunds.test_case_refunds import selected
+from tests.support.fakes import FakeGateway, captured, declined
+from tests.support.staging import held, until_waiting
+from tests.support.world import World
+
+#: What is in the books of a payment that was paid.
+PAID = {"gateway_clearing": 159000, "merchant_payable": -154389, "fee_income": -4611}
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+async def entries(world: World) -> list[tuple[str, str, str, int]]:
+    """Read all entries; accounts without the ids of this database."""
+    rows = await world.rows("SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY ctid")
+    return [(r["fact"], _kind(r["debit"]), _kind(r["credit"]), int(r["amount"])) for r in rows]
+
+
+def _kind(account: str) -> str:
+    return account.partition(":")[0]
+
+
+async def agrees(world: World) -> bool:
+    return await ledger_check.find_differences(world.database) == []
+
+
+async def resolve(world: World, resolution: Any) -> None:
+    [case] = await world.perform(ListCases(status="OPEN"))
+    await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
+
+
+async def test_a_payment_without_tax_credits_its_merchant_and_the_fee(world: World) -> None:
+    await paid(world)
+    assert await entries(world) == [
+        ("capture", "gateway_clearing", "merchant_payable", 154389),
+        ("capture", "gateway_clearing", "fee_income", 4611),
+    ]
+    assert await agrees(world)
+
+
+async def test_of_two_settles_of_one_capture_the_second_waits_and_enters_nothing(
+    world: World,
+) -> None:
+    payment, session_id = await selected(world)
+
+    async def settle(tx: Any) -> None:
+        await settle_session(tx, payment.id, session_id, EXACT)
+
+    async def again() -> None:
+        async with world.database.transaction() as tx:
+            await settle(tx)
+
+    async with held(world, settle) as first:
+        second = asyncio.create_task(again())
+        await until_waiting(world, second)
+        await first.commit()
+        await second
+    assert [entry[0] for entry in await entries(world)] == ["capture", "capture"]
+
+
+async def test_a_fact_is_entered_once_whoever_tries(world: World) -> None:
+    await paid(world)
+    [row] = await world.rows("SELECT * FROM ledger_entry WHERE leg = 'fee'")
+    twin = LedgerEntry(
+        fact=Fact(row["fact"]),
+        fact_id=row["fact_id"],
+        leg="fee",
+        merchant_id=row["merchant_id"],
+        debit=row["credit"],
+        credit=row["debit"],
+        amount_minor=1,
+        currency="THB",
+        chain=None,
+    )
+    with pytest.raises(UniqueViolationError):
+        async with world.database.transaction() as tx:
+            await ledger.add(tx, [twin])
+
+
+async def test_a_refund_that_is_told_twice_is_entered_once(world: World) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment, "590.00")
+    await work(world)
+    await hear(world, refund.id)
+    assert (await entries(world))[2:] == [
+        ("refund_reserved", "merchant_payable", "refund_reserve", 59000),
+        ("refund_done", "refund_reserve", "gateway_clearing", 59000),
+    ]
+    assert await agrees(world)
+
+
+async def test_a_dispute_that_was_won_can_be_lost_yet_and_each_step_is_entered(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    for state in (DisputeState.INQUIRY, DisputeState.OPEN, DisputeState.WON, DisputeState.LOST):
+        await hear_dispute(world, dispute(payment, state=state, amount_minor=50000))
+        assert await agrees(world)
+    assert (await entries(world))[2:] == [
+        ("dispute_opened", "merchant_payable", "dispute_reserve", 50000),
+        ("dispute_won", "dispute_reserve", "merchant_payable", 50000),
+        ("dispute_lost", "merchant_payable", "gateway_clearing", 50000),
+    ]
+
+
+async def test_disputed_money_of_a_case_follows_it_to_its_merchant(world: World) -> None:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
+    await hear_dispute(world, dispute(payment))
+    cases = await world.perform(ListCases(status="OPEN"))
+    [case] = [case for case in cases if case.kind != "DISPUTE"]
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="sold"))
+    assert await agrees(world)
+    await hear_dispute(world, dispute(payment, state=DisputeState.WON))
+    assert await agrees(world)
+    assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
+
+
+async def balances(world: World) -> dict[str, int]:
+    """Sum debits less credits by kind of account, without those that are even."""
+    found: dict[str, int] = {}
+    for _, debit, credit, amount in await entries(world):
+        found[debit] = found.get(debit, 0) + amount
+        found[credit] = found.get(credit, 0) - amount
+    return {account: amount for account, amount in found.items() if amount}
+
+
+async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balanced(
+    world: World,
+) -> None:
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    await resolve(world, "dismiss")
+    assert await balances(world) == {}
+    await add_session(world, session_id)
+    await apply_waiting_callbacks(world.database, 10)
+    assert await agrees(world)
+    assert await balances(world) == PAID
+
+
+@pytest.fixture
+async def accepted(world: World) -> UUID:
+    """The session that money at a merchant's own account named, which was accepted for it."""
+    await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    await resolve(world, "accept")
+    assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
+    return session_id
+
+
+async def test_money_that_was_accepted_and_then_pays_its_session_is_owed_once(
+    world: World, accepted: UUID
+) -> None:
+    payment = await add_session(world, accepted)
+    await apply_waiting_callbacks(world.database, 10)
+    assert await world.status(payment) == "PAID"
+    assert await agrees(world)
+    assert await balances(world) == PAID
+    [case] = await world.perform(ListCases(status="ALL"))
+    assert (case.status, case.closed_by) == ("DISMISSED", "policy:session_appeared")
+    assert "ACCEPTED" in case.note
+
+
+async def test_money_that_was_accepted_and_comes_too_late_for_its_session_is_decided_again(
+    world: World, accepted: UUID
+) -> None:
+    payment = await add_session(world, accepted)
+    await world.move_clock(1801)
+    await sweep(world)
+    await world.rows("UPDATE session SET life = 'ended', outcome = 'closed', ended_at = clock()")
+    await sweep(world)
+    await apply_waiting_callbacks(world.database, 10)
+    assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
+    assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
+    await resolve(world, "accept")
+    assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
+    assert await agrees(world)
+
+
+async def test_a_case_that_is_closed_waits_for_the_dispute_of_its_money(world: World) -> None:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
+    told = dispute(payment)
+    async with held(world, lambda tx: record_dispute(tx, world.account_id, told)) as first:
+        closing = asyncio.create_task(resolve(world, "accept"))
+        await until_waiting(world, closing)
+        await first.commit()
+        await closing
+    assert await agrees(world)
+    assert await balances(world) == {"gateway_clearing": 159000, "dispute_reserve": -159000}
+
+
+async def test_money_is_accepted_or_pays_never_both(world: World) -> None:
+    await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    async with held(world, lambda tx: settle_session(tx, payment.id, session_id, EXACT)) as first:
+        closing = asyncio.create_task(resolve(world, "accept"))
+        await until_waiting(world, closing)
+        await first.commit()
+        [refused] = await asyncio.gather(closing, return_exceptions=True)
+    assert isinstance(refused, RefusedError)
+    assert refused.code is ErrorCode.CONFLICT
+    assert await balances(world) == PAID
+
+
+async def test_what_was_accepted_of_a_platforms_account_stays_in_suspense(world: World) -> None:
+    await tell(world, world.id_generator.new_session_id())
+    await resolve(world, "accept")
+    assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
+    assert await agrees(world)
+
+
+async def test_the_check_finds_what_was_changed_beside_the_ledger_to_the_unit(
+    world: World,
+) -> None:
+    await paid(world)
+    await world.rows("UPDATE capture SET amount_minor = amount_minor + 1")
+    found = await ledger_check.find_differences(world.database)
+    clearing, payable = (
+        f"gateway_clearing:{world.account_id}",
+        f"merchant_payable:{world.merchant_id}",
+    )
+    assert found == [
+        LedgerDifference(
+            account=clearing,
+            currency="THB",
+            chain=None,
+            ledger_minor="159000",
+            facts_minor="159001",
+        ),
+        LedgerDifference(
+            account=payable,
+            currency="THB",
+            chain=None,
+            ledger_minor="-154389",
+            facts_minor="-154390",
+        ),
+    ]

@@ -1,0 +1,186 @@
+"""The ledger's operations: balances, the check, and the back-fill of facts from before it."""
+
+from typing import Any
+
+import asyncpg
+import pytest
+from prometheus_client import REGISTRY
+
+from payintent.accounting.adjustments import AdjustLedger
+from payintent.accounting.ledger_operations import BackfillLedger, CheckLedger, ShowLedger
+from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.cases.operations import ListCases
+from payintent.gateways.port import DisputeState
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.worker_metrics import check_ledger
+from tests.callbacks.test_receive import add_session, selected, tell
+from tests.disputes.test_record import hear as hear_dispute
+from tests.disputes.test_record import report as dispute
+from tests.refunds.refund_gateway import RefundGateway
+from tests.refunds.refunding import DECLINED, asked, hear, paid, work
+from tests.support.fakes import FakeGateway, captured, declined
+from tests.support.world import World
+
+ENTRIES = "SELECT fact_id, fact, leg, merchant_id, debit, credit, amount, currency, chain"
+ENTRIES += " FROM ledger_entry ORDER BY fact_id, fact, leg"
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+async def forget(world: World, where: str = "true") -> None:
+    """Delete entries, as the tables' owner alone can."""
+    connection: asyncpg.Connection = await world.other_connection()
+    await connection.execute(
+        f"""
+        ALTER TABLE ledger_entry DISABLE TRIGGER ledger_append_only;
+        DELETE FROM ledger_entry WHERE {where};
+        ALTER TABLE ledger_entry ENABLE TRIGGER ledger_append_only;
+        """
+    )
+    await connection.close()
+
+
+async def resolve(world: World, kind: str, resolution: Any) -> None:
+    cases = await world.perform(ListCases(status="OPEN"))
+    [case] = [case for case in cases if case.kind == kind]
+    await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
+
+
+async def stray(world: World, reference: str) -> None:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, captured(159000, reference=reference))
+
+
+async def everything(world: World) -> None:
+    """Let one of everything that the ledger enters happen."""
+    payment = await paid(world)
+    refund = await asked(world, payment, "590.00")
+    await work(world)
+    await hear(world, refund.id)
+    await hear(world, (await asked(world, payment, "1.00")).id, DECLINED)
+    await asked(world, payment, "2.00")
+    for state in (DisputeState.OPEN, DisputeState.LOST):
+        await hear_dispute(world, dispute(payment, state=state, amount_minor=50000))
+    await hear_dispute(world, dispute(await paid(world)))
+    for number, resolution in enumerate(("accept", "dismiss", "refund")):
+        await stray(world, f"stray-{number}")
+        await resolve(world, "LATE_PAYMENT", resolution)
+    await stray(world, "stray-that-waits")
+
+
+async def balances(world: World) -> list[Any]:
+    return await world.perform(ShowLedger())
+
+
+async def test_what_is_entered_later_is_what_was_entered_at_once(world: World) -> None:
+    await everything(world)
+    live = await balances(world)
+    before = await world.rows(ENTRIES)
+    times = await world.rows("SELECT fact_id, fact, leg, created_at FROM ledger_entry")
+    await forget(world)
+    assert await world.perform(CheckLedger()) != []
+    done = await world.perform(BackfillLedger())
+    assert done.facts > 10
+    assert await world.perform(CheckLedger()) == []
+    entries = await world.rows(ENTRIES)
+    # A dispute that was lost is entered in one step.
+    assert [row for row in entries if "dispute" not in row["fact"]] == [
+        row for row in before if "dispute" not in row["fact"]
+    ]
+    assert net(await balances(world)) == net(live)
+    later = await world.rows("SELECT fact_id, fact, leg, created_at FROM ledger_entry")
+    captured_at = {row["created_at"] for row in times if row["fact"] == "capture"}
+    assert {row["created_at"] for row in later if row["fact"] == "capture"} == captured_at
+
+
+def net(found: list[Any]) -> dict[str, str]:
+    """Give the balances, without accounts whose entries have come to nothing."""
+    return {one.account: one.balance_minor for one in found if one.balance_minor != "0"}
+
+
+async def test_a_back_fill_that_was_cut_short_goes_on_and_does_nothing_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everything(world)
+    live = await balances(world)
+    await forget(world, "fact_id > (SELECT fact_id FROM ledger_entry ORDER BY 1 OFFSET 5 LIMIT 1)")
+    monkeypatch.setattr("payintent.accounting.ledger_operations._BATCH", 2)
+    await world.perform(BackfillLedger())
+    assert await world.perform(CheckLedger()) == []
+    assert net(await balances(world)) == net(live)
+    assert (await world.perform(BackfillLedger())).facts == 0
+
+
+async def test_money_of_before_that_pays_its_session_now_is_entered_once(world: World) -> None:
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    await forget(world)
+    await add_session(world, session_id)
+    await apply_waiting_callbacks(world.database, 10)
+    await world.perform(BackfillLedger())
+    assert await world.perform(CheckLedger()) == []
+    assert net(await balances(world)).keys() == {
+        f"gateway_clearing:{world.account_id}",
+        f"merchant_payable:{world.merchant_id}",
+        "fee_income",
+    }
+
+
+async def test_a_refund_and_a_dispute_of_before_that_end_now_are_entered_whole(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment, "590.00")
+    await hear_dispute(world, dispute(payment, amount_minor=50000))
+    await forget(world)
+    await work(world)
+    await hear(world, refund.id)
+    await hear_dispute(world, dispute(payment, amount_minor=50000, state=DisputeState.LOST))
+    await world.perform(BackfillLedger())
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_balances_are_shown_by_merchant_and_currency(world: World) -> None:
+    await paid(world)
+    other = await world.other_merchant()
+    assert await world.perform(ShowLedger(merchant_id=other.merchant.id)) == []
+    assert await world.perform(ShowLedger(currency="USD")) == []
+    found = await world.perform(ShowLedger(merchant_id=world.merchant_id, currency="THB"))
+    assert [(one.account.partition(":")[0], one.balance_minor) for one in found] == [
+        ("fee_income", "-4611"),
+        ("gateway_clearing", "159000"),
+        ("merchant_payable", "-154389"),
+    ]
+
+
+async def test_a_worker_tells_of_what_differs_and_that_it_is_over(world: World) -> None:
+    await paid(world)
+    await forget(world, "leg = 'fee'")
+    await check_ledger(world.service)
+    assert REGISTRY.get_sample_value("payintent_ledger_imbalance_accounts") == 2
+    await forget(world)
+    await world.perform(BackfillLedger())
+    await check_ledger(world.service)
+    assert REGISTRY.get_sample_value("payintent_ledger_imbalance_accounts") == 0
+
+
+async def test_an_adjustment_is_entered_and_is_no_difference(world: World) -> None:
+    await paid(world)
+    payable = f"merchant_payable:{world.merchant_id}"
+    done = await world.perform(
+        AdjustLedger(
+            debit=payable, credit="fee_income", amount_minor="150", currency="THB", note="a fee"
+        )
+    )
+    assert (done.merchant_id, done.amount_minor) == (world.merchant_id, "150")
+    found = await world.perform(ShowLedger(merchant_id=world.merchant_id))
+    assert net(found) == {
+        "fee_income": "-4761",
+        f"gateway_clearing:{world.account_id}": "159000",
+        payable: "-154239",
+    }
+    assert await world.perform(CheckLedger()) == []

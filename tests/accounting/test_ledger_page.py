@@ -1,0 +1,172 @@
+"""Every flow of docs/ledger.md is done by the service, and makes the page's entries."""
+
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
+from payintent.accounting.model import Fact
+from payintent.accounting.payouts_operations import RecordPayout
+from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.cases.operations import ListCases
+from payintent.gateways.port import DisputeState
+from payintent.merchants.price import TaxManager
+from payintent.merchants.taxes import SetTaxRate
+from payintent.refunds.resolve_case import ResolveCase
+from tests.callbacks.test_receive import add_session, selected, tell
+from tests.disputes.test_record import hear as hear_dispute
+from tests.disputes.test_record import report as dispute
+from tests.refunds.refund_gateway import RefundGateway
+from tests.refunds.refunding import DECLINED, asked, hear, paid, work
+from tests.support.fakes import FakeGateway, captured, declined
+from tests.support.world import World
+
+PAGE = (Path(__file__).parents[2] / "docs/ledger.md").read_text()
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+async def _paid(world: World) -> None:
+    await world.perform(SetTaxRate(country="US", rate=Decimal("0.07")))
+    await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE'")
+    await paid(world, tax_manager=TaxManager.SERVICE)
+
+
+async def _refunded(world: World) -> None:
+    await asked(world, await paid(world), "590.00")
+    await work(world)
+    [refund] = await world.rows("SELECT id FROM refund")
+    await hear(world, refund["id"])
+
+
+async def _declined(world: World) -> None:
+    refund = await asked(world, await paid(world), "590.00")
+    await hear(world, refund.id, DECLINED)
+
+
+async def _lost(world: World) -> None:
+    payment = await paid(world)
+    for state in (DisputeState.OPEN, DisputeState.LOST):
+        await hear_dispute(world, dispute(payment, state=state))
+
+
+async def _won(world: World) -> None:
+    payment = await paid(world)
+    for state in (DisputeState.OPEN, DisputeState.WON):
+        await hear_dispute(world, dispute(payment, state=state))
+
+
+async def _late(world: World) -> None:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, captured(159000, reference="stray"))
+
+
+async def _resolve(world: World, resolution: Any) -> None:
+    [case] = await world.perform(ListCases(status="OPEN"))
+    await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
+
+
+async def _given_back(world: World) -> None:
+    await _late(world)
+    await _resolve(world, "refund")
+    await work(world)
+
+
+async def _accepted(world: World) -> None:
+    await _late(world)
+    await _resolve(world, "accept")
+
+
+async def _dismissed(world: World) -> None:
+    await _late(world)
+    await _resolve(world, "dismiss")
+
+
+async def _adopted(world: World) -> None:
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    await add_session(world, session_id)
+    await apply_waiting_callbacks(world.database, 10)
+
+
+async def _settled(world: World) -> None:
+    await paid(world)
+    record = RecordGatewayPayout(
+        account_id=world.account_id, amount="1560.00", fee="30.00", currency="THB", reference="po_1"
+    )
+    await world.perform(record)
+    transfer = {"amount": "1543.89", "currency": "THB", "reference": "transfer 1"}
+    await world.perform(RecordPayout(merchant_id=world.merchant_id, **transfer))
+
+
+async def _own_account(world: World) -> None:
+    await paid(world)
+    await world.rows(f"UPDATE provider_account SET merchant_id = {world.merchant_id}")
+    record = RecordGatewayPayout(
+        account_id=world.account_id, amount="1560.00", fee="30.00", currency="THB", reference="po_1"
+    )
+    await world.perform(record)
+
+
+FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
+    "A payment is paid": _paid,
+    "A part of a payment goes back": _refunded,
+    "A refund fails": _declined,
+    "A dispute is lost": _lost,
+    "A dispute is won": _won,
+    "Money of a case goes back": _given_back,
+    "Money of a case is accepted": _accepted,
+    "A case is dismissed": _dismissed,
+    "Money comes before its session is known": _adopted,
+    "A gateway pays out, and its merchant is paid": _settled,
+    "A gateway pays out to the merchant whose account it is": _own_account,
+}
+
+
+async def _tables(world: World) -> list[str]:
+    """Write the entries, and the accounts with both their sides, as the page has them."""
+    rows = await world.rows(
+        "SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY created_at, ctid"
+    )
+    table = ["| Fact | Debit | Credit | Amount |", "|---|---|---|--:|"]
+    sides: dict[str, list[int]] = {}
+    for row in rows:
+        debit, credit, amount = _named(row["debit"]), _named(row["credit"]), int(row["amount"])
+        table.append(f"| `{row['fact']}` | `{debit}` | `{credit}` | {amount} |")
+        for side, account in enumerate((debit, credit)):
+            sides.setdefault(account, [0, 0])[side] += amount
+    accounts = ["| Account | Debits | Credits | Balance |", "|---|--:|--:|--:|"]
+    accounts += [
+        f"| `{account}` | {debits or ''} | {credits_ or ''} | {debits - credits_} |"
+        for account, (debits, credits_) in sides.items()
+    ]
+    return [*table, "", *accounts]
+
+
+def _named(account: str) -> str:
+    """Name an account by the kind and a 1, whatever its id is here."""
+    kind, colon, _ = account.partition(":")
+    return f"{kind}:1" if colon else kind
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+async def test_a_flow_of_the_page_makes_its_entries(world: World, flow: str) -> None:
+    await FLOWS[flow](world)
+    shown = PAGE.partition(f"### {flow}\n")[2].partition("\n#")[0]
+    tables = "\n".join(await _tables(world))
+    assert tables in shown, tables
+    assert await ledger_check.find_differences(world.database) == []
+
+
+def test_the_page_shows_every_flow_and_names_every_fact() -> None:
+    flows = PAGE.partition("## Flows\n")[2].partition("\n## ")[0]
+    assert [line[4:] for line in flows.splitlines() if line.startswith("### ")] == list(FLOWS)
+    assert [fact for fact in Fact if f"| `{fact}` |" not in PAGE.partition("## Flows\n")[0]] == []

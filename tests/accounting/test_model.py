@@ -1,0 +1,188 @@
+"""The entries that each fact makes."""
+
+from collections import Counter
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from payintent.accounting.model import (
+    CapturedMoney,
+    Charges,
+    Fact,
+    GatewayPayout,
+    LedgerEntry,
+    adoption_entries,
+    capture_entries,
+    case_entries,
+    dispute_entries,
+    gateway_payout_entries,
+    quoted_charges,
+    refund_entry,
+)
+from payintent.gateways.port import DisputeState
+from payintent.merchants.price import FeeMode, Price
+
+ID = UUID(int=1)
+PAID = CapturedMoney(
+    capture_id=ID, account_id=3, currency="USD", chain=None, merchant_id=7, credited=True
+)
+STRAY = CapturedMoney(
+    capture_id=ID, account_id=3, currency="USD", chain=None, merchant_id=7, credited=False
+)
+NOBODYS = CapturedMoney(
+    capture_id=ID, account_id=3, currency="USD", chain=None, merchant_id=None, credited=False
+)
+TOKEN = CapturedMoney(
+    capture_id=ID, account_id=4, currency="USDT", chain="bnb", merchant_id=7, credited=True
+)
+PAID_OUT = GatewayPayout(
+    id=ID, account_id=3, merchant_id=None, amount_minor=90, fee_minor=10, currency="USD", chain=None
+)
+CHARGES = Charges(fee_minor=3, tax_minor=7)
+GATEWAY, PAYABLE, SUSPENSE = "gateway_clearing:3", "merchant_payable:7", "suspense:3"
+RESERVE, DISPUTED = "refund_reserve:3", "dispute_reserve:3"
+
+Row = tuple[str, str, str, str, int]
+
+
+def rows(entries: list[LedgerEntry]) -> list[Row]:
+    return [(e.fact, e.leg, e.debit, e.credit, e.amount_minor) for e in entries]
+
+
+TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
+    ("credited", capture_entries(PAID, 100, CHARGES), [
+        ("capture", "payable", GATEWAY, PAYABLE, 90),
+        ("capture", "fee", GATEWAY, "fee_income", 3),
+        ("capture", "tax", GATEWAY, "tax_payable", 7)]),
+    ("on a chain", capture_entries(TOKEN, 100, Charges(0, 0)), [
+        ("capture", "payable", "chain_receiver:4", PAYABLE, 100)]),
+    ("all of it is the fee", capture_entries(PAID, 3, Charges(3, 0)), [
+        ("capture", "fee", GATEWAY, "fee_income", 3)]),
+    ("less than the fee", capture_entries(PAID, 2, Charges(3, 0)), [
+        ("capture", "payable", PAYABLE, GATEWAY, 1),
+        ("capture", "fee", GATEWAY, "fee_income", 3)]),
+    ("of a case", capture_entries(STRAY, 100, CHARGES), [
+        ("capture", "suspense", GATEWAY, SUSPENSE, 100)]),
+    ("nothing came", capture_entries(STRAY, 0, Charges(0, 0)), []),
+    ("adopted", adoption_entries(PAID, 100, CHARGES), [
+        ("capture_adopted", "payable", SUSPENSE, PAYABLE, 90),
+        ("capture_adopted", "fee", SUSPENSE, "fee_income", 3),
+        ("capture_adopted", "tax", SUSPENSE, "tax_payable", 7)]),
+    ("adopted and not credited", adoption_entries(STRAY, 100, CHARGES), []),
+    ("reserved", [refund_entry(Fact.REFUND_RESERVED, PAID, ID, 5)], [
+        ("refund_reserved", "whole", PAYABLE, RESERVE, 5)]),
+    ("done", [refund_entry(Fact.REFUND_DONE, PAID, ID, 5)], [
+        ("refund_done", "whole", RESERVE, GATEWAY, 5)]),
+    ("failed", [refund_entry(Fact.REFUND_REVERSED, PAID, ID, 5)], [
+        ("refund_reversed", "whole", RESERVE, PAYABLE, 5)]),
+    ("reserved of a case", [refund_entry(Fact.REFUND_RESERVED, STRAY, ID, 5)], [
+        ("refund_reserved", "whole", SUSPENSE, RESERVE, 5)]),
+    ("failed of a case", [refund_entry(Fact.REFUND_REVERSED, STRAY, ID, 5)], [
+        ("refund_reversed", "whole", RESERVE, SUSPENSE, 5)]),
+    ("done on a chain", [refund_entry(Fact.REFUND_DONE, TOKEN, ID, 5)], [
+        ("refund_done", "whole", "refund_reserve:4", "chain_receiver:4", 5)]),
+    ("accepted", case_entries(Fact.CASE_ACCEPTED, STRAY, ID, 9), [
+        ("case_accepted", "whole", SUSPENSE, PAYABLE, 9)]),
+    ("accepted for nobody", case_entries(Fact.CASE_ACCEPTED, NOBODYS, ID, 9), []),
+    ("dismissed", case_entries(Fact.CASE_DISMISSED, NOBODYS, ID, 9), [
+        ("case_dismissed", "whole", SUSPENSE, GATEWAY, 9)]),
+    ("paid out by a gateway", gateway_payout_entries(PAID_OUT), [
+        ("gateway_payout", "whole", "bank", GATEWAY, 90),
+        ("gateway_payout", "fee", "fee_income", GATEWAY, 10)]),
+    ("paid out and reversed", gateway_payout_entries(PAID_OUT, reversal=True), [
+        ("gateway_payout", "reversed", GATEWAY, "bank", 90),
+        ("gateway_payout", "fee_reversed", GATEWAY, "fee_income", 10)]),
+    ("taken back by a gateway",
+        gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=0)), [
+        ("gateway_payout", "whole", GATEWAY, "bank", 4)]),
+    ("taken back and reversed",
+        gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=-1), reversal=True), [
+        ("gateway_payout", "reversed", "bank", GATEWAY, 4),
+        ("gateway_payout", "fee_reversed", "fee_income", GATEWAY, 1)]),
+    ("paid out to the merchant of the account",
+        gateway_payout_entries(replace(PAID_OUT, merchant_id=7)), [
+        ("gateway_payout", "whole", PAYABLE, GATEWAY, 90),
+        ("gateway_payout", "fee", PAYABLE, GATEWAY, 10)]),
+    ("taken from a contract's receiver",
+        gateway_payout_entries(replace(
+            PAID_OUT, account_id=4, fee_minor=0, currency="USDT", chain="bnb")), [
+        ("gateway_payout", "whole", "bank", "chain_receiver:4", 90)]),
+    ("resolved without money", case_entries(Fact.CASE_DISMISSED, STRAY, ID, 0), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entries", "expected"), [case[1:] for case in TABLE],
+    ids=[case[0] for case in TABLE])  # fmt: skip
+def test_a_fact_makes_its_entries(entries: list[LedgerEntry], expected: list[Row]) -> None:
+    assert rows(entries) == expected
+    assert {(e.currency, e.chain) for e in entries} <= {("USD", None), ("USDT", "bnb")}
+
+
+HELD = {PAYABLE: 50, DISPUTED: -50}
+TAKEN = {PAYABLE: 50, GATEWAY: -50}
+DISPUTES: list[tuple[CapturedMoney, DisputeState, int, dict[str, int], list[Row]]] = [
+    (PAID, DisputeState.INQUIRY, 50, {}, []),
+    (PAID, DisputeState.OPEN, 50, {}, [("dispute_opened", "3", PAYABLE, DISPUTED, 50)]),
+    (PAID, DisputeState.OPEN, 0, {}, []),
+    (PAID, DisputeState.UNDER_REVIEW, 50, HELD, []),
+    (PAID, DisputeState.OPEN, 70, HELD, [("dispute_opened", "3", PAYABLE, DISPUTED, 20)]),
+    (PAID, DisputeState.OPEN, 20, HELD, [("dispute_won", "3", DISPUTED, PAYABLE, 30)]),
+    (PAID, DisputeState.LOST, 50, HELD, [("dispute_lost", "3", DISPUTED, GATEWAY, 50)]),
+    (PAID, DisputeState.LOST, 50, {}, [("dispute_lost", "3", PAYABLE, GATEWAY, 50)]),
+    (PAID, DisputeState.LOST, 70, HELD, [
+        ("dispute_lost", "3", DISPUTED, GATEWAY, 50), ("dispute_lost", "4", PAYABLE, GATEWAY, 20)]),
+    (PAID, DisputeState.WON, 50, HELD, [("dispute_won", "3", DISPUTED, PAYABLE, 50)]),
+    (PAID, DisputeState.CLOSED, 50, HELD, [("dispute_won", "3", DISPUTED, PAYABLE, 50)]),
+    (PAID, DisputeState.WON, 50, TAKEN, [("dispute_won", "3", GATEWAY, PAYABLE, 50)]),
+    (STRAY, DisputeState.OPEN, 50, {}, [("dispute_opened", "3", SUSPENSE, DISPUTED, 50)]),
+    (PAID, DisputeState.OPEN, 50, {SUSPENSE: 50, DISPUTED: -50}, [
+        ("dispute_moved", "3", PAYABLE, SUSPENSE, 50)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("money", "state", "amount", "recorded", "expected"), DISPUTES)
+def test_a_report_of_a_dispute_enters_what_has_changed(
+    money: CapturedMoney,
+    state: DisputeState,
+    amount: int,
+    recorded: dict[str, int],
+    expected: list[Row],
+) -> None:
+    entries = dispute_entries(money, ID, state, amount, recorded, 2)
+    assert rows(entries) == expected
+    after = Counter(recorded)
+    for entry in entries:
+        after[entry.debit] += entry.amount_minor
+        after[entry.credit] -= entry.amount_minor
+    known = {account: value for account, value in after.items() if value}
+    assert dispute_entries(money, ID, state, amount, known, 4) == [], "it was entered already"
+
+
+@pytest.mark.parametrize(
+    ("fee", "tax", "total", "total_minor", "charges"),
+    [
+        ("46.11", "0", "1590.00", 159000, Charges(4611, 0)),
+        ("29", "70", "1099", 1099, Charges(29, 70)),
+        (
+            "0.000000000000000001",
+            "0",
+            "123456789012345678.123456789012345678",
+            123456789012345678123456789012345678,
+            Charges(1, 0),
+        ),
+    ],
+)
+def test_the_charges_of_a_quote_are_in_the_units_of_its_total(
+    fee: str, tax: str, total: str, total_minor: int, charges: Charges
+) -> None:
+    price = Price(
+        currency="THB",
+        amount=total,
+        fee_mode=FeeMode.INCLUSIVE,
+        fee_rate="0",
+        fee_amount=fee,
+        estimated_tax=tax,
+        total_amount=total,
+    )
+    assert quoted_charges(price, total_minor) == charges

@@ -1,0 +1,158 @@
+"""Payouts: recorded and reversed in the ledger, never more than a merchant is owed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from payintent.accounting.ledger_operations import CheckLedger, ShowLedger
+from payintent.accounting.payouts_operations import (
+    ImportPayouts,
+    ListPayouts,
+    RecordPayout,
+    ReversePayout,
+)
+from payintent.accounting.payouts_store import PayoutRecord
+from payintent.core.errors import ErrorCode, RefusedError
+from tests.refunds.refunding import asked, paid
+from tests.support.world import World
+
+HEADER = "merchant,amount,currency,chain,reference,paid_on"
+
+
+def payout(world: World, amount: str = "100.00", **more: Any) -> RecordPayout:
+    fields = {"merchant_id": world.merchant_id, "currency": "THB", "reference": "transfer 1"}
+    return RecordPayout(amount=amount, **(fields | more))
+
+
+async def balance(world: World, account: str) -> int:
+    found = await world.perform(ShowLedger(currency="THB"))
+    return sum(int(line.balance_minor) for line in found if line.account == account)
+
+
+async def refusal(world: World, operation: Any) -> tuple[ErrorCode, str]:
+    with pytest.raises(RefusedError) as refused:
+        await world.perform(operation)
+    return refused.value.code, refused.value.message
+
+
+async def owed(world: World) -> int:
+    return -await balance(world, f"merchant_payable:{world.merchant_id}")
+
+
+async def test_a_payout_lowers_what_its_merchant_is_owed_until_it_is_reversed(world: World) -> None:
+    await paid(world)
+    before = await owed(world)
+    recorded: PayoutRecord = await world.perform(payout(world, paid_on="2026-11-23"))
+    assert (recorded.amount, recorded.amount_minor) == ("100.00", "10000")
+    assert str(recorded.paid_on) == "2026-11-23"
+    assert await owed(world) == before - 10_000
+    assert await balance(world, "bank") == -10_000
+    back = await world.perform(ReversePayout(payout_id=recorded.id, note="the account is closed"))
+    assert back.reversal_note == "the account is closed"
+    assert await owed(world) == before
+    assert await balance(world, "bank") == 0
+    assert await world.perform(CheckLedger()) == []
+    again = await refusal(world, ReversePayout(payout_id=recorded.id, note="again"))
+    assert again == (ErrorCode.CONFLICT, "the payout is already reversed")
+    await world.perform(payout(world))  # its reference is free again
+    assert [one.reference for one in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
+
+
+async def test_payouts_at_once_are_together_not_above_what_is_owed(world: World) -> None:
+    await paid(world)
+    due = await owed(world)
+    third = f"{(due // 3 + 1) / 100:.2f}"
+    done = await asyncio.gather(
+        *(world.perform(payout(world, third, reference=f"t {n}")) for n in range(6)),
+        return_exceptions=True,
+    )
+    refused = [one for one in done if isinstance(one, RefusedError)]
+    assert {one.code for one in refused} == {ErrorCode.UNPROCESSABLE}
+    assert len(done) - len(refused) == 2
+    assert 0 <= await owed(world) < due // 3 + 1
+
+
+async def test_a_file_that_has_a_payout_twice_is_refused_as_a_whole(world: World) -> None:
+    await paid(world)
+    line = f"{world.merchant_id},100.00,THB,,transfer 1,2026-11-23"
+    refused = await refusal(world, ImportPayouts(lines=[HEADER, line, line]))
+    assert refused == (ErrorCode.BAD_REQUEST, "line 3: duplicate of line 2")
+    assert await world.perform(ListPayouts()) == []
+
+
+async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None:
+    await paid(world)
+    done = await asyncio.gather(
+        *(world.perform(payout(world)) for _ in range(4)), return_exceptions=True
+    )
+    assert [one.code for one in done if isinstance(one, RefusedError)] == 3 * [ErrorCode.CONFLICT]
+
+
+async def test_a_refund_after_a_payout_makes_the_merchant_owe(world: World) -> None:
+    payment = await paid(world)
+    due = await owed(world)
+    await world.perform(payout(world, f"{due / 100:.2f}"))
+    await asked(world, payment, "1.00")
+    assert await owed(world) == -100
+    code, message = await refusal(world, payout(world, "0.01", reference="transfer 2"))
+    assert code is ErrorCode.UNPROCESSABLE
+    assert message == f"merchant {world.merchant_id} is owed -1.00 THB, not 0.01"
+
+
+async def test_a_file_is_recorded_whole_or_not_at_all_and_once(world: World) -> None:
+    await paid(world)
+    merchant = world.merchant_id
+    lines = [HEADER, f"{merchant},10.00,THB,,a,2026-11-23", f"{merchant},20.00,THB,,b,"]
+    done = await world.perform(ImportPayouts(lines=lines))
+    assert (done.recorded, done.recorded_before) == (2, 0)
+    more = [*lines, f"{merchant},5.00,THB,,c,"]
+    done = await world.perform(ImportPayouts(lines=more))
+    assert (done.recorded, done.recorded_before) == (1, 2)
+    for line, code, words in (
+        (f'{merchant},"1.00', ErrorCode.BAD_REQUEST, "lines: unexpected end of data"),
+        (f"{merchant},99999999.00,THB,,e,", ErrorCode.UNPROCESSABLE, "line 3: merchant"),
+        (f"{merchant},11.00,THB,,a,", ErrorCode.CONFLICT, "line 3: payout 'a' is recorded with"),
+        ("0,11.00,THB,,f,", ErrorCode.BAD_REQUEST, "line 3 must have 6 columns"),
+        (f"{merchant},11.00,THB,f", ErrorCode.BAD_REQUEST, "line 3 must have 6 columns"),
+        (f"{merchant},11.00,THB,,f,1.2.26", ErrorCode.BAD_REQUEST, "line 3: paid_on must be a day"),
+    ):
+        bad = [HEADER, f"{merchant},1.00,THB,,good,", line]
+        said = await refusal(world, ImportPayouts(lines=bad))
+        assert said[0] is code, said
+        assert said[1].startswith(words), said
+    assert len(await world.perform(ListPayouts())) == 3
+
+
+async def test_blank_lines_of_a_file_are_ignored_and_counted_in_what_is_wrong(world: World) -> None:
+    await paid(world)
+    merchant = world.merchant_id
+    blank = ["", "   ", ",,,,,", "\t"]
+    first, second = f"{merchant},10.00,THB,,a,", f"{merchant},20.00,THB,,b,"
+    lines = [*blank, HEADER, *blank, first, *blank, second]
+    done = await world.perform(ImportPayouts(lines=[*lines, *blank]))
+    assert (done.recorded, done.recorded_before) == (2, 0)
+    lines[-1] = f"{merchant},99999999.00,THB,,e,"
+    assert (await refusal(world, ImportPayouts(lines=lines)))[1].startswith("line 15: merchant")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"amount": "0.00"}, "amount must be above zero"),
+        ({"amount": "-1"}, "amount must be a plain decimal"),
+        ({"amount": "1e3"}, "amount must be a plain decimal"),
+        ({"amount": "1.001"}, "at most 2 decimals"),
+        ({"currency": "XXX"}, "'XXX' is not known"),
+        ({"currency": "USDT", "chain": "nowhere"}, "'USDT' on 'nowhere' is not known"),
+        ({"reference": ""}, "reference must have 1 to 200"),
+        ({"reference": "x" * 201}, "reference must have 1 to 200"),
+        ({"paid_on": "2026-02-30"}, "paid_on must be a day"),
+    ],
+)
+async def test_what_is_no_payout_is_refused(
+    world: World, changes: dict[str, str], words: str
+) -> None:
+    code, message = await refusal(world, payout(world, **changes))
+    assert code is ErrorCode.BAD_REQUEST
+    assert words in message

@@ -1,0 +1,200 @@
+"""Statements as PDF: what a reader finds on their pages, and where."""
+
+import io
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from pypdf import PageObject, PdfReader
+from reportlab.pdfbase.pdfmetrics import stringWidth
+from structlog.testing import capture_logs
+
+from payintent.accounting.model import Fact
+from payintent.accounting.statement_model import Movement, StatementLineView, StatementView
+from payintent.accounting.statement_pdf import (
+    StatementPages,
+    name_fonts,
+    shaped_runs,
+    write_statement_pdf,
+)
+
+VIEW = StatementView(
+    id="stmt_0351NDickobV3yYH8omp8v",
+    merchant_id=7,
+    currency="THB",
+    chain=None,
+    number=3,
+    day=date(2026, 11, 25),
+    time_zone="Asia/Bangkok",
+    opening="0.00",
+    payments="159000.00",
+    fees="-46.11",
+    tax="0.00",
+    refunds="-590.00",
+    disputes="0.00",
+    adjustments="0.00",
+    payouts="-1000.00",
+    closing="157363.89",
+    created_at=datetime(2026, 11, 26, tzinfo=UTC),
+)
+LINE = StatementLineView(
+    at="2026-11-25T10:00:00.000Z",
+    kind=Movement.PAYMENTS,
+    fact=Fact.CAPTURE,
+    id="01a21360",
+    payment_id="pay_0351NDickobV3yYH8omp8v",
+    amount="1590.00",
+    fee="-46.11",
+    tax="0.00",
+    net="1543.89",
+)
+Placed = tuple[str, float, float]  # a text, and where it begins, in points from below left
+
+
+def drawn(*lines: StatementLineView, name: str = "Shop") -> bytes:
+    return write_statement_pdf(StatementPages(statement=VIEW, merchant_name=name, lines=lines))
+
+
+def pages_of(pdf: bytes) -> list[PageObject]:
+    return list(PdfReader(io.BytesIO(pdf)).pages)
+
+
+def placed(page: PageObject) -> list[Placed]:
+    found: list[Placed] = []
+
+    def note(text: str, _: list[float], matrix: list[float], *__: object) -> None:
+        found.extend([(text.strip(), matrix[4], matrix[5])] if text.strip() else [])
+
+    page.extract_text(visitor_text=note)
+    return found
+
+
+def test_the_first_page_has_every_figure_and_whose_it_is() -> None:
+    [page] = pages_of(drawn(LINE))
+    text = page.extract_text()
+    assert "Statement 3 of 2026-11-25" in text
+    assert "Shop (merchant 7)" in text
+    assert "Asia/Bangkok" in text
+    for figure in ("159000.00", "-46.11", "-590.00", "-1000.00", "157363.89"):
+        assert figure in text
+    assert "Page 1 of 1" in text
+
+
+def test_a_day_of_many_lines_has_each_of_them_on_numbered_pages() -> None:
+    lines = [replace(LINE, payment_id=f"pay_{number:022}") for number in range(200)]
+    pages = [page.extract_text() for page in pages_of(drawn(*lines))]
+    assert len(pages) > 3
+    for number, text in enumerate(pages, start=1):
+        assert f"Page {number} of {len(pages)}" in text
+        assert "stmt_0351NDickobV3yYH8omp8v" in text
+    everything = "".join(pages)
+    assert [everything.count(str(line.payment_id)) for line in lines] == [1] * 200
+
+
+def test_amounts_end_at_one_place_also_where_they_are_long() -> None:
+    amounts = ["5.00", "123456.00", f"{10**30}.123456789012345678"]
+    [page] = pages_of(drawn(*(replace(LINE, net=amount) for amount in amounts)))
+    begins = {text: x for text, x, _ in placed(page) if text in amounts}
+    ends = [begins[text] + stringWidth(text, "Helvetica", 7.0) for text in amounts[:2]]
+    assert ends[0] == pytest.approx(ends[1], abs=0.01)
+    assert begins[amounts[2]] == pytest.approx(ends[0] - 104.0, abs=0.01), "smaller letters"
+
+
+NAMES = {
+    "Latin with marks": ("Łódź Việt Ñandú", "NotoSans-Regular"),
+    "Greek and Cyrillic": ("Ελλάδα Москва", "NotoSans-Regular"),
+    "Thai": ("ร้านที่นี่ กี้", "NotoSansThai"),
+    "Arabic": ("متجر الكتب", "NotoSansArabic"),
+    "Hebrew": ("חנות ספרים", "NotoSansHebrew"),
+    "Devanagari": ("किताब की दुकान", "NotoSansDevanagari"),
+    "Bengali": ("বইয়ের দোকান", "NotoSansBengali"),
+    "Tamil": ("புத்தகக் கடை", "NotoSansTamil"),
+    "Khmer": ("ហាងសៀវភៅ", "NotoSansKhmer"),
+    "Myanmar": ("စာအုပ်ဆိုင်", "NotoSansMyanmar"),
+    "Lao": ("ຮ້ານປຶ້ມ", "NotoSansLao"),
+    "Georgian": ("წიგნები", "NotoSansGeorgian"),
+    "Armenian": ("Գրախանութ", "NotoSansArmenian"),
+    "Ethiopic": ("መጽሐፍት", "NotoSansEthiopic"),
+    "Chinese": ("測試商店，测试", "WenQuanYiMicroHei"),
+    "Japanese": ("日本ショップのほん", "WenQuanYiMicroHei"),
+    "Korean": ("상점", "WenQuanYiMicroHei"),
+    "emoji": ("📚👩‍🚀", "NotoEmoji"),
+}
+
+
+def _embedded(pdf: bytes) -> set[str]:
+    """List the fonts of the first page that are in the file, as subsets."""
+    page: Any = pages_of(pdf)[0]
+    fonts = page["/Resources"]["/Font"]
+    described = [one.get_object().get("/FontDescriptor") for one in fonts.values()]
+    return {
+        str(one["/FontName"]).partition("+")[2]
+        for one in described
+        if one is not None and "/FontFile2" in one
+    }
+
+
+@pytest.mark.parametrize("script", NAMES)
+def test_a_name_of_any_script_is_drawn_with_an_embedded_font(
+    script: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, font = NAMES[script]
+    pdf = drawn(name=name)
+    assert any(one.startswith(font) for one in _embedded(pdf)), _embedded(pdf)
+    assert len(pdf) < 60_000
+    content = pages_of(pdf)[0].get_contents()
+    assert content is not None
+    assert name.encode("utf-16-be").hex().upper().encode() in content.get_data()
+    assert "\ufffd" not in pages_of(pdf)[0].extract_text()
+    assert caplog.records == []
+
+
+def _shaped(name: str) -> list[str]:
+    """Return the glyphs of a name from left to right, each by its outline's name and font."""
+    with name_fonts() as fonts:
+        return [glyph for _, text in shaped_runs(fonts, name, 10) for glyph in text]
+
+
+def test_letters_of_arabic_are_joined_and_run_from_right_to_left() -> None:
+    # "بب" has an initial and a final form; apart they have the isolated one.
+    assert _shaped("بب") != _shaped("ب") * 2
+    assert _shaped("אב") == _shaped("ב") + _shaped("א")
+    assert _shaped("אב 12") == [*_shaped("12"), *_shaped(" "), *_shaped("ב"), *_shaped("א")]
+    assert _shaped("Ab אב") == [*_shaped("Ab "), *_shaped("ב"), *_shaped("א")]
+    assert _shaped("אב (ג)") == [
+        *_shaped("("),
+        *_shaped("ג"),
+        *_shaped(")"),
+        *_shaped(" "),
+        *_shaped("ב"),
+        *_shaped("א"),
+    ]
+
+
+def test_a_vowel_of_devanagari_stands_before_its_consonant() -> None:
+    assert _shaped("कि") != _shaped("क") + _shaped("ि")
+    assert _shaped("कि")[1:] == _shaped("क")
+
+
+def test_a_thai_tone_mark_stands_higher_above_a_vowel() -> None:
+    assert _shaped("กี้") != _shaped("กี") + _shaped("้")
+
+
+def test_a_character_without_a_font_is_shown_as_a_replacement_and_logged() -> None:
+    with capture_logs() as logged:
+        [page] = pages_of(drawn(name="Ab\U00020bb7\u1820"))
+    assert "Ab\ufffd\ufffd (merchant 7)" in page.extract_text().replace("\n", "")
+    [line] = [line for line in logged if line["event"] == "statement_characters_missing"]
+    assert "U+1820" in str(line)
+    assert "U+20BB7" in str(line)
+
+
+def test_a_long_name_becomes_smaller_and_stays_on_the_page() -> None:
+    [page] = pages_of(drawn(name="W" * 200))
+    [begin] = [x for text, x, _ in placed(page) if "merchant 7" in text]
+    assert begin < 780
+
+
+def test_the_same_statement_is_the_same_file() -> None:
+    assert drawn(LINE, LINE) == drawn(LINE, LINE)

@@ -1,0 +1,209 @@
+"""Refunds that wait for a second person: found, let go or not, once, by somebody else."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import GatewayRefundState, NotContacted, OutcomeUnknown, RefundReport
+from payintent.operators.operation import Actor
+from payintent.refunds.model import RefundStatus, RefundStep
+from payintent.refunds.operations import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
+from payintent.runtime.settings import Settings
+from tests.refunds.refunding import work
+from tests.support.patience import PATIENCE_S
+from tests.support.stage import Stage, waiting_refunds
+from tests.support.world import World, patient
+
+_ADA = Actor("Ada", "ticket 7", Role.FINANCE)
+_TERMINAL = Actor("cli:ada", "ticket 7")
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return patient(settings)
+
+
+async def _waiting(world: World) -> list[str]:
+    _, *made = await waiting_refunds(world)
+    return [ids.format_id(ids.REFUND, one) for one in made]
+
+
+async def _reserved(world: World) -> tuple[Any, Any]:
+    [row] = await world.rows(
+        "SELECT c.reserved_minor, p.reserved_amount FROM capture c JOIN payment p "
+        "ON p.id = c.payment_id"
+    )
+    return int(row["reserved_minor"]), int(row["reserved_amount"])
+
+
+async def test_those_that_wait_are_found_newest_first(world: World) -> None:
+    payment, *made = await waiting_refunds(world)
+    first, second = (ids.format_id(ids.REFUND, one) for one in made)
+
+    async def listed(**wanted: Any) -> list[str]:
+        return [one.id for one in await world.perform(ListRefunds(**wanted))]
+
+    newest_first = sorted(
+        [first, second], key=lambda one: ids.parse_id(ids.REFUND, one), reverse=True
+    )  # type: ignore[arg-type,return-value]
+    assert await listed() == await listed(step=RefundStep.APPROVAL) == newest_first
+    assert await listed(payment_id=ids.format_id(ids.PAYMENT, payment)) == newest_first
+    assert await listed(merchant_id=world.merchant_id, limit=1) == newest_first[:1]
+    other = (await world.other_merchant()).merchant.id
+    assert await listed(merchant_id=other) == []
+    assert await listed(status=RefundStatus.FAILED) == await listed(step=RefundStep.QUEUED) == []
+    await world.perform(RejectRefund(refund_id=first, note="no"))
+    assert await listed(step=RefundStep.APPROVAL) == [second]
+    assert await listed(status=RefundStatus.FAILED) == [first]
+    assert (await world.perform(ShowRefund(refund_id=first))).failure_reason == "REJECTED"
+
+
+async def test_an_approved_refund_is_due_at_once_and_says_who_agreed(world: World) -> None:
+    first, _ = await _waiting(world)
+    approved = await world.service.run_operation(ApproveRefund(refund_id=first), _ADA)
+    assert (approved.step, approved.approved_by, approved.status) == ("queued", "Ada", "PENDING")
+    assert approved.requested_by == f"merchant:{world.merchant_id}"
+    [row] = await world.rows("SELECT count(*) AS n FROM refund WHERE next_at <= clock()")
+    assert row["n"] == 1
+    assert await _reserved(world) == (18_000, 180)
+
+
+async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -> None:
+    first, second = await _waiting(world)
+    rejected = await world.perform(RejectRefund(refund_id=first, note="not theirs"))
+    assert (rejected.status, rejected.step, rejected.note) == ("FAILED", "ended", "not theirs")
+    assert await _reserved(world) == (9_000, 90)
+    for change in (ApproveRefund(refund_id=first), RejectRefund(refund_id=first, note="again")):
+        with pytest.raises(RefusedError, match="it is REJECTED") as refused:
+            await world.perform(change)
+        assert refused.value.code is ErrorCode.CONFLICT
+    await world.perform(ApproveRefund(refund_id=second))
+    with pytest.raises(RefusedError, match="does not need approval: it is queued"):
+        await world.perform(ApproveRefund(refund_id=second))
+    assert await _reserved(world) == (9_000, 90)
+
+
+async def test_a_queued_refund_can_be_rejected_until_it_may_have_been_sent(world: World) -> None:
+    world.gateway.answer_refund = NotContacted(detail="no connection")
+    for refund_id in await _waiting(world):
+        await world.perform(ApproveRefund(refund_id=refund_id))
+    assert await work(world) == 2  # tried, and not sent
+    first, second = [refund.id for refund in await world.perform(ListRefunds())]
+    assert (await world.perform(RejectRefund(refund_id=first, note="a thief's"))).status == "FAILED"
+    assert await _reserved(world) == (9_000, 90)
+
+    world.gateway.answer_refund = OutcomeUnknown(detail="no answer")
+    await world.move_clock(60)
+    assert await work(world) == 1
+    with pytest.raises(RefusedError, match="cannot be rejected: it is sent"):
+        await world.perform(RejectRefund(refund_id=second, note="too late"))
+
+    world.gateway.answer_inquire_refund = RefundReport(state=GatewayRefundState.ABSENT)
+    await world.move_clock(3600)
+    assert await work(world) == 1  # the gateway does not know it: it may be on its way
+    with pytest.raises(RefusedError, match="queued, and may have been sent before"):
+        await world.perform(RejectRefund(refund_id=second, note="too late"))
+    assert await _reserved(world) == (9_000, 90)
+
+
+async def test_of_rejecting_and_sending_at_once_one_is_done(world: World) -> None:
+    for refund_id in await _waiting(world):
+        await world.perform(ApproveRefund(refund_id=refund_id))
+        rejection = world.perform(RejectRefund(refund_id=refund_id, note="a thief's"))
+        rejected, _ = await asyncio.gather(rejection, work(world), return_exceptions=True)
+        sent = [ids.format_id(ids.REFUND, one.refund_id) for one in world.gateway.refunds]
+        shown = await world.perform(ShowRefund(refund_id=refund_id))
+        assert (refund_id in sent) == isinstance(rejected, RefusedError)
+        assert shown.status == ("SUCCEEDED" if refund_id in sent else "FAILED")
+
+
+async def test_of_approving_and_rejecting_at_once_the_rejection_holds(world: World) -> None:
+    for refund_id in await _waiting(world):
+        approved, rejected = await asyncio.gather(
+            world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA),
+            world.service.run_operation(RejectRefund(refund_id=refund_id, note="no"), _TERMINAL),
+            return_exceptions=True,
+        )
+        assert not isinstance(rejected, BaseException)
+        if isinstance(approved, BaseException):
+            assert isinstance(approved, RefusedError)
+            assert approved.code is ErrorCode.CONFLICT
+        assert (await world.perform(ShowRefund(refund_id=refund_id))).failure_reason == "REJECTED"
+    assert await _reserved(world) == (0, 0)
+
+
+async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: World) -> None:
+    """Staged: the refund ends in a transaction that is not committed when the other one comes."""
+    refund_id, _ = await _waiting(world)
+    connection = await world.other_connection()
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM capture FOR UPDATE")
+            approving = asyncio.create_task(world.perform(ApproveRefund(refund_id=refund_id)))
+            async with asyncio.timeout(PATIENCE_S):
+                while not await world.rows(_WAITS):
+                    await asyncio.sleep(0.01)
+            await connection.execute(
+                "UPDATE refund SET status = 'FAILED', failure_reason = 'REJECTED', step = 'ended' "
+                "WHERE id = $1",
+                ids.parse_id(ids.REFUND, refund_id),
+            )
+        with pytest.raises(RefusedError, match="does not need approval: it is REJECTED"):
+            await approving
+    finally:
+        await connection.close()
+
+
+_WAITS = """
+SELECT FROM pg_locks l
+JOIN pg_stat_activity a USING (pid)
+WHERE NOT l.granted AND a.datname = current_database()
+"""
+
+
+async def _asked_by(world: World, who: str) -> str:
+    """Let a refund wait that somebody else has asked for; what it is never changes otherwise."""
+    first, _ = await _waiting(world)
+    await world.rows("ALTER TABLE refund DISABLE TRIGGER refund_frozen")
+    await world.rows(
+        "UPDATE refund SET requested_by = $2 WHERE id = $1", ids.parse_id(ids.REFUND, first), who
+    )
+    await world.rows("ALTER TABLE refund ENABLE TRIGGER refund_frozen")
+    return first
+
+
+@pytest.mark.parametrize(
+    ("asked", "approver", "refused"),
+    [
+        ("merchant:1", _ADA, None),
+        ("policy:auto_refund", _ADA, None),
+        ("Grace", _ADA, None),
+        ("Ada", _ADA, ErrorCode.CONFLICT),
+        ("merchant:1", _TERMINAL, ErrorCode.FORBIDDEN),  # it may be anybody's
+        ("cli:ada", _TERMINAL, ErrorCode.FORBIDDEN),
+        ("Grace", replace(_ADA, role=Role.SUPPORT), ErrorCode.FORBIDDEN),
+    ],
+)
+async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
+    stage: Stage, asked: str, approver: Actor, refused: ErrorCode | None
+) -> None:
+    refund_id = await _asked_by(stage.world, asked)
+    approval = ApproveRefund(refund_id=refund_id)
+    if refused is None:
+        assert (await stage.perform(approval, approver)).step == "queued"
+        return
+    with pytest.raises(RefusedError, match=r"must approve|needs|OPERATOR_TOKEN") as error:
+        await stage.perform(approval, approver)
+    assert error.value.code is refused
+    assert (await stage.perform(ShowRefund(refund_id=refund_id))).step == "approval"
+
+
+async def test_in_the_sandbox_tokens_are_held_to_the_rule(world: World) -> None:
+    refund_id = await _asked_by(world, "Ada")
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+        await world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA)

@@ -1,0 +1,556 @@
+"""What can redirect money or show a secret is proposed by one person and approved by another."""
+
+import asyncio
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.approvals.operations import (
+    Approve,
+    ListApprovals,
+    Reject,
+    ShowApproval,
+    proposal_view,
+)
+from payintent.chains.operations import ListChains
+from payintent.chains.tokens_operations import SetToken
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Tx
+from payintent.gateway_accounts import store as account_store
+from payintent.gateway_accounts.operations import ChangeAccount, ShowAccount
+from payintent.merchants.keys_operations import ListApiKeys
+from payintent.merchants.taxes import SetTaxRate
+from payintent.onchain.operations import SetChain
+from payintent.operations import OPERATIONS
+from payintent.operators import tokens_store as operator_tokens
+from payintent.operators.operation import Actor
+from payintent.operators.operations import (
+    IssueOperatorToken,
+    ListOperatorTokens,
+    RevokeOperatorToken,
+    SetRole,
+)
+from payintent.operators.proposals_store import Proposal
+from payintent.privacy.keyring_operations import RotateKeyring
+from payintent.runtime.encryption import EncryptionKeyError
+from payintent.service import open_service
+from payintent.worker import prune
+from tests.support.stage import (
+    ADA,
+    ALAN,
+    EXAMPLES,
+    SECRET,
+    TWO_OVER_HTTP,
+    TWO_PEOPLE,
+    Stage,
+)
+from tests.support.staging import held, until_waiting
+from tests.support.world import World
+
+_DAY_S = 24 * 3600
+_TERMINAL = Actor("cli:ada", "ticket 7")
+
+
+async def _propose(stage: Stage, action: str, actor: Actor = ADA) -> Any:
+    """Ask for something that waits for another person; gives how it is shown."""
+    proposal = await stage.service.submit(stage.example(action), actor)
+    assert isinstance(proposal, Proposal), action
+    return proposal_view(proposal)
+
+
+async def _refused(stage: Stage, operation: Any, actor: Actor, words: str) -> ErrorCode:
+    with pytest.raises(RefusedError, match=words) as refused:
+        await stage.service.submit(operation, actor)
+    return refused.value.code
+
+
+async def _account(stage: Stage) -> Any:
+    return await stage.perform(ShowAccount(account_id=stage.known["account"]))
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+async def test_exactly_these_operations_wait_for_another_person(
+    stage: Stage, over_http: bool
+) -> None:
+    waiting: set[str] = set()
+    for action in EXAMPLES:
+        done = await stage.service.submit(stage.example(action), replace(ADA, over_http=over_http))
+        if isinstance(done, Proposal):
+            waiting.add(action)
+            await stage.service.run_operation(
+                Approve(approval_id=ids.format_id(ids.APPROVAL, done.id)), ALAN
+            )
+    assert waiting == (TWO_OVER_HTTP if over_http else TWO_PEOPLE)
+
+
+@pytest.mark.parametrize(
+    ("operation", "waits"),
+    [
+        (SetChain(chain="native", refund_approval_above="5"), True),
+        (SetChain(chain="native", refunder=f"0x{40 * '7'}"), True),
+        (SetChain(chain="native", confirmations=9), True),
+        (SetChain(chain="native", confirmations=10_000), False),
+        (SetChain(chain="native", auto_refund_gas=3_000_001), True),
+        (SetChain(chain="native", auto_refund_gas=2_999_999), False),
+        (SetToken(chain="native", symbol="USDT", auto_refund_from="0.99"), True),
+        (SetToken(chain="native", symbol="USDT", auto_refund_from="1.01"), False),
+        (ChangeAccount(account_id=1, credentials={"signing_secret": "x"}), True),
+        (ChangeAccount(account_id=1, name="x"), False),
+    ],
+)
+async def test_of_some_operations_only_some_fields_need_another_person(
+    stage: Stage, operation: Any, waits: bool
+) -> None:
+    assert isinstance(await stage.service.submit(operation, ADA), Proposal) is waits
+
+
+async def test_a_role_is_raised_by_two_and_lowered_by_one(stage: Stage) -> None:
+    eve = stage.known["token"]
+    lowered = await stage.service.submit(SetRole(public_id=eve, role=Role.VIEWER), ADA)
+    assert lowered.role is Role.VIEWER
+    raised = SetRole(public_id=eve, role=Role.SUPPORT)
+    proposal = await stage.service.submit(raised, ADA)
+    assert isinstance(proposal, Proposal)
+    assert proposal.changes == ["'Eve' gets the role support instead of viewer"]
+    approved = await stage.perform(raised)
+    assert approved.role == "support"
+
+
+async def test_nothing_is_changed_until_another_person_approves(stage: Stage) -> None:
+    before = await _account(stage)
+    waiting = await _propose(stage, "account.change")
+    assert await _account(stage) == before
+    assert [one.id for one in await stage.perform(ListApprovals())][:1] == [waiting.id]
+    approved = await stage.service.run_operation(
+        Approve(approval_id=waiting.id, note="as agreed"), ALAN
+    )
+    assert (approved.result["name"], approved.result["base_url"]) == (
+        *("theirs", "https://gateway.example.com/v2"),
+    )
+    view = approved.approval
+    assert (view.status, view.proposed_by, view.decided_by, view.note) == (
+        *("APPROVED", "Ada", "Alan", "as agreed"),
+    )
+    assert (await _account(stage)).base_url == "https://gateway.example.com/v2"
+    again = Approve(approval_id=waiting.id)
+    assert (
+        await _refused(stage, again, ALAN, "the proposal is already APPROVED") is ErrorCode.CONFLICT
+    )
+
+
+async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    account, merchant = stage.known["account"], stage.known["merchant"]
+    assert waiting.changes == [
+        f"account {account} at fake, of merchant {merchant}",
+        "its address becomes https://gateway.example.com/v2 instead of https://gateway.example.com",
+        "its name becomes 'theirs' instead of ''",
+        "it accepts payments in TH instead of all countries of its gateway",
+        "its signing_secret is replaced",
+    ]
+    rows = await stage.world.rows("SELECT p::text AS row FROM proposal p")
+    lines = await stage.world.rows("SELECT details::text AS row FROM audit")
+    assert not [row for row in (*rows, *lines) if SECRET in row["row"]]
+
+
+async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None:
+    await stage.world.rows("UPDATE merchant SET activation = 'ACTIVE', activated_at = clock()")
+    await stage.perform(SetTaxRate(country="TH", rate=Decimal("0.05")))
+    for action in sorted(TWO_OVER_HTTP):
+        waiting = await _propose(stage, action, replace(ADA, over_http=True))
+        told = " ".join(waiting.changes)
+        for name, value in stage.fields(action).items():
+            if isinstance(value, str | int) and name not in {"public_id", "name", "payer_uid"}:
+                assert str(value) in told, (action, name)
+        shown = await stage.perform(ShowApproval(approval_id=waiting.id))
+        assert shown == waiting, action
+
+
+async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -> None:
+    change = SetChain(chain="native", refund_approval_above="7")
+    waiting = proposal_view(await stage.service.submit(change, ADA))
+    assert waiting.changes == ["refund_approval_above of native becomes 7 instead of 1000"]
+    await stage.perform(SetChain(chain="native", refund_approval_above="3"))
+    shown = await stage.perform(ShowApproval(approval_id=waiting.id))
+    assert shown.changes == ["refund_approval_above of native becomes 7 instead of 3"]
+
+
+async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    approval = Approve(approval_id=waiting.id)
+    for actor, words, code in (
+        (ADA, "another operator than 'Ada', who proposed it", ErrorCode.CONFLICT),
+        (
+            replace(ALAN, role=Role.FINANCE),
+            "account.change needs the role admin",
+            ErrorCode.FORBIDDEN,
+        ),
+        (replace(ALAN, role=Role.SUPPORT), "approve needs the role finance", ErrorCode.FORBIDDEN),
+        (_TERMINAL, "set PAYINTENT_OPERATOR_TOKEN", ErrorCode.FORBIDDEN),
+    ):
+        assert await _refused(stage, approval, actor, words) is code
+    assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
+
+
+async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    rejection = Reject(approval_id=waiting.id, note="not theirs")
+    finance, words = replace(ALAN, role=Role.FINANCE), "account.change needs the role admin"
+    assert await _refused(stage, rejection, finance, words) is ErrorCode.FORBIDDEN
+    assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
+
+
+async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    alone = "UPDATE proposal SET status = 'APPROVED', decided_by = $2, decided_at = clock(), "
+    alone += "sealed = NULL WHERE id = $1"
+    with pytest.raises(asyncpg.CheckViolationError, match="proposal_two_people"):
+        await stage.world.rows(alone, ids.parse_id(ids.APPROVAL, waiting.id), "Ada")
+
+
+async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change", replace(ADA, who="Eve"))
+    eve, words = stage.known["token"], "'Eve' may no longer propose this"
+    approval = Approve(approval_id=waiting.id)
+    whole = "role = 'admin', expires_at = clock() + interval '1 day', revoked_at = NULL"
+    for change in ("role = 'finance'", "expires_at = clock()", "revoked_at = clock()"):
+        await stage.world.rows(f"UPDATE operator_token SET {whole} WHERE public_id = $1", eve)
+        await stage.world.rows(f"UPDATE operator_token SET {change} WHERE public_id = $1", eve)
+        assert await _refused(stage, approval, ALAN, words) is ErrorCode.CONFLICT, change
+    rejected = await stage.perform(Reject(approval_id=waiting.id, note="Eve has left"))
+    assert rejected.status == "REJECTED"
+
+
+async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
+    before = await _account(stage)
+    for actor in (ALAN, ADA):  # another person, or whoever proposed it
+        waiting = await _propose(stage, "account.change")
+        rejection = Reject(approval_id=waiting.id, note="not theirs")
+        rejected = await stage.service.run_operation(rejection, actor)
+        assert (rejected.status, rejected.decided_by, rejected.note) == (
+            *("REJECTED", actor.who, "not theirs"),
+        )
+        approval = Approve(approval_id=waiting.id)
+        assert (
+            await _refused(stage, approval, ALAN, "the proposal is already REJECTED")
+            is ErrorCode.CONFLICT
+        )
+    assert await _account(stage) == before
+    assert {one.status for one in await stage.perform(ListApprovals(status="REJECTED"))} == {
+        "REJECTED"
+    }
+
+
+async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    lived = waiting.expires_at - waiting.proposed_at
+    assert lived.total_seconds() == _DAY_S
+    await stage.world.move_clock(_DAY_S + 1)
+    for operation in (
+        Approve(approval_id=waiting.id),
+        Reject(approval_id=waiting.id, note="too late"),
+    ):
+        words = "the proposal expired after 24 hours"
+        assert await _refused(stage, operation, ALAN, words) is ErrorCode.CONFLICT
+    lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
+    assert waiting.id in lapsed
+    assert len(lapsed) < stage.service.settings.prune_batch_max
+    await prune(stage.service.database, stage.service.settings)
+    assert await stage.world.rows("SELECT FROM proposal WHERE sealed IS NOT NULL") == []
+    assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "LAPSED"
+
+
+async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
+    """Both have found it waiting, and wait for the account that it would change."""
+    waiting = await _propose(stage, "account.change")
+    approval = Approve(approval_id=waiting.id)
+    async with held(
+        stage.world, lambda tx: account_store.lock(tx, stage.known["account"])
+    ) as first:
+        both = [
+            asyncio.create_task(stage.service.run_operation(approval, replace(ALAN, who=who)))
+            for who in ("Alan", "Bob")
+        ]
+        await until_waiting(stage.world, *both)
+        await first.commit()
+        done = await asyncio.gather(*both, return_exceptions=True)
+    [refused] = [one for one in done if isinstance(one, RefusedError)]
+    assert refused.code is ErrorCode.CONFLICT
+    lines = await stage.world.rows("SELECT who FROM audit WHERE action = 'account.change'")
+    assert [line["who"] for line in lines] == ["Ada"]
+
+
+async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Stage) -> None:
+    """It was no raise when it was asked for; nobody else has to agree to that."""
+    eve = stage.known["token"]
+    lower = SetRole(public_id=eve, role=Role.SUPPORT)
+
+    async def become_viewer(tx: Tx) -> None:
+        await operator_tokens.set_role(tx, eve, Role.VIEWER)
+
+    async with held(stage.world, become_viewer) as first:
+        asked = asyncio.create_task(stage.service.submit(lower, ADA))
+        await until_waiting(stage.world, asked)
+        await first.commit()
+        with pytest.raises(RefusedError, match="the role was changed just now"):
+            await asked
+    roles = {token.public_id: token.role for token in await stage.perform(ListOperatorTokens())}
+    assert roles[eve] is Role.VIEWER
+
+
+async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
+    grace = _token("grace", 8 * "a")
+    async with held(stage.world, lambda tx: operator_tokens.add(tx, grace)) as first:
+        issue = asyncio.create_task(stage.perform(IssueOperatorToken(name="Grace")))
+        await until_waiting(stage.world, issue)
+        await first.commit()
+        with pytest.raises(RefusedError, match="is or was the name of an operator") as refused:
+            await issue
+    assert refused.value.code is ErrorCode.CONFLICT
+
+
+async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Stage) -> None:
+    over_http = replace(ADA, over_http=True)
+    for action, name in (("operator.issue", "token"), ("key.issue", "api_key")):
+        waiting = await _propose(stage, action, over_http)
+        approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
+        secret = approved.result[name]
+        assert secret
+        shown = await stage.perform(ShowApproval(approval_id=waiting.id))
+        assert secret not in str(shown)
+        for table in ("proposal", "audit", "operator_token", "api_key"):
+            rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
+            assert not [row for row in rows if secret in row["row"]]
+    waiting = await _propose(stage, "merchant.create", over_http)
+    approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
+    shown = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
+    assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in shown]
+    assert "second server" in {
+        one.name for one in await stage.perform(ListApiKeys(merchant_id=stage.known["merchant"]))
+    }
+
+
+async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage: Stage) -> None:
+    """Neither merchant nor key is made until another admin approves, who alone is shown the key."""
+    count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM api_key) AS k"
+    [before] = await stage.world.rows(count)
+    waiting = await _propose(stage, "merchant.create", replace(ADA, over_http=True))
+    assert "name: Third Shop" in waiting.changes
+    assert "the API key and callback secret are shown to the approver" in waiting.changes[-1]
+    approval = Approve(approval_id=waiting.id)
+    words = "another operator than 'Ada', who proposed it"
+    assert await _refused(stage, approval, ADA, words) is ErrorCode.CONFLICT
+    assert await stage.world.rows(count) == [before]
+    made = (await stage.service.run_operation(approval, ALAN)).result
+    assert set(made) == {"merchant", "api_key", "callback_secret"}
+    [after] = await stage.world.rows(count)
+    assert (after["m"], after["k"]) == (before["m"] + 1, before["k"] + 1)
+
+
+async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> None:
+    first = await _propose(stage, "account.change")
+    second = await _propose(stage, "chain.set-token")
+    await stage.world.rows(
+        "UPDATE proposal SET sealed = (SELECT sealed FROM proposal WHERE id = $2) WHERE id = $1",
+        ids.parse_id(ids.APPROVAL, first.id),
+        ids.parse_id(ids.APPROVAL, second.id),
+    )
+    with pytest.raises(EncryptionKeyError, match="was encrypted with another key"):
+        await stage.service.run_operation(Approve(approval_id=first.id), ALAN)
+
+
+async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> None:
+    """Whoever can write to the database cannot make a second person of the first."""
+    waiting = await _propose(stage, "account.change")
+    approval_id = ids.parse_id(ids.APPROVAL, waiting.id)
+    await stage.world.rows("UPDATE proposal SET proposed_by = 'Eve' WHERE id = $1", approval_id)
+    with pytest.raises(EncryptionKeyError, match="was encrypted with another key"):
+        await stage.service.run_operation(Approve(approval_id=waiting.id), ADA)
+
+
+async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    settings = stage.service.settings
+    old = settings.keyring.get_secret_value()
+    ring = type(settings.keyring)(f"new:{'A' * 43}=,{old}")
+    service = await open_service(
+        settings.model_copy(update={"keyring": ring}), {"fake": stage.world.gateway}
+    )
+    try:
+        await service.run_operation(RotateKeyring(), ADA)
+    finally:
+        await service.close()
+    ring = type(settings.keyring)(f"new:{'A' * 43}=")
+    service = await open_service(
+        settings.model_copy(update={"keyring": ring}), {"fake": stage.world.gateway}
+    )
+    try:
+        approved = await service.run_operation(Approve(approval_id=waiting.id), ALAN)
+        assert approved.approval.status == "APPROVED"
+    finally:
+        await service.close()
+
+
+async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stage) -> None:
+    retired = IssueOperatorToken(name="Ada", role=Role.ADMIN)
+    assert (
+        await _refused(stage, retired, ADA, "is or was the name of an operator")
+        is ErrorCode.CONFLICT
+    )
+    [before] = await stage.world.rows("SELECT count(*) AS n FROM proposal")
+    await _refused(
+        stage,
+        stage.example("chain.add-contract").__class__(
+            **{**stage.fields("chain.add-contract"), "chain": "bsc"}
+        ),
+        ADA,
+        "is already a contract of ours",
+    )
+    assert await stage.world.rows("SELECT count(*) AS n FROM proposal") == [before]
+
+
+async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage: Stage) -> None:
+    listed = {one.id: one for one in await stage.perform(ListApprovals())}
+    refund = listed[stage.known["refund"]]
+    assert (refund.action, refund.status, refund.proposed_by) == (
+        *("refund", "WAITING", f"merchant:{stage.world.merchant_id}"),
+    )
+    assert refund.changes == [f"90.00 THB of {stage.known['payment']} go back through fake"]
+    approved = await stage.service.run_operation(Approve(approval_id=refund.id), ALAN)
+    assert (approved.result["step"], approved.approval.status) == ("queued", "APPROVED")
+    rejection = Reject(approval_id=stage.known["other_refund"], note="asked for twice")
+    assert (await stage.service.run_operation(rejection, ALAN)).status == "REJECTED"
+    left = {one.id for one in await stage.perform(ListApprovals())}
+    assert left == set(listed) - {refund.id, stage.known["other_refund"]}
+    actions = {row["action"] for row in await stage.world.rows("SELECT action FROM audit")}
+    assert {"refund.approve", "refund.reject", "approval.approve", "approval.reject"} <= actions
+
+
+async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: World) -> None:
+    change = ChangeAccount(account_id=world.account_id, credentials={"signing_secret": "x"})
+    assert (await world.service.submit(change, _TERMINAL)).id == world.account_id
+    await world.operator_token("Ada")
+    waiting = await world.service.submit(change, ADA)
+    assert isinstance(waiting, Proposal)
+    approval = Approve(approval_id=ids.format_id(ids.APPROVAL, waiting.id))
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+        await world.service.run_operation(approval, ADA)
+    approved = await world.service.run_operation(approval, _TERMINAL)
+    assert approved.approval.decided_by == "cli:ada"
+
+
+async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_nothing_else(
+    stage: Stage,
+) -> None:
+    await stage.world.rows("DELETE FROM operator_token")
+    issue = IssueOperatorToken(name="Grace", role=Role.ADMIN)
+    viewer = IssueOperatorToken(name="Grace")
+    words = "the first two operators must have the role admin"
+    assert await _refused(stage, viewer, _TERMINAL, words) is ErrorCode.BAD_REQUEST
+    done = await asyncio.gather(
+        *(
+            stage.service.submit(replace_name(issue, name), _TERMINAL)
+            for name in ("Grace", "Edsger", "Barbara")
+        ),
+        return_exceptions=True,
+    )
+    [refused] = [one for one in done if isinstance(one, RefusedError)]
+    assert (refused.code, "only the first two tokens" in refused.message) == (
+        *(ErrorCode.FORBIDDEN, True),
+    )
+    tokens = await stage.perform(ListOperatorTokens())
+    assert {token.role for token in tokens} == {Role.ADMIN}
+    assert len(tokens) == 2
+    await stage.perform(RevokeOperatorToken(public_id=tokens[0].public_id))
+    third = IssueOperatorToken(name="Ken", role=Role.ADMIN)
+    words = "only the first two tokens"
+    assert await _refused(stage, third, _TERMINAL, words) is ErrorCode.FORBIDDEN
+    for action in OPERATIONS:
+        if action != "operator.issue":
+            words = "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN"
+            code = await _refused(stage, stage.example(action), _TERMINAL, words)
+            assert code is ErrorCode.FORBIDDEN, action
+
+
+async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) -> None:
+    await stage.world.rows("DELETE FROM operator_token")
+
+    async def issue_two(tx: Tx) -> None:
+        await operator_tokens.hold(tx)
+        for at, name in enumerate(("Grace", "Edsger")):
+            await operator_tokens.add(tx, _token(name, f"{at:08}"))
+
+    async with held(stage.world, issue_two) as first:
+        third = IssueOperatorToken(name="Barbara", role=Role.ADMIN)
+        asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
+        await until_waiting(stage.world, asked)
+        await first.commit()
+        with pytest.raises(RefusedError, match="only the first two tokens"):
+            await asked
+    assert len(await stage.perform(ListOperatorTokens())) == 2
+
+
+def _token(name: str, public_id: str) -> operator_tokens.NewToken:
+    return operator_tokens.NewToken(
+        public_id=public_id, name=name, role=Role.ADMIN, days=1, digest=bytes(32)
+    )
+
+
+async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage: Stage) -> None:
+    await _propose(stage, "account.change")
+    whole = [one.id for one in await stage.perform(ListApprovals())]
+    assert {one.partition("_")[0] for one in whole} == {"appr", "ref"}
+    for order, place, wanted in (
+        ("newest", "before", whole),
+        ("oldest", "after", whole[::-1]),
+    ):
+        listed: list[str] = []
+        while len(listed) <= len(whole):
+            onward = {place: listed[-1]} if listed else {}
+            page = await stage.perform(ListApprovals(order=order, limit=1, **onward))
+            if not page:
+                break
+            listed += [one.id for one in page]
+        assert listed == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (ListApprovals(before="pay_0351NDickobV3yYH8omp8v"), "is not an id such as appr_"),
+        (ListApprovals(before="ref_"), "is not an id such as ref_"),
+        (ListApprovals(after="appr_0351NDickobV3yYH8omp8v"), "cannot be combined with"),
+    ],
+)
+async def test_a_place_that_is_none_in_the_list_is_refused(
+    stage: Stage, wanted: ListApprovals, said: str
+) -> None:
+    with pytest.raises(RefusedError, match=said):
+        await stage.perform(wanted)
+
+
+def replace_name(issue: IssueOperatorToken, name: str) -> IssueOperatorToken:
+    return IssueOperatorToken(name=name, role=issue.role)
+
+
+async def test_both_names_are_in_the_audit_log(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    await stage.service.run_operation(Approve(approval_id=waiting.id, note="as agreed"), ALAN)
+    lines = await stage.world.rows(
+        "SELECT who, action, details::text AS details FROM audit ORDER BY at DESC LIMIT 3"
+    )
+    told = {line["action"]: (line["who"], json.loads(line["details"])) for line in lines}
+    assert told["approval.propose"][0] == "Ada"
+    assert told["approval.propose"][1]["fields"]["credentials"] == "(hidden)"
+    who, details = told["account.change"]
+    assert (who, details["approved_by"], details["approval_id"]) == ("Ada", "Alan", waiting.id)
+    assert told["approval.approve"][0] == "Alan"
+    assert told["approval.approve"][1]["proposed_by"] == "Ada"
+    [chain] = [one for one in await stage.perform(ListChains()) if one.slug == "native"]
+    assert chain.refund_approval_above == "1000"

@@ -1,0 +1,119 @@
+"""One payment all the way through, and each other way it can end."""
+
+import msgspec
+import pytest
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import (
+    FailureReason,
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionRejected,
+    SessionReport,
+)
+from payintent.payments.cancel import cancel_by_merchant
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+
+
+async def test_a_payment_is_created_selected_and_paid_with_one_event(world: World) -> None:
+    payment = await world.create()
+    selected = await world.select(payment)
+    assert selected.payment.status == "PROCESSING"
+    assert selected.session.quote.price.total_amount == "1590.00"
+    paid = await world.report(payment, selected.session.id, captured(159000))
+    assert paid.status == "PAID"
+    assert paid.receipt_id is not None
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_the_event_holds_exactly_the_fields_of_the_specification(world: World) -> None:
+    payment = await world.create(metadata='{"b": 1.0,"a":[ 1,2 ]}')
+    selected = await world.select(payment)
+    await world.report(payment, selected.session.id, captured(159000))
+    [row] = await world.rows("SELECT body FROM event")
+    envelope = msgspec.json.decode(row["body"])
+    assert list(envelope) == ["type", "timestamp", "data"]
+    assert list(envelope["data"]["payment"]) == [
+        *("id", "status", "currency", "amount", "payer_uid"),
+        *("receipt_id", "provider", "paid_at", "metadata"),
+    ]
+    assert '"metadata":{"b": 1.0,"a":[ 1,2 ]}' in row["body"]
+
+
+async def test_a_decline_ends_the_payment(world: World) -> None:
+    payment = await world.create()
+    selected = await world.select(payment)
+    failed = await world.report(payment, selected.session.id, declined())
+    assert (failed.status, failed.failure_reason) == ("FAILED", FailureReason.DECLINED)
+    assert await world.events(payment) == ["payment.failed"]
+
+
+async def test_another_amount_fails_the_payment_and_opens_a_case(world: World) -> None:
+    payment = await world.create()
+    selected = await world.select(payment)
+    failed = await world.report(payment, selected.session.id, captured(158999))
+    assert (failed.status, failed.failure_reason) == ("FAILED", FailureReason.AMOUNT_MISMATCH)
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+
+
+async def test_after_a_change_of_method_the_old_gateway_is_closed_and_its_money_is_a_case(
+    world: World,
+) -> None:
+    payment = await world.create()
+    first = await world.select(payment, world.card)
+    second = await world.select(payment, world.transfer)
+    assert (await world.session(first.session.id))["life"] == "closing"
+    await world.report(payment, first.session.id, captured(159000, reference="late"))
+    assert await world.status(payment) == "PROCESSING"
+    await world.report(payment, second.session.id, captured(159000, reference="good"))
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+    assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
+
+
+async def test_money_found_at_the_present_method_refuses_a_change(world: World) -> None:
+    payment = await world.create()
+    await world.select(payment, world.card)
+    world.gateway.answer_inquire = captured(159000)
+    with pytest.raises(RefusedError, match="payment detected"):
+        await world.select(payment, world.transfer)
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_buyer_who_is_authorising_cannot_change_the_method(world: World) -> None:
+    payment = await world.create()
+    await world.select(payment, world.card)
+    world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.AUTHORISING)
+    with pytest.raises(RefusedError) as refused:
+        await world.select(payment, world.transfer)
+    assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
+
+
+@pytest.mark.parametrize(
+    ("answer", "life"),
+    [(OutcomeUnknown(detail="timeout"), "closing"), (SessionRejected(detail="no"), "ended")],
+)
+async def test_a_gateway_that_does_not_accept_leaves_the_payment_as_it_was(
+    world: World, answer: OutcomeUnknown | SessionRejected, life: str
+) -> None:
+    payment = await world.create()
+    world.gateway.answer_create = lambda _: answer
+    with pytest.raises(RefusedError) as refused:
+        await world.select(payment)
+    assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
+    assert await world.status(payment) == "PENDING"
+    [row] = await world.rows("SELECT life FROM session")
+    assert row["life"] == life
+
+
+async def test_only_a_pending_payment_can_be_cancelled(world: World) -> None:
+    payment = await world.create()
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, payment, None)
+    assert await world.events(payment) == ["payment.cancelled"]
+    other = await world.create()
+    await world.select(other)
+    with pytest.raises(RefusedError, match="PROCESSING"):
+        async with world.database.transaction() as tx:
+            await cancel_by_merchant(tx, other, None)

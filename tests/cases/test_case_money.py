@@ -1,0 +1,105 @@
+"""A case shows what was expected beside what came, in units that people read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from payintent.cases.operations import ShowCase
+from payintent.cases.store import CaseDetails
+from payintent.core import ids
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.fakes import FakeGateway, captured
+from tests.support.terminal import Terminal
+from tests.support.world import World
+
+_STRANGE = bytes([9] * 20)
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+async def shown(world: World) -> CaseDetails:
+    [row] = await world.rows("SELECT id FROM money_case")
+    return await world.perform(ShowCase(case_id=ids.format_id(ids.CASE, row["id"])))
+
+
+@pytest.mark.parametrize(
+    ("minor", "currency", "text"),
+    [(100_050, "THB", "1000.50 THB"), (159_000, "JPY", "159000 JPY"), (1, "KWD", "0.001 KWD")],
+)
+async def test_money_of_a_gateway_is_in_the_decimals_of_its_currency(
+    world: World, minor: int, currency: str, text: str
+) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(minor, currency))
+    case = await shown(world)
+    assert (case.kind, case.amount_minor) == ("AMOUNT_MISMATCH", str(minor))
+    assert case.expected is not None
+    assert case.came is not None
+    assert (case.expected.text, case.came.text) == ("1590.00 THB", text)
+
+
+async def test_money_of_a_chain_names_its_token_and_chain(world: World) -> None:
+    methods = await offer_tokens(world)
+    _, session = await bill(world, methods["NATIVED"])
+    total = session.quote.price.total_amount
+    await finalized(world, log_of(session, amount=session.quote.total_minor + 10**17))
+    case = await shown(world)
+    assert case.expected is not None
+    assert case.came is not None
+    assert case.expected.text == f"{total} NATIVED on native"
+    assert case.came.text.endswith(" NATIVED on native")
+    assert float(case.came.amount or 0) == pytest.approx(float(total) + 0.1)
+
+
+async def test_a_token_that_is_not_taken_is_in_its_smallest_units(world: World) -> None:
+    methods = await offer_tokens(world)
+    _, session = await bill(world, methods["NATIVED"])
+    await finalized(world, log_of(session, token=_STRANGE, amount=7))
+    case = await shown(world)
+    assert case.came is not None
+    assert case.came.text == f"7 smallest units of 0x{_STRANGE.hex()} on native"
+
+
+async def test_a_case_without_money_shows_what_was_expected_alone(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.rows(
+        "INSERT INTO money_case (id, kind, merchant_id, payment_id, session_id, opened_at) "
+        "VALUES ($1, 'UNDECIDED', $2, $3, $4, clock())",
+        world.id_generator.new_id(),
+        world.merchant_id,
+        payment.id,
+        session.id,
+    )
+    case = await shown(world)
+    assert case.expected is not None
+    assert (case.expected.text, case.came) == ("1590.00 THB", None)
+
+
+@pytest.fixture
+def terminal(settings: Settings) -> Iterator[Terminal]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Terminal(settings, patch)
+
+
+async def test_a_terminal_shows_both_side_by_side(world: World, terminal: Terminal) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(100_050))
+    case = await shown(world)
+    said = await asyncio.to_thread(terminal.run, "case", "show", case.id)
+    lines = said.out.splitlines()
+    assert [line.split(maxsplit=1) for line in lines[1:5]] == [
+        ["kind", "AMOUNT_MISMATCH"],
+        ["status", "OPEN"],
+        ["expected", "1590.00 THB"],
+        ["came", "1000.50 THB"],
+    ]

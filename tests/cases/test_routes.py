@@ -1,0 +1,158 @@
+"""A merchant's cases: listed newest first, a page at a time, its own alone, and read only."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.cases.list_store import MerchantCase
+from payintent.cases.routes import case_fields
+from payintent.core import ids
+from payintent.gateways.port import DisputeReport, DisputeState, VerifiedCallback
+from tests.refunds.requests import paid, send
+from tests.support.arrange import payment_of, refusal
+from tests.support.fakes import captured
+from tests.support.world import Answer, Api
+
+
+async def listed(api: Api, query: str = "", key: str | None = None) -> Answer:
+    return await api.send("GET", f"/v1/cases{query}", headers=api.bearer(key))
+
+
+async def paid_again(api: Api, amount_minor: int = 159000, currency: str = "THB") -> str:
+    """Have a payment paid twice; gives its id."""
+    created = await paid(api)
+    payment = await payment_of(api, created)
+    assert payment.session_id is not None
+    again = captured(amount_minor, currency, reference=f"again-{payment.id}")
+    await api.world.report(payment, payment.session_id, again)
+    return created.json["id"]
+
+
+async def dispute(api: Api, payment_id: str) -> None:
+    service = api.world.service
+    report = DisputeReport(
+        reference=f"du-{payment_id}",
+        capture=f"cap-{payment_id}",
+        state=DisputeState.OPEN,
+        amount_minor=50000,
+        currency="THB",
+        reason="fraudulent",
+    )
+    callback = VerifiedCallback(id=f"evt-{payment_id}", dispute=report)
+    await service.callback_receiver.receive(api.world.account_id, callback, b"")
+
+
+async def test_a_case_is_shown_with_its_money_payment_status_and_times(api: Api) -> None:
+    await api.world.rows("UPDATE merchant SET auto_refund = true")
+    payment_id = await paid_again(api)
+    [case] = (await listed(api)).json["data"]
+    assert case.pop("id").startswith("case_")
+    assert case.pop("opened_at").endswith("Z")
+    assert case == {
+        "kind": "DOUBLE_PAYMENT",
+        "status": "OPEN",
+        "payment_id": payment_id,
+        "currency": "THB",
+        "amount": "1590.00",
+    }
+    await send(api.world)
+    [case] = (await listed(api)).json["data"]
+    assert (case["status"], "closed_at" in case) == ("REFUNDED", True)
+
+
+async def test_a_dispute_is_shown_with_what_its_gateway_has_told(api: Api) -> None:
+    created = await paid(api)
+    await dispute(api, created.json["id"])
+    [case] = (await listed(api)).json["data"]
+    assert (case["kind"], case["amount"]) == ("DISPUTE", "500.00")
+    assert case["dispute"] == {"state": "open", "funds": "untouched", "reason": "fraudulent"}
+
+
+@pytest.mark.parametrize(
+    ("currency", "amount_minor", "shown"),
+    [("JPY", 500, "500"), ("KWD", 1234, "1.234"), ("EUR", 1, "0.01")],
+)
+async def test_money_in_any_currency_has_that_currencys_decimals(
+    api: Api, currency: str, amount_minor: int, shown: str
+) -> None:
+    await paid_again(api, amount_minor, currency)
+    [case] = (await listed(api)).json["data"]
+    assert (case["currency"], case["amount"]) == (currency, shown)
+
+
+@pytest.mark.parametrize(
+    ("decimals", "shown"), [(6, "25.5"), (18, "0.0000000000255"), (None, None)]
+)
+def test_money_on_a_chain_has_its_tokens_decimals(decimals: int | None, shown: str | None) -> None:
+    case = MerchantCase(
+        id=uuid4(),
+        kind="LATE_PAYMENT",
+        status="OPEN",
+        payment_id=None,
+        currency="USDT",
+        amount_minor=25_500_000,
+        token_decimals=decimals,
+        on_chain=True,
+        opened_at=datetime(2026, 11, 22, tzinfo=UTC),
+        closed_at=None,
+        dispute=None,
+    )
+    assert case_fields(case).get("amount") == shown
+
+
+async def test_cases_are_listed_newest_first_page_by_page(api: Api) -> None:
+    assert (await listed(api)).json == {"data": []}
+    made = [await paid_again(api) for _ in range(5)]
+    found: list[str] = []
+    query = "?limit=2"
+    for size in (2, 2, 1):
+        answer = (await listed(api, query)).json
+        assert len(answer["data"]) == size
+        found += [case["payment_id"] for case in answer["data"]]
+        query = f"?limit=2&cursor={answer.get('next_cursor')}"
+    assert "next_cursor" not in answer
+    assert found == made[::-1]
+
+
+async def test_filters_choose_by_status_kind_and_payment(api: Api) -> None:
+    first, second = await paid_again(api), await paid_again(api)
+    await dispute(api, second)
+
+    async def kinds(query: str) -> list[tuple[Any, Any]]:
+        data = (await listed(api, query)).json["data"]
+        return [(case["kind"], case["payment_id"]) for case in data]
+
+    assert await kinds("?kind=DISPUTE") == [("DISPUTE", second)]
+    assert await kinds(f"?payment_id={first}") == [("DOUBLE_PAYMENT", first)]
+    assert len(await kinds("?status=OPEN")) == 3
+    assert await kinds("?status=REFUNDED") == []
+    assert await kinds(f"?payment_id={first}&kind=DISPUTE") == []
+    assert await kinds(f"?payment_id=pay_{22 * 'z'}") == []  # too large for an id of ours
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["status=open", "kind=GIFT", "payment_id=x", "limit=0", "limit=101", "cursor=", "cursor=AAAA"],
+)
+async def test_what_cannot_be_read_is_refused(api: Api, query: str) -> None:
+    assert refusal(await listed(api, f"?{query}")) == (400, "BAD_REQUEST")
+
+
+async def test_nobody_sees_anothers_cases(api: Api) -> None:
+    payment_id = await paid_again(api)
+    other = (await api.world.other_merchant()).api_key
+    assert (await listed(api, key=other)).json == {"data": []}
+    assert (await listed(api, f"?payment_id={payment_id}", key=other)).json == {"data": []}
+    assert len((await listed(api)).json["data"]) == 1
+
+
+async def test_what_is_between_the_operator_and_a_gateway_is_not_shown(api: Api) -> None:
+    payment_id = await paid_again(api)
+    await dispute(api, payment_id)
+    await api.world.rows("UPDATE money_case SET note = 'a word of the operator'")
+    text = str((await listed(api)).json)
+    for hidden in ("a word", "again-", "du-", "cap-", "ses", "account"):
+        assert hidden not in text
+    assert ids.parse_id(ids.PAYMENT, payment_id)

@@ -1,0 +1,176 @@
+"""What operations on chains bring about: what is watched, what is offered, and to whom."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.operations import (
+    AddContract,
+    ChainView,
+    ListChains,
+    ResumeChain,
+    RetireContract,
+)
+from payintent.chains.tokens_operations import SetToken
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.evm.abi import to_checksum_address
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.onchain.operations import SetChain
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.support.contracts import (
+    CONTRACT,
+    RECEIVER,
+    USDT,
+    bill,
+    contract_service,
+    finalized,
+    log_of,
+    offer_tokens,
+)
+from tests.support.fakes import FakeGateway
+from tests.support.world import World
+
+_OTHER = f"0x{40 * '7'}"
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+async def _chain(world: World, slug: str) -> ChainView:
+    [found] = [one for one in await world.perform(ListChains()) if one.slug == slug]
+    return found
+
+
+async def _add(world: World, block: int, address: str = CONTRACT, chain: str = "bsc") -> int:
+    new = AddContract(chain=chain, address=address, receiver=RECEIVER, deployed_block=block)
+    return (await world.perform(new)).account_id
+
+
+async def test_a_chain_is_read_from_the_block_of_its_first_contract(world: World) -> None:
+    assert (await _chain(world, "bsc")).block is None
+    await _add(world, 500)
+    assert (await _chain(world, "bsc")).block == 499
+    await _add(world, 900, _OTHER)
+    assert (await _chain(world, "bsc")).block == 499
+    await world.rows("UPDATE chain_cursor SET block = 950, hash = $1, at = clock()", bytes(32))
+    await _add(world, 700, f"0x{40 * '8'}")
+    assert (await _chain(world, "bsc")).block == 699  # what it has taken meanwhile is read too
+    [cursor] = await world.rows("SELECT hash, at FROM chain_cursor")
+    assert (cursor["hash"], cursor["at"]) == (None, None)
+
+
+async def test_a_contract_is_known_once_on_its_chain(world: World) -> None:
+    await _add(world, 1)
+    with pytest.raises(RefusedError, match="is already a contract of ours") as refused:
+        await _add(world, 2)
+    assert refused.value.code is ErrorCode.CONFLICT
+    await _add(world, 1, chain="ethereum")  # the same byte code may be anywhere
+
+
+async def test_a_retired_contract_is_offered_no_more_and_stays_watched(world: World) -> None:
+    methods = await offer_tokens(world)
+    payment, session = await bill(world, methods["NATIVED"])
+    retired = await world.perform(RetireContract(account_id=session.quote.account_id))
+    assert not retired.current
+    [contract] = (await _chain(world, "native")).contracts
+    assert (contract.account_id, contract.current) == (session.quote.account_id, False)
+    with pytest.raises(RefusedError) as refused:
+        await bill(world, methods["NATIVED"])
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
+    await finalized(world, log_of(session))
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_merchants_own_contract_is_nobody_elses(world: World) -> None:
+    other = (await world.other_merchant()).merchant.id
+    contract = await world.perform(
+        AddContract(
+            chain="bsc",
+            address=CONTRACT,
+            receiver=RECEIVER,
+            deployed_block=1,
+            merchant_id=other,
+        )
+    )
+    assert (contract.merchant_id, contract.address) == (
+        other,
+        "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
+    )
+    assert [one.merchant_id for one in (await _chain(world, "bsc")).contracts] == [other]
+    method = {"account_id": contract.account_id, "kind": "onchain", "label": "USDT"}
+    token = {"currencies": ["USDT"], "token": "USDT"}
+    with pytest.raises(RefusedError, match="this merchant has no account"):
+        await world.perform(AddPaymentMethod(merchant_id=world.merchant_id, **method, **token))
+    await world.perform(AddPaymentMethod(merchant_id=other, **method, **token))
+    with pytest.raises(RefusedError, match="on-chain methods, and only those"):
+        await world.perform(
+            AddPaymentMethod(merchant_id=other, **(method | {"kind": "card"}), **token)
+        )
+
+
+async def test_what_is_not_given_of_a_token_or_a_chain_stays(world: World) -> None:
+    before = await world.perform(SetToken(chain="native", symbol="USDT", address=USDT, minimum=7))
+    after = await world.perform(SetToken(chain="native", symbol="USDT", enabled=False))
+    assert (after.address, after.minimum, after.enabled) == (before.address, "7", False)
+    await world.perform(SetChain(chain="native", finality="confirmations", confirmations=9))
+    urls = ["https://rpc.example.com"]
+    shown = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
+    assert (shown.confirmations, shown.public_rpc_urls) == (9, urls)
+    cleared = await world.perform(SetChain(chain="native", public_rpc_urls=[]))
+    assert (cleared.confirmations, cleared.public_rpc_urls) == (9, [])
+
+
+async def test_public_addresses_can_be_told_before_finality_is(world: World) -> None:
+    urls = ["https://rpc.example.com"]
+    shown = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
+    assert (shown.public_rpc_urls, shown.confirmations) == (urls, None)
+
+
+async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World) -> None:
+    first, second = to_checksum_address(b"\x01" * 20), to_checksum_address(b"\x02" * 20)
+    for refunder in (first, second):
+        shown = await world.perform(SetChain(chain="native", refunder=refunder.lower()))
+    assert (shown.refunders, shown.refund_approval_above) == ([first, second], "1000")
+    shown = await world.perform(SetChain(chain="native", refunder=first))
+    assert shown.refunders == [second, first]
+    shown = await world.perform(SetChain(chain="native", refund_approval_above="0.5"))
+    assert (shown.refunders, shown.refund_approval_above) == ([second, first], "0.5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"refunder": "0x12"}, "refunder: an address is 0x and 40 hex digits"),
+        ({"refunder": "0x" + 40 * "0"}, "refunder must not be the zero address"),
+        ({"refund_approval_above": "-1"}, "refund_approval_above must be a number of tokens"),
+        ({"refund_approval_above": "1e3"}, "refund_approval_above must be a number of tokens"),
+        ({"refund_approval_above": "NaN"}, "refund_approval_above must be a number of tokens"),
+    ],
+)
+async def test_what_is_no_refunder_or_threshold_is_refused(
+    world: World, changes: dict[str, str], said: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        await world.perform(SetChain(chain="native", **changes))
+    assert refused.value.code is ErrorCode.BAD_REQUEST
+    assert said in refused.value.message
+
+
+async def test_a_halted_chain_offers_nothing_until_it_is_resumed(world: World) -> None:
+    methods = await offer_tokens(world)
+    await world.rows("UPDATE chain_cursor SET block = 90, halted = 'block 90 is another one now'")
+    assert (await _chain(world, "native")).halted == "block 90 is another one now"
+    with pytest.raises(RefusedError) as refused:
+        await bill(world, methods["NATIVED"])
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
+    resumed = await world.perform(ResumeChain(chain="native", block=80))
+    assert (resumed.block, resumed.halted) == (80, None)
+    await chain_watch_store.mark_watched(world.database, "native", 80, 60)
+    await bill(world, methods["NATIVED"])
+    await world.rows("UPDATE chain_cursor SET halted = 'again'")
+    assert (await world.perform(ResumeChain(chain="native"))).block == 80

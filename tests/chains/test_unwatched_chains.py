@@ -1,0 +1,137 @@
+"""A chain that nobody watches is not sold: its methods leave quotes, selections and the catalog."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.operations import AddContract, ResumeChain
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.support.arrange import refusal
+from tests.support.contracts import RECEIVER, contract_service, offer_tokens
+from tests.support.fakes import FakeGateway
+from tests.support.world import Answer, Api
+
+WATCHED_S = 180
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+@pytest.fixture
+async def methods(api: Api) -> dict[str, int]:
+    """Offer the tokens of a chain that a watcher has just read."""
+    offered = await offer_tokens(api.world)
+    await _look(api)
+    return offered
+
+
+async def _look(api: Api, watched_s: float = WATCHED_S) -> None:
+    await chain_watch_store.mark_watched(api.world.database, "native", 0, watched_s)
+
+
+async def _catalog(api: Api) -> Any:
+    return (await api.send("GET", "/v1/catalog", headers=api.bearer())).json
+
+
+async def _tokens(api: Api, payment: Payment) -> set[str]:
+    """Name the tokens that the checkout offers."""
+    answer = await api.send("GET", f"/v1/checkout/{payment.checkout_id}/quotes")
+    return {one["token"] for one in answer.json["quotes"] if one.get("token")}
+
+
+async def _select(api: Api, payment: Payment, method: int) -> Answer:
+    return await api.send(
+        "POST",
+        f"/v1/checkout/{payment.checkout_id}/quotes",
+        json={"payment_method_id": method},
+    )
+
+
+async def _is_sold(api: Api, methods: dict[str, int]) -> bool:
+    """Tell whether the chain is offered; everything that offers it says the same."""
+    payment = await api.world.create(currency="USD")
+    offered = await _tokens(api, payment)
+    selected = await _select(api, payment, methods["NATIVED"])
+    status = (await api.send("GET", "/v1/chains/native")).json["status"]
+    listed = "NATIVED" in str(await _catalog(api))
+    if offered:
+        assert (offered, selected.status) == ({"USDT", "NATIVED"}, 200)
+        assert (status, listed) == ("active", True)
+    else:
+        assert refusal(selected) == (422, "PG_NOT_AVAILABLE")
+        assert status in {"degraded", "halted"}
+        assert not listed
+    return bool(offered)
+
+
+async def test_a_chain_is_sold_until_its_watcher_has_been_silent_for_too_long(
+    api: Api, methods: dict[str, int]
+) -> None:
+    assert await _is_sold(api, methods)
+    await api.world.move_clock(WATCHED_S + 1)
+    assert not await _is_sold(api, methods)
+    await _look(api)
+    assert await _is_sold(api, methods)
+
+
+async def test_a_chain_that_nobody_has_looked_at_is_not_sold(api: Api) -> None:
+    methods = await offer_tokens(api.world)
+    await api.world.rows("UPDATE chain_cursor SET watched_since = NULL, watched_until = NULL")
+    assert not await _is_sold(api, methods)
+
+
+async def test_a_chain_whose_endpoints_are_far_behind_is_sold_no_more(
+    api: Api, methods: dict[str, int]
+) -> None:
+    await _look(api, 0)
+    assert not await _is_sold(api, methods)
+
+
+async def test_a_halted_chain_is_sold_again_after_a_look_and_not_before(
+    api: Api, methods: dict[str, int]
+) -> None:
+    await chain_store.halt(api.world.database, "native", "a person must look")
+    assert not await _is_sold(api, methods)
+    await _look(api)
+    assert not await _is_sold(api, methods), "a look of before the halt"
+    await api.world.rows("UPDATE chain_cursor SET watched_until = clock() + interval '1 hour'")
+    assert not await _is_sold(api, methods), "a halt alone is enough"
+    await api.world.rows("UPDATE chain_cursor SET watched_until = clock()")
+    await api.world.perform(ResumeChain(chain="native"))
+    assert not await _is_sold(api, methods)
+    await _look(api)
+    assert await _is_sold(api, methods)
+
+
+async def test_a_contract_that_is_older_than_what_was_read_makes_the_chain_wait(
+    api: Api, methods: dict[str, int]
+) -> None:
+    await api.world.rows("UPDATE chain_cursor SET block = 100")
+    await api.world.perform(
+        AddContract(chain="native", address="0x" + 40 * "7", receiver=RECEIVER, deployed_block=50)
+    )
+    assert not await _is_sold(api, methods)
+    await chain_watch_store.mark_watched(api.world.database, "native", 48, WATCHED_S)
+    assert await _is_sold(api, methods), "49 is read, the block before the contract's"
+
+
+async def test_the_catalogs_age_moves_with_what_it_shows(api: Api, methods: dict[str, int]) -> None:
+    del methods
+    watched = await _catalog(api)
+    await _look(api)
+    assert await _catalog(api) == watched, "another look changes nothing"
+    await api.world.move_clock(WATCHED_S + 60)
+    gone = await _catalog(api)
+    assert gone["updated_at"] > watched["updated_at"]
+    await api.world.move_clock(WATCHED_S + 120)
+    assert await _catalog(api) == gone
+    await _look(api)
+    assert (await _catalog(api))["updated_at"] > gone["updated_at"]

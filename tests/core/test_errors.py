@@ -1,0 +1,33 @@
+"""The error codes of the specification's section 7.1, written out again."""
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.errors import STATUS, http_status
+
+SPECIFIED = {
+    400: "BAD_REQUEST INVALID_CURRENCY",
+    401: "UNAUTHORIZED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND CHECKOUT_NOT_FOUND PAYMENT_METHOD_NOT_FOUND",
+    409: "CONFLICT IDEMPOTENCY_CONFLICT INVALID_CHECKOUT_STATE INVALID_PAYMENT_STATE "
+    "INVALID_TRANSITION REFUND_EXCEEDS_REMAINING",
+    410: "CHECKOUT_EXPIRED SESSION_GONE",
+    422: "INVALID_AMOUNT UNPROCESSABLE UNSUPPORTED_CURRENCY UNSUPPORTED_COUNTRY "
+    "PAYMENT_TOKEN_NOT_AVAILABLE PG_NOT_AVAILABLE",
+    429: "RATE_LIMITED",
+    500: "INTERNAL_ERROR SERVER_ERROR",
+    501: "NOT_IMPLEMENTED",
+    502: "PG_UPSTREAM_ERROR",
+    503: "SERVICE_UNAVAILABLE REFUND_PROVIDER_UNAVAILABLE",
+}
+
+
+def test_there_are_the_28_codes_each_with_its_http_status() -> None:
+    expected = {code: status for status, codes in SPECIFIED.items() for code in codes.split()}
+    assert len(expected) == 28
+    assert {code.value: STATUS[code] for code in ErrorCode} == expected
+    assert STATUS.keys() == set(ErrorCode)
+
+
+def test_an_amount_that_cannot_be_read_is_400_and_a_refused_one_422() -> None:
+    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount", malformed=True)) == 400
+    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount")) == 422

@@ -1,0 +1,45 @@
+"""Origins have one form, and what is no origin never has the form of one."""
+
+import pytest
+
+from payintent.core.addresses import web_origin
+from tests.support.making import NO_WAY_BACK
+
+
+@pytest.mark.parametrize("url", NO_WAY_BACK)
+def test_what_leads_elsewhere_never_has_the_shops_origin(url: str) -> None:
+    assert web_origin(url) not in {"https://shop.example.com", ""}
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://shop.example.com", "https://shop.example.com"),
+        ("HTTPS://Shop.Example.COM/Path?Q#f", "https://shop.example.com"),
+        ("https://shop.example.com:443/", "https://shop.example.com"),
+        ("http://shop.example.com:80?x", "http://shop.example.com"),
+        ("http://shop.example.com:443#x", "http://shop.example.com:443"),
+        ("https://shop.example.com:08443", "https://shop.example.com:8443"),
+        ("https://my_shop:8443/a:b@c", "https://my_shop:8443"),
+        ("http://[::1]:8080/x", "http://[::1]:8080"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("https://xn--bcher-kva.example", "https://xn--bcher-kva.example"),
+    ],
+)
+def test_one_origin_has_one_form(url: str, origin: str) -> None:
+    assert web_origin(url) == origin
+    assert web_origin(origin) == origin
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "https://", "https:///x", "https://:443", "https://a:", "https://a:0", "https://a:65536",
+        "https://a:1e3", "https://a:٣", "https://a..b", "https://" + 64 * "a", "https://[::1",
+        "https://[::1]x", "https://[0:0:0:0:0:0:0:1]", "https://*.example.com", "https://a%2eb",
+        "https://bücher.example", "//a", "a", "ftp://a", "https:/a", "https:a",
+        "https://a/\\b", "https://a/b c", "https://a/\r\nb", "https://a/\x00", "https://a/?\u202e",
+    ],
+)  # fmt: skip
+def test_what_is_no_origin_has_none(url: str) -> None:
+    assert web_origin(url) is None

@@ -1,0 +1,46 @@
+"""Arrays in statements: the driver has to be told what they hold, but not by each connection."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from payintent.db.driver import Connection, connect, connect_as
+
+NUMBERS = "SELECT $1::bigint[] AS numbers"
+COLOURS = "SELECT ARRAY['red', 'blue']::colour[] AS colours"
+
+
+@pytest.fixture(params=[False, True], ids=["prepared", "behind a pooler"])
+async def two(request: pytest.FixtureRequest, database_url: str) -> AsyncIterator[list[Connection]]:
+    """Two connections, one opened after the other was used."""
+    first, second = [await connect_as(database_url, {}, pooled=request.param) for _ in "ab"]
+    yield [first, second]
+    await second.close()
+    await first.close()
+
+
+async def test_a_second_connection_does_not_ask_what_an_array_of_numbers_is(
+    two: list[Connection],
+) -> None:
+    first, second = two
+    assert await first.fetchval(NUMBERS, [1, 2**40]) == [1, 2**40]
+
+    before = second.statement_count()
+    assert await second.fetchval("SELECT 7") == 7
+    plain = second.statement_count() - before
+    assert await second.fetchval(NUMBERS, [3, 2**40]) == [3, 2**40]
+    assert second.statement_count() - before == 2 * plain
+
+
+async def test_types_of_a_database_of_its_own_are_asked_for_by_each_connection(
+    two: list[Connection], database_url: str
+) -> None:
+    owner = await connect(database_url)
+    await owner.execute("CREATE TYPE colour AS ENUM ('red', 'blue')")
+    await owner.close()
+    counts = list[int]()
+    for connection in two:
+        before = connection.statement_count()
+        assert await connection.fetchval(COLOURS) == ["red", "blue"]
+        counts.append(connection.statement_count() - before)
+    assert counts[0] == counts[1] > 2

@@ -1,0 +1,181 @@
+"""Natural batching: what shares a run, what each member gets, and what holds nothing up."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from payintent.core.errors import StorageUnavailableError
+from payintent.db.batcher import Batcher
+from tests.support.patience import PATIENCE_S
+
+
+class Work:
+    """Doubles numbers, and records which were run together; what is held waits for `release`."""
+
+    def __init__(self, size_max: int = 100) -> None:
+        self.runs: list[list[int]] = []
+        self.held: dict[int, asyncio.Event] = {}
+        self.batch_error: Exception | None = None
+        self.batcher: Batcher[int, int] = Batcher(
+            self._together, self._alone, lambda item: (abs(item), item % 1000), size_max
+        )
+
+    def hold(self, *items: int) -> None:
+        self.held |= {item: asyncio.Event() for item in items}
+
+    def release(self, *items: int) -> None:
+        for item in items:
+            self.held[item].set()
+
+    def start(self, *items: int) -> list[asyncio.Task[int]]:
+        return [asyncio.create_task(self.batcher.run(item)) for item in items]
+
+    async def until_run(self, *items: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while list(items) not in self.runs:
+                await asyncio.sleep(0)
+
+    async def _alone(self, item: int) -> int:
+        await self._begin([item])
+        if item == 0:
+            raise ValueError("zero")
+        return 2 * item
+
+    async def _together(self, items: Sequence[int]) -> list[int]:
+        await self._begin(list(items))
+        if self.batch_error is not None:
+            raise self.batch_error
+        if 0 in items:
+            raise ValueError("zero is among them")
+        return [2 * item for item in items]
+
+    async def _begin(self, items: list[int]) -> None:
+        self.runs.append(items)
+        await asyncio.sleep(0)
+        for item in items:
+            if item in self.held:
+                await self.held[item].wait()
+
+
+async def test_an_item_that_finds_nothing_under_way_is_run_at_once_and_alone() -> None:
+    work = Work()
+    assert await work.batcher.run(4) == 8
+    assert await work.batcher.run(5) == 10
+    assert work.runs == [[4], [5]]
+
+
+async def test_without_a_way_of_its_own_a_single_item_is_run_as_a_batch() -> None:
+    work = Work()
+    work.batcher = Batcher(work._together)
+    assert await asyncio.gather(*work.start(1, 2)) == [2, 4]
+    assert work.runs == [[1], [2]]
+
+
+async def test_two_callers_never_wait_for_each_other() -> None:
+    work = Work()
+    work.hold(1, 2)
+    tasks = work.start(1, 2)
+    await work.until_run(2)
+    work.release(1, 2)
+    assert await asyncio.gather(*tasks) == [2, 4]
+    assert work.runs == [[1], [2]]
+
+
+async def test_what_arrives_meanwhile_shares_the_next_run_and_each_gets_its_own_result() -> None:
+    work = Work()
+    assert await asyncio.gather(*work.start(1, 2, 3, 4, 5)) == [2, 4, 6, 8, 10]
+    assert work.runs == [[1], [2, 3, 4, 5]]
+
+
+async def test_a_batch_has_a_size_and_the_rest_shares_the_one_after() -> None:
+    work = Work(size_max=2)
+    assert await asyncio.gather(*work.start(*range(1, 7))) == [2, 4, 6, 8, 10, 12]
+    assert sorted(work.runs) == [[1], [2, 3], [4, 5], [6]]
+
+
+async def test_two_of_one_identity_are_never_in_one_batch() -> None:
+    work = Work()
+    assert await asyncio.gather(*work.start(1, 2, 3, -3, 4)) == [2, 4, 6, -6, 8]
+    assert work.runs == [[1], [2, 3, 4], [-3]]
+
+
+async def test_two_that_share_one_of_several_identities_are_never_in_one_batch() -> None:
+    work = Work()
+    assert await asyncio.gather(*work.start(1, 2, 3, 1003, 4)) == [2, 4, 6, 2006, 8]
+    assert work.runs == [[1], [2, 3, 4], [1003]]
+
+
+async def test_a_batch_that_fails_is_taken_apart_and_the_bad_item_fails_by_itself() -> None:
+    work = Work()
+    done = await asyncio.gather(*work.start(1, 2, 3, 0, 4), return_exceptions=True)
+    assert [type(each) if isinstance(each, Exception) else each for each in done] == [
+        2,
+        4,
+        6,
+        ValueError,
+        8,
+    ]
+    assert work.runs[1:] == [[2, 3, 0, 4], [2], [3], [0], [4]]
+
+
+async def test_a_batch_of_unknown_outcome_is_not_run_again() -> None:
+    work = Work()
+    work.batch_error = StorageUnavailableError("lost")
+    done = await asyncio.gather(*work.start(1, 2, 3), return_exceptions=True)
+    assert done[0] == 2
+    assert [str(each) for each in done[1:]] == ["lost", "lost"]
+    assert done[1] is not done[2]  # a traceback grows with each raise
+    assert work.runs == [[1], [2, 3]]
+
+
+async def test_a_caller_that_goes_before_its_batch_begins_is_left_out() -> None:
+    work = Work()
+    work.hold(1, 2)
+    first, second = work.start(1, 2)
+    await work.until_run(2)
+    third, fourth = work.start(3, 4)
+    await asyncio.sleep(0)
+    third.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await third
+    work.release(1, 2)
+    assert await asyncio.gather(first, second, fourth) == [2, 4, 8]
+    assert work.runs == [[1], [2], [4]]
+
+
+async def test_a_caller_that_goes_while_its_batch_runs_takes_nothing_from_the_others() -> None:
+    work = Work()
+    work.hold(2)
+    _, second, third = work.start(1, 2, 3)
+    await work.until_run(2, 3)
+    second.cancel()
+    work.release(2)
+    assert await third == 6
+    await work.batcher.close()
+
+
+async def test_a_run_that_is_late_holds_nothing_up() -> None:
+    work = Work()
+    work.hold(1, 2, 3)
+    late = work.start(1, 2)
+    await work.until_run(2)
+    late += work.start(3)
+    await work.until_run(3)  # begun beside the two that are held
+    assert await work.batcher.run(4) == 8
+    work.release(1, 2, 3)
+    assert await asyncio.gather(*late) == [2, 4, 6]
+
+
+async def test_closing_waits_for_the_batches_whose_callers_have_gone() -> None:
+    work = Work()
+    work.hold(3)
+    tasks = work.start(1, 3, 4)
+    await work.until_run(3, 4)
+    for task in tasks:
+        task.cancel()
+    closing = asyncio.create_task(work.batcher.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    work.release(3)
+    await closing

@@ -1,0 +1,30 @@
+"""The feed of changes goes on after whatever its look at the database meets."""
+
+import asyncio
+from collections.abc import Sequence
+
+from structlog.testing import capture_logs
+
+from payintent.db.notify import ChangeFeed, ChangeSubscriber, EventNotifier
+
+_NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing"
+
+
+async def test_a_look_that_fails_by_a_bug_ends_no_stream() -> None:
+    looks = 0
+
+    async def change_markers(keys: Sequence[int]) -> dict[int, str]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise KeyError("a bug")
+        return dict.fromkeys(keys, "changed")
+
+    wake = EventNotifier(_NOWHERE)
+    feed = ChangeFeed[int](change_markers, wake, per_key_max=1)
+    subscriber = ChangeSubscriber()
+    with capture_logs() as lines, feed.subscribe(7, subscriber):
+        async with asyncio.timeout(10):
+            await subscriber.changed.wait()
+    [failed] = [line for line in lines if line["event"] == "look_failed"]
+    assert (failed["log_level"], repr(failed["exc_info"])) == ("error", "KeyError('a bug')")

@@ -1,0 +1,196 @@
+"""Why the database cannot be used: for good or for now, in PostgreSQL's words, without secrets."""
+
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from payintent.core.errors import (
+    DatabaseRefusedError,
+    PermissionDeniedError,
+    StorageUnavailableError,
+)
+from payintent.db.database import Database
+from payintent.db.driver import connect
+from payintent.db.hosts import RefusedConnectionError, connect_error
+from payintent.runtime.settings import Settings
+from tests.support.databases import at_database
+from tests.support.world import free_port
+
+_PASSWORD = "of-a-role-that-may-do-nothing"
+
+
+@pytest.fixture
+async def role(server_url: str) -> AsyncIterator[str]:
+    """A role that may log in and has no other right."""
+    name = f"role_{uuid4().hex}"
+    await _execute(server_url, f"CREATE ROLE {name} LOGIN PASSWORD '{_PASSWORD}'")
+    yield name
+    await _execute(server_url, f"DROP ROLE {name}")
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _as(url: str, user: str, password: str = _PASSWORD) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{parts.hostname}:{parts.port}"))
+
+
+async def _refusal(settings: Settings, url: str) -> str:
+    """Both ways to connect refuse for good, with the same words; gives them."""
+    with pytest.raises(RefusedConnectionError) as alone:
+        await connect(url)
+    database = Database(settings.model_copy(update={"database_url": url}))
+    with pytest.raises(DatabaseRefusedError) as pooled:
+        await database.open()
+    assert str(alone.value) == str(pooled.value)
+    for secret in (_PASSWORD, "127.0.0.1", str(urlsplit(url).port)):
+        assert secret not in str(alone.value)
+    return str(alone.value).removeprefix("the database refuses the connection: ")
+
+
+async def test_a_wrong_password_is_refused_for_good(settings: Settings, role: str) -> None:
+    url = _as(settings.database_url, role, "not-the-password")
+    assert await _refusal(settings, url) == f'password authentication failed for user "{role}"'
+
+
+async def test_a_role_that_does_not_exist_is_refused_for_good(settings: Settings) -> None:
+    url = _as(settings.database_url, "nobody_at_all")
+    assert await _refusal(settings, url) == (
+        'password authentication failed for user "nobody_at_all"'
+    )
+
+
+async def test_a_role_that_may_not_log_in_is_refused_for_good(
+    settings: Settings, role: str
+) -> None:
+    await _execute(settings.database_url, f"ALTER ROLE {role} NOLOGIN")
+    url = _as(settings.database_url, role)
+    assert await _refusal(settings, url) == f'role "{role}" is not permitted to log in'
+
+
+async def test_a_database_that_does_not_exist_is_refused_for_good(settings: Settings) -> None:
+    url = at_database(settings.database_url, "no_such_one")
+    assert await _refusal(settings, url) == 'database "no_such_one" does not exist'
+
+
+async def test_a_role_that_may_not_connect_is_refused_for_good(
+    settings: Settings, role: str
+) -> None:
+    name = urlsplit(settings.database_url).path[1:]
+    await _execute(settings.database_url, f'REVOKE CONNECT ON DATABASE "{name}" FROM PUBLIC')
+    url = _as(settings.database_url, role)
+    assert await _refusal(settings, url) == f'permission denied for database "{name}"'
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://u:se/cret@host:port/x", "its URL cannot be read"),
+        ("mysql://u:secret@127.0.0.1/x", "its URL cannot be read"),
+        ("secret", "its URL cannot be read"),
+        ("postgresql://u:secret@[::1/x", "its URL cannot be read"),
+        ("postgresql://u:secret@127.0.0.1:99999999/x", "its URL cannot be read"),
+        ("postgresql://u:secret@127.0.0.1/x?sslmode=maybe", "`sslmode` parameter must be one of"),
+    ],
+)
+async def test_a_url_that_cannot_be_used_is_refused_for_good(url: str, reason: str) -> None:
+    with pytest.raises(RefusedConnectionError) as refused:
+        await connect(url)
+    assert reason in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert "se/cret" not in str(refused.value)
+
+
+async def test_a_server_without_tls_is_refused_where_the_url_asks_for_it(
+    settings: Settings,
+) -> None:
+    url = settings.database_url.replace("sslmode=disable", "sslmode=require")
+    assert await _refusal(settings, url) == "it does not support TLS, which sslmode requires"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            asyncpg.InvalidAuthorizationSpecificationError(
+                'no pg_hba.conf entry for host "10.0.0.9", user "ann", database "shop"'
+            ),
+            'no pg_hba.conf entry for this host, user "ann", database "shop"',
+        ),
+        (asyncpg.ProtocolViolationError("no such database: shop"), "no such database: shop"),
+        (
+            asyncpg.InvalidCatalogNameError('database "s3cr3t@db:5432/shop" does not exist'),
+            "database (not readable) does not exist",
+        ),
+        (
+            asyncpg.ProtocolViolationError("no such database: s3cr3t@db:5432/shop"),
+            "no such database: (not readable)",
+        ),
+        (
+            asyncpg.ProtocolViolationError("unsupported startup parameter: jit"),
+            "unsupported startup parameter: jit",
+        ),
+    ],
+)
+def test_what_a_server_or_a_pooler_refuses_for_good_is_said_in_its_words(
+    error: Exception, words: str
+) -> None:
+    refused = connect_error(error)
+    assert isinstance(refused, RefusedConnectionError)
+    assert str(refused).endswith(f": {words}")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            asyncpg.CannotConnectNowError("the database system is starting up"),
+            "the database system is starting up",
+        ),
+        (
+            asyncpg.TooManyConnectionsError("sorry, too many clients already"),
+            "sorry, too many clients already",
+        ),
+        (asyncpg.ProtocolViolationError("query_wait_timeout"), "query_wait_timeout"),
+        (TimeoutError(), "it did not respond in time"),
+        (
+            OSError(113, "Connect call failed ('10.0.0.9', 5432)"),
+            "no route to host",
+        ),
+        (
+            FileNotFoundError(2, "No such file or directory"),
+            "no such file: the socket, or a certificate in the URL",
+        ),
+        (asyncpg.InternalClientError("at 10.0.0.9"), "InternalClientError"),
+    ],
+)
+def test_what_passes_is_no_refusal(error: Exception, words: str) -> None:
+    away = connect_error(error)
+    assert not isinstance(away, RefusedConnectionError)
+    assert str(away) == f"the database cannot be reached: {words}"
+
+
+async def test_a_server_that_is_away_is_no_refusal(settings: Settings) -> None:
+    away = f"postgresql://payintent:secret@127.0.0.1:{free_port()}/payintent"
+    database = Database(settings.model_copy(update={"database_url": away}))
+    with pytest.raises(StorageUnavailableError) as unreachable:
+        await database.open()
+    assert not isinstance(unreachable.value, DatabaseRefusedError)
+    assert str(unreachable.value) == "the database cannot be reached: connection refused"
+
+
+async def test_a_statement_that_the_role_may_not_run_says_so(settings: Settings, role: str) -> None:
+    url = _as(settings.database_url, role)
+    database = Database(settings.model_copy(update={"database_url": url}))
+    with pytest.raises(PermissionDeniedError, match="permission denied for table payment"):
+        await database.fetch("SELECT id FROM payment LIMIT 1")
+    await database.close()

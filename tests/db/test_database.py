@@ -1,0 +1,193 @@
+"""The database's failures in our words, and what `advance` does without a lock."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from payintent.core.errors import InvalidTextError, LockTimeoutError, StorageUnavailableError
+from payintent.db.database import Database, in_transaction
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.model import PaymentTrigger
+from payintent.payments.transitions import (
+    ConcurrentChangeError,
+    TransitionRequest,
+    apply_transitions,
+    lock_payments,
+)
+from payintent.service import open_service
+from tests.support.staging import impatient
+from tests.support.world import World, free_port
+
+
+async def test_a_row_that_is_held_too_long_is_a_lock_timeout(world: World) -> None:
+    payment = await world.create()
+    holder = await world.other_connection()
+    async with impatient(world) as service:
+        async with holder.transaction():
+            await holder.fetch("SELECT 1 FROM payment WHERE id = $1 FOR UPDATE", payment.id)
+            with pytest.raises(LockTimeoutError):
+                async with service.database.transaction() as tx:
+                    await cancel_by_merchant(tx, payment, None)
+        async with service.database.transaction() as tx:
+            await cancel_by_merchant(tx, payment, None)
+    await holder.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"metadata": text} for text in ("{", "{'a':1}", "[1,]", '{"a":01}', "\x00", "")),
+        {"metadata": '{"a":"' + "\x00" + '"}'},
+        {"metadata": "[" * 100_000 + "]" * 100_000},
+        {"payer_uid": "nul\x00"},
+        {"amount_text": "1\x00"},
+        {"payer_email": "\x00@example.com"},
+    ],
+    ids=repr,
+)
+async def test_a_text_that_the_database_refuses_is_not_storable(
+    world: World, changes: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidTextError):
+        await world.create(**changes)
+    assert await world.rows("SELECT 1 FROM idempotency") == []
+
+
+async def test_a_database_that_is_away_or_not_opened_is_down(world: World) -> None:
+    away = f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"
+    database = Database(world.service.settings.model_copy(update={"database_url": away}))
+    with pytest.raises(StorageUnavailableError):
+        await database.open()
+    with pytest.raises(StorageUnavailableError):
+        await database.fetch("SELECT 1")
+
+
+async def test_a_pool_that_is_used_up_is_down_for_those_who_wait_too_long(world: World) -> None:
+    settings = world.service.settings.model_copy(
+        update={"database_connections_max": 1, "database_acquire_timeout_s": 0.05}
+    )
+    service = await open_service(settings, {})
+    async with service.database.transaction():
+        with pytest.raises(StorageUnavailableError):
+            await service.database.fetch("SELECT 1")
+    assert len(await service.database.fetch("SELECT 1")) == 1
+    await service.close()
+
+
+async def test_a_connection_that_is_killed_is_down_and_the_next_one_is_well(world: World) -> None:
+    killer = await world.other_connection()
+
+    async def be_killed() -> None:
+        async with world.database.transaction() as tx:
+            [row] = await tx.fetch("SELECT pg_backend_pid() AS pid")
+            await killer.execute("SELECT pg_terminate_backend($1)", row["pid"])
+            await tx.fetch("SELECT 1")
+
+    with pytest.raises(StorageUnavailableError):
+        await be_killed()
+    assert len(await world.rows("SELECT 1")) == 1
+    await killer.close()
+
+
+async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World) -> None:
+    payment = await world.create()
+    woken: list[None] = []
+    world.database.on_event = lambda: woken.append(None)
+
+    async def cancel_and_fail() -> None:
+        async with world.database.transaction() as tx:
+            await cancel_by_merchant(tx, payment, None)
+            assert in_transaction.get()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await cancel_and_fail()
+    assert not in_transaction.get()
+    assert await world.status(payment) == "PENDING"
+    assert (await world.events(payment), woken) == ([], [])
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, payment, None)
+        assert woken == []
+    assert woken == [None]
+
+
+async def test_a_payment_that_changed_since_it_was_read_is_overtaken(world: World) -> None:
+    payment = await world.create()
+    seen = await world.see(payment)
+    await world.select(payment)
+    move = TransitionRequest(payment=seen.payment, trigger=PaymentTrigger.CANCEL, at=seen.now)
+    with pytest.raises(ConcurrentChangeError):
+        async with world.database.transaction() as tx:
+            await apply_transitions(tx, [move])
+    assert await world.status(payment) == "PROCESSING"
+    assert await world.events(payment) == []
+
+
+async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) -> None:
+    good, stale = await world.create(), await world.create()
+    await world.select(stale)
+
+    async def expire_both() -> None:
+        async with world.database.transaction() as tx:
+            locked = await lock_payments(tx, [good.id])
+            both = (*locked.payments, stale)
+            moves = [
+                TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
+                for one in both
+            ]
+            await apply_transitions(tx, moves)
+
+    with pytest.raises(ConcurrentChangeError):
+        await expire_both()
+    assert await world.status(good) == "PENDING"
+    assert await world.events(good) == []
+
+
+async def test_a_version_grows_with_every_step_and_time_never_goes_back(world: World) -> None:
+    payment = await world.create()
+    await world.move_clock(60)
+    selected = (await world.select(payment)).payment
+    async with world.database.transaction() as tx:
+        [locked] = (await lock_payments(tx, [payment.id])).payments
+        late = TransitionRequest(
+            payment=locked, trigger=PaymentTrigger.EXPIRE, at=payment.created_at
+        )
+        [expired] = await apply_transitions(tx, [late])
+    assert (selected.version, expired.version) == (2, 3)
+    assert expired.updated_at == selected.updated_at > payment.updated_at
+
+
+async def test_payments_are_locked_in_one_order_whoever_asks(world: World) -> None:
+    ids = [(await world.create()).id for _ in range(4)]
+
+    async def take(order: list[UUID]) -> int:
+        async with world.database.transaction() as tx:
+            return len((await lock_payments(tx, order)).payments)
+
+    orders = [ids, ids[::-1]] * 4
+    assert await asyncio.gather(*(take(order) for order in orders)) == [4] * 8
+
+
+async def test_a_guarded_database_makes_ids_by_the_generator_of_its_database(world: World) -> None:
+    async def prove() -> None:
+        pass
+
+    guarded = world.database.guarded_by(prove)
+    assert guarded.id_generator is world.database.id_generator
+    for view in (world.database, guarded):
+        async with view.transaction() as tx:
+            assert tx.id_generator is world.database.id_generator
+
+
+async def test_a_fault_of_the_server_itself_is_an_outage(world: World) -> None:
+    statement = """
+        DO $$ BEGIN
+            RAISE EXCEPTION 'server closed the connection unexpectedly' USING ERRCODE = 'XX000';
+        END $$
+    """
+    with pytest.raises(StorageUnavailableError, match="closed the connection unexpectedly"):
+        await world.database.fetch(statement)
+    with pytest.raises(StorageUnavailableError, match="closed the connection unexpectedly"):
+        async with world.database.transaction() as tx:
+            await tx.fetch(statement)

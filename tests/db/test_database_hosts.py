@@ -1,0 +1,284 @@
+"""Several hosts in one URL, and servers that take no writes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from inspect import signature
+from pathlib import PurePath
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+from asyncpg import connect_utils
+
+from payintent.core.errors import StorageUnavailableError
+from payintent.db.database import Database
+from payintent.db.driver import connect, connect_as
+from payintent.db.hosts import NOT_READABLE, database_hosts, name_hosts
+from payintent.db.locks import LockLostError, hold_advisory_lock
+from payintent.db.pool import ConnectionPool
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.service import open_service
+from tests.support.database_proxy import DatabaseProxy, freezable
+from tests.support.patience import PATIENCE_S, until
+from tests.support.world import World, free_port
+
+_NAME = {"application_name": "hosts"}
+#: Each has the password `12/s3cr3t` or one like it, and is no URL that the driver reads as meant.
+UGLY = [
+    "postgresql://me:s3/cr3t@db.example:5432/pay",
+    "postgresql://me:12/s3cr3t@db.example:5432/pay",
+    "postgresql://me:12/s3cr3t@/pay?host=/run/pg",
+    "postgresql://me:s3@cr3t@db.example:5432/pay",
+    "postgresql://me:12#s3cr3t@db.example:5432/pay",
+    "postgresql://me:12/s3#cr3t@db.example:5432/pay",
+    "postgresql://me:12?s3cr3t@db.example:5432/pay",
+    "postgresql://me:12?s3=cr3t@db.example:5432/pay",
+    "postgresql://me:12?dbname=s3cr3t@db.example:5432/pay",
+    "postgresql://me:12?search_path=s3cr3t@db.example/pay",
+    "postgresql://me:s3[cr3t@db.example/pay",
+    "postgresql://me:s3\u2100cr3t@db.example/pay",  # a letter that is `a/c` in its plain form
+    "postgresql://me:s3cr3t%40db.example:5432/pay",
+    "postgresql://me:s3cr3t/pay",
+    "postgresql://me@db.example/pay?password=s3cr3t#1",
+    "postgresql:me:s3cr3t@db.example/pay",
+    "me:s3cr3t@db.example/pay",
+    "http://me:s3cr3t@db.example/pay",
+    "host=db.example dbname=pay user=me password=s3cr3t",
+    "host='db.example' password='s3/cr3t@x' search_path=payments",
+    "service=pay password=s3cr3t",
+    "postgresql://me:s3cr3t@db.example:99999/pay",
+    "postgresql://me:s3cr3t@a:1,,b/pay",
+    "postgresql://?host=a,b&port=1,2,3&password=s3cr3t",
+    "postgresql://?service=pay&password=s3cr3t",
+    "s3cr3t",
+    "",
+]
+
+
+@pytest.fixture
+async def proxies(database_url: str) -> AsyncIterator[list[DatabaseProxy]]:
+    async with freezable(database_url) as first, freezable(database_url) as second:
+        yield [first, second]
+
+
+def at_hosts(url: str, *hosts: str) -> str:
+    parts = urlsplit(url)
+    login = parts.netloc.rpartition("@")[0]
+    return urlunsplit(parts._replace(netloc=f"{login}@{','.join(hosts)}"))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://u:p%40ss@db.example:5433/x?sslmode=require", "db.example:5433"),
+        ("postgresql://u:p@[::1]/x", "[::1]:5432"),
+        ("postgresql://a:1,b/x", "a:1, b:5432"),
+        ("postgresql:///x?host=a,b&port=1,2", "a:1, b:2"),
+        ("postgresql:///x?host=/run/pg", "/run/pg"),
+        ("postgresql:///x", "localhost:5432"),
+    ],
+)
+def test_a_person_reads_hosts_and_ports_and_no_login(url: str, said: str) -> None:
+    assert name_hosts(url) == said
+
+
+@pytest.mark.parametrize("url", UGLY)
+def test_of_a_url_that_may_be_meant_otherwise_nothing_is_shown(url: str) -> None:
+    assert name_hosts(url) == NOT_READABLE
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://me:p%2Fa%40s%23s%3F@a:1,b/pay?search_path=payments", "a:1, b:5432"),
+        ("postgres://me:p%zz:w@[fd00::1]:6/pay_2?dbname=other&sslmode=disable", "[fd00::1]:6"),
+        ("postgresql://me:pw@%2Frun%2Fpg/pay", "/run/pg"),
+        ("postgresql://me:pw@a/pay?port=7", "a:5432"),
+        ("postgresql://?host=a:9,b&user=me&password=pw&dbname=pay", "a:9, b:5432"),
+        ("postgresql://me:pw@a", "a:5432"),
+    ],
+)
+def test_what_is_shown_is_where_the_driver_goes(url: str, said: str) -> None:
+    read = connect_utils._parse_connect_dsn_and_args
+    nothing = dict.fromkeys(signature(read).parameters)
+    addresses, _ = read(**nothing | {"dsn": url, "ssl": False})
+    hosts = [
+        str(PurePath(place).parent) if isinstance(place, str) else f"{place[0]}:{place[1]}"
+        for place in addresses
+    ]
+    shown = name_hosts(url)
+    assert shown.replace("[", "").replace("]", "") == ", ".join(hosts)
+    assert shown == said
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("postgresql://u:p@a/db", ["postgresql://u:p@a/db"]),
+        ("postgresql:///db?host=/run/pg", ["postgresql:///db?host=/run/pg"]),
+        (
+            "postgresql://u:p@a:1,b/db?sslmode=disable",
+            ["postgresql://u:p@a:1/db?sslmode=disable", "postgresql://u:p@b/db?sslmode=disable"],
+        ),
+        (
+            "postgresql://u@/db?host=a,b&port=1,2",
+            ["postgresql://u@/db?port=1&host=a", "postgresql://u@/db?port=2&host=b"],
+        ),
+        (
+            "postgresql://u@a,b/db?port=7",
+            ["postgresql://u@a/db?port=7", "postgresql://u@b/db?port=7"],
+        ),
+    ],
+)
+def test_a_url_with_hosts_is_a_url_for_each(url: str, hosts: list[str]) -> None:
+    assert [host for _, host in database_hosts(url).in_order()] == hosts
+
+
+async def test_a_host_that_refuses_is_passed_by_and_the_good_one_is_first_from_then_on(
+    proxies: list[DatabaseProxy], database_url: str
+) -> None:
+    url = at_hosts(database_url, f"127.0.0.1:{free_port()}", proxies[0].host, proxies[1].host)
+    for _ in range(2):
+        await (await connect(url)).close()
+    assert [proxy.connections for proxy in proxies] == [2, 0]
+    await proxies[0].stop()
+    await (await connect(url)).close()
+    assert [proxy.connections for proxy in proxies] == [2, 1]
+
+
+async def test_a_host_that_does_not_answer_costs_its_own_time_and_not_that_of_the_next(
+    proxies: list[DatabaseProxy], database_url: str
+) -> None:
+    proxies[0].freeze()
+    url = at_hosts(database_url, proxies[0].host, proxies[1].host)
+    await (await connect(url)).close()
+    await (await connect(url)).close()
+    assert [proxy.connections for proxy in proxies] == [1, 2]
+
+
+async def test_a_host_during_whose_silence_the_borrower_gave_up_is_not_the_first_one_again(
+    proxies: list[DatabaseProxy], database_url: str
+) -> None:
+    proxies[0].freeze()
+    url = at_hosts(database_url, proxies[0].host, proxies[1].host)
+    connecting = asyncio.create_task(connect(url))
+    await proxies[0].holding()
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    await (await connect(url)).close()
+    assert [proxy.connections for proxy in proxies] == [1, 1]
+
+
+async def test_a_server_that_takes_no_writes_is_not_connected_to(
+    world: World, database_url: str
+) -> None:
+    name = urlsplit(database_url).path[1:]
+    await world.rows(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    database = Database(world.service.settings)
+    with pytest.raises(StorageUnavailableError, match="it is a standby or read-only"):
+        await database.fetch("SELECT 1")
+    await world.rows(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+    await database.fetch("SELECT 1")
+    await database.close()
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
+    pool = ConnectionPool(lambda: connect_as(database_url, _NAME, pooled=False), 2, PATIENCE_S)
+    yield pool
+    await pool.close()
+
+
+async def test_a_write_that_the_server_refuses_drops_all_idle_connections_to_it(
+    world: World, pool: ConnectionPool
+) -> None:
+    database = Database(world.service.settings, pool=pool)
+    other, turned = await pool.acquire(PATIENCE_S), await pool.acquire(PATIENCE_S)
+    await turned.execute("SET default_transaction_read_only = on")
+    pool.release(other)
+    pool.release(turned)  # the last one is lent first
+    with pytest.raises(StorageUnavailableError):
+        await database.fetch("UPDATE payment SET version = version")
+    assert turned.is_closed()
+    assert other.is_closed()
+    await database.fetch("UPDATE payment SET version = version")
+
+
+async def test_a_connection_that_reports_to_be_read_only_leaves_the_pool(
+    pool: ConnectionPool,
+) -> None:
+    turned = await pool.acquire(PATIENCE_S)
+    await turned.execute("SET default_transaction_read_only = on")
+    pool.release(turned)
+    pool.check()
+    assert turned.is_closed()
+    pool.release(await pool.acquire(PATIENCE_S))
+
+
+async def test_every_connection_says_what_it_is_for(world: World) -> None:
+    settings = world.service.settings
+    worker = await open_service(settings, {}, "payintent-worker")
+    listening = asyncio.create_task(worker.event_notifier.listen(lambda: None))
+    worker.event_notifier.notify()
+    names = {"payintent-worker", "payintent-listen", "payintent-notify", "payintent-lock-watch:bsc"}
+
+    async def named() -> bool:
+        rows = await world.rows(
+            "SELECT application_name FROM pg_stat_activity WHERE datname = current_database()"
+        )
+        return names <= {row["application_name"] for row in rows}
+
+    async with hold_advisory_lock(settings.database_url, "watch:bsc"):
+        await until(named, "all are connected")
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    await worker.close()
+
+
+async def test_a_lock_whose_server_does_not_answer_is_not_held(
+    proxies: list[DatabaseProxy],
+) -> None:
+    proxy = proxies[0]
+    async with hold_advisory_lock(proxy.url, "watch:bsc", 0.0, PATIENCE_S) as lock:
+        await lock.prove()
+    async with hold_advisory_lock(proxy.url, "watch:bsc", 0.0, 0.5) as lock:
+        proxy.freeze()
+        with pytest.raises(LockLostError):
+            await lock.prove()
+        assert not lock.is_held
+    assert proxy.cancels == 0
+
+
+async def test_a_lock_that_was_not_taken_proves_nothing(database_url: str) -> None:
+    async with (
+        hold_advisory_lock(database_url, "watch:bsc"),
+        hold_advisory_lock(database_url, "watch:bsc") as second,
+    ):
+        with pytest.raises(LockLostError):
+            await second.prove()
+
+
+async def test_nothing_is_committed_once_the_lock_is_lost(world: World) -> None:
+    payment = await world.create()
+    killer = await asyncpg.connect(world.service.settings.database_url)
+    async with hold_advisory_lock(world.service.settings.database_url, "watch:bsc", 0.0) as lock:
+        database = world.database.guarded_by(lock.prove)
+        assert await database.row("SELECT 1") is not None
+
+        async def cancel() -> None:
+            async with database.transaction() as tx:
+                await cancel_by_merchant(tx, payment, None)
+                await killer.execute(
+                    "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+                    "WHERE application_name = 'payintent-lock-watch:bsc' "
+                    "AND datname = current_database()"
+                )
+
+        with pytest.raises(LockLostError):
+            await cancel()
+        with pytest.raises(LockLostError):
+            await database.fetch("SELECT 1")
+    await killer.close()
+    assert await world.status(payment) == "PENDING"
+    assert await world.events(payment) == []

@@ -1,0 +1,275 @@
+"""A server that does not answer: nobody waits for long, and nothing is ever cancelled on it.
+
+A statement that is cancelled while its commit waits for a standby stays committed on the server
+that may have lost its lead: a replay would acknowledge it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from payintent.core.errors import StorageUnavailableError
+from payintent.db.database import Database
+from payintent.db.driver import connect_as
+from payintent.db.pool import ConnectionPool
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.create import PaymentCreator
+from payintent.payments.model import Payment
+from tests.support.database_proxy import DatabaseProxy, freezable
+from tests.support.patience import PATIENCE_S, until
+from tests.support.world import World
+
+pytestmark = pytest.mark.full
+
+_LOOKS = 11  # until a statement is given up
+_NAME = {"application_name": "frozen"}
+
+
+@pytest.fixture
+async def proxy(database_url: str) -> AsyncIterator[DatabaseProxy]:
+    async with freezable(database_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def pool(proxy: DatabaseProxy) -> AsyncIterator[ConnectionPool]:
+    """One connection at most, so that one that is not given back is missed."""
+    pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 1, PATIENCE_S * 10)
+    yield pool
+    proxy.thaw()
+    await pool.close()
+
+
+@pytest.fixture
+def database(world: World, pool: ConnectionPool) -> Database:
+    return Database(world.service.settings, pool=pool)
+
+
+def look(pool: ConnectionPool, times: int = _LOOKS) -> None:
+    """Let the time of a statement pass."""
+    for _ in range(times):
+        pool.check()
+
+
+async def withheld(proxy: DatabaseProxy, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Begin work, and wait until the proxy keeps something of it back."""
+    task = asyncio.create_task(work)
+    await proxy.holding()
+    return task
+
+
+async def is_well_again(proxy: DatabaseProxy, database: Database, connections: int) -> None:
+    """The place in the pool is free, and the server was sent no request to cancel anything."""
+    proxy.thaw()
+    assert len(await database.fetch("SELECT 1")) == 1
+    assert (proxy.connections, proxy.cancels) == (connections, 0)
+
+
+async def is_cancelled(world: World, payment: Payment) -> bool:
+    return await world.status(payment) == "CANCELLED"
+
+
+async def test_a_statement_without_an_answer_is_given_up_with_its_connection(
+    proxy: DatabaseProxy, pool: ConnectionPool, database: Database
+) -> None:
+    await database.fetch("SELECT 1")
+    proxy.freeze()
+    asking = await withheld(proxy, database.fetch("SELECT 2"))
+    look(pool, _LOOKS - 1)
+    assert not asking.done()
+    look(pool, 1)
+    with pytest.raises(StorageUnavailableError):
+        await asking
+    await is_well_again(proxy, database, 2)
+
+
+async def test_a_transaction_that_needs_longer_is_given_more_time_and_its_connection_no_more(
+    database: Database, pool: ConnectionPool
+) -> None:
+    async with database.transaction() as tx:
+        await tx.allow(statement_s=36_000, lock_s=30)
+        look(pool, 2 * _LOOKS)
+        for setting, value in (("idle_in_transaction_session", "10h"), ("lock", "30s")):
+            [shown] = (await tx.fetch(f"SHOW {setting}_timeout"))[0].values()  # type: ignore[arg-type]
+            assert shown == value
+    with pytest.raises(StorageUnavailableError):
+        await _pausing(database, pool)
+
+
+async def _pausing(database: Database, pool: ConnectionPool) -> None:
+    async with database.transaction() as tx:
+        await tx.fetch("SELECT 1")
+        look(pool)
+        await tx.fetch("SELECT 2")
+
+
+async def test_a_frozen_server_holds_no_statement_longer_than_its_deadline(
+    proxy: DatabaseProxy, world: World
+) -> None:
+    pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 1, 0.2)
+    database = Database(world.service.settings, pool=pool)
+    proxy.freeze_after(b"SELECT 2")
+    with pytest.raises(StorageUnavailableError):
+        await database.row("SELECT 2")
+    proxy.thaw()
+    await pool.close()
+
+
+async def test_idle_connections_to_a_server_that_does_not_answer_are_not_tried_one_by_one(
+    proxy: DatabaseProxy, world: World
+) -> None:
+    pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 3, PATIENCE_S * 10)
+    database = Database(world.service.settings, pool=pool)
+    lent = [await pool.acquire(PATIENCE_S) for _ in range(3)]
+    for connection in lent:
+        pool.release(connection)
+    proxy.freeze()
+    asking = await withheld(proxy, database.fetch("SELECT 1"))
+    look(pool)
+    with pytest.raises(StorageUnavailableError):
+        await asking
+    assert all(connection.is_closed() for connection in lent)
+    proxy.thaw()
+    await pool.close()
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+async def test_a_statement_whose_caller_has_gone_is_not_cancelled_on_the_server(
+    proxy: DatabaseProxy, database: Database, *, prepared: bool
+) -> None:
+    await database.fetch("SELECT 2" if prepared else "SELECT 1")
+    proxy.freeze()
+    asking = await withheld(proxy, database.fetch("SELECT 2"))
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await is_well_again(proxy, database, 2)
+
+
+async def test_a_timeout_around_a_statement_is_the_callers_and_cancels_nothing(
+    proxy: DatabaseProxy, database: Database
+) -> None:
+    proxy.freeze_after(b"SELECT 2")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await database.fetch("SELECT 2")
+    await is_well_again(proxy, database, proxy.connections + 1)
+
+
+async def test_a_commit_without_an_answer_may_have_happened_and_is_not_cancelled(
+    proxy: DatabaseProxy, pool: ConnectionPool, database: Database, world: World
+) -> None:
+    payment = await world.create()
+
+    async def cancel() -> None:
+        async with database.transaction() as tx:
+            await cancel_by_merchant(tx, payment, None)
+            proxy.freeze_after(b"COMMIT")
+
+    cancelling = await withheld(proxy, cancel())
+    look(pool)
+    with pytest.raises(StorageUnavailableError):
+        await cancelling
+    await is_well_again(proxy, database, 2)
+    await until(lambda: is_cancelled(world, payment), "the commit has happened")
+    assert await world.events(payment) == ["payment.cancelled"]
+
+
+async def test_a_caller_that_leaves_during_the_commit_leaves_the_commit_alone(
+    proxy: DatabaseProxy, database: Database, world: World
+) -> None:
+    payment = await world.create()
+
+    async def cancel() -> None:
+        async with database.transaction() as tx:
+            await cancel_by_merchant(tx, payment, None)
+            proxy.freeze_after(b"COMMIT")
+
+    cancelling = await withheld(proxy, cancel())
+    cancelling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelling
+    await is_well_again(proxy, database, 2)
+    await until(lambda: is_cancelled(world, payment), "the commit has happened")
+
+
+async def test_a_create_without_an_answer_is_replayed_with_the_same_payment(
+    proxy: DatabaseProxy, pool: ConnectionPool, database: Database, world: World
+) -> None:
+    request = world.request(key=uuid4())
+    creator = PaymentCreator(database)
+    proxy.freeze_after(b"INSERT INTO payment")
+    creating = await withheld(proxy, creator.create(request))
+    look(pool)
+    with pytest.raises(StorageUnavailableError):
+        await creating
+    proxy.thaw()
+    first = await creator.create(request)
+    again = await creator.create(replace(request))
+    assert first.payment.id == again.payment.id
+    assert again.replayed
+    assert len(await world.rows("SELECT 1 FROM payment")) == 1
+    assert proxy.cancels == 0
+
+
+async def test_a_rollback_without_an_answer_hides_no_error(
+    proxy: DatabaseProxy, pool: ConnectionPool, database: Database
+) -> None:
+    async def fail() -> None:
+        async with database.transaction():
+            proxy.freeze()
+            raise ZeroDivisionError
+
+    failing = await withheld(proxy, fail())
+    look(pool)
+    with pytest.raises(ZeroDivisionError):
+        await failing
+    await is_well_again(proxy, database, 2)
+
+
+async def test_a_transaction_whose_statements_are_answered_may_take_its_time(
+    pool: ConnectionPool, database: Database
+) -> None:
+    async with database.transaction() as tx:
+        for _ in range(3):
+            look(pool, _LOOKS - 2)
+            await tx.fetch("SELECT 1")
+
+
+async def test_a_connect_without_an_answer_ends_when_the_borrower_gives_up(
+    proxy: DatabaseProxy, world: World, pool: ConnectionPool
+) -> None:
+    settings = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.05})
+    impatient = Database(settings, pool=pool)
+    proxy.freeze()
+    with pytest.raises(StorageUnavailableError):
+        await impatient.fetch("SELECT 1")
+    await is_well_again(proxy, Database(world.service.settings, pool=pool), 2)
+
+
+async def test_a_pool_with_a_frozen_server_can_be_closed(
+    proxy: DatabaseProxy, pool: ConnectionPool, database: Database
+) -> None:
+    lent = await pool.acquire(PATIENCE_S)
+    pool.release(lent)
+    proxy.freeze()
+    await asyncio.wait_for(database.close(), PATIENCE_S)
+    assert lent.is_closed()
+
+
+async def test_a_transaction_that_could_not_commit_does_not_pass_for_one_that_did(
+    database: Database,
+) -> None:
+    async def swallow() -> None:
+        async with database.transaction() as tx:
+            with contextlib.suppress(asyncpg.DivisionByZeroError):
+                await tx.fetch("SELECT 1 / 0")
+
+    with pytest.raises(StorageUnavailableError):
+        await swallow()

@@ -1,0 +1,132 @@
+"""Migrations on databases of their own, with the files as they are and with other files."""
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from payintent.core.errors import StorageUnavailableError
+from payintent.db import migrations_runner
+from tests.support.world import free_port
+
+NAMES = [migration.name for migration in migrations_runner.all_migrations()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one small migration, in place of ours."""
+    (tmp_path / "0001_first.sql").write_text("CREATE TABLE first (id int)")
+    monkeypatch.setattr(migrations_runner, "FOLDER", tmp_path)
+    return tmp_path
+
+
+async def _tables(url: str) -> set[str]:
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+    )
+    await connection.close()
+    return {row["relname"] for row in rows}
+
+
+async def test_everything_is_applied_once_and_named(empty_url: str) -> None:
+    assert await migrations_runner.pending(empty_url) == NAMES
+    assert await migrations_runner.migrate(empty_url) == NAMES
+    assert await migrations_runner.migrate(empty_url) == []
+    assert await migrations_runner.pending(empty_url) == []
+
+
+async def test_many_processes_may_migrate_at_once(empty_url: str) -> None:
+    done = await asyncio.gather(*(migrations_runner.migrate(empty_url) for _ in range(4)))
+    assert sorted(name for names in done for name in names) == NAMES
+
+
+async def test_only_what_is_new_is_applied(empty_url: str, folder: Path) -> None:
+    assert await migrations_runner.migrate(empty_url) == ["0001_first"]
+    (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
+    assert await migrations_runner.pending(empty_url) == ["0002_second"]
+    assert await migrations_runner.migrate(empty_url) == ["0002_second"]
+    assert await _tables(empty_url) == {"first", "second", "schema_migration"}
+
+
+async def test_an_edited_migration_is_refused_before_anything_is_done(
+    empty_url: str, folder: Path
+) -> None:
+    await migrations_runner.migrate(empty_url)
+    (folder / "0001_first.sql").write_text("CREATE TABLE first (id bigint)")
+    (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
+    with pytest.raises(migrations_runner.MigrationChangedError, match="0001_first"):
+        await migrations_runner.migrate(empty_url)
+    assert "second" not in await _tables(empty_url)
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, folder: Path) -> None:
+    (folder / "0002_bad.sql").write_text("CREATE TABLE half (id int); SELECT 1 / 0")
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await migrations_runner.migrate(empty_url)
+    assert await _tables(empty_url) == {"first", "schema_migration"}
+    assert await migrations_runner.pending(empty_url) == ["0002_bad"]
+
+
+async def test_a_migration_and_its_record_are_one(empty_url: str, folder: Path) -> None:
+    unrecorded = "ALTER TABLE schema_migration ADD CHECK (number < 2)"
+    (folder / "0002_bad.sql").write_text(f"CREATE TABLE half (id int); {unrecorded}")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await migrations_runner.migrate(empty_url)
+    assert await _tables(empty_url) == {"first", "schema_migration"}
+
+
+_CONCURRENT = """-- concurrently: while rows are written
+CREATE INDEX CONCURRENTLY IF NOT EXISTS first_id ON first (id);  -- one; of two
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS first_once ON first (id);
+"""
+
+
+async def test_indexes_are_built_while_rows_are_written(empty_url: str, folder: Path) -> None:
+    await migrations_runner.migrate(empty_url)
+    (folder / "0002_indexes.sql").write_text(_CONCURRENT)
+    writer = await asyncpg.connect(empty_url)
+    async with writer.transaction():
+        await writer.execute("INSERT INTO first VALUES (1)")
+        building = asyncio.create_task(migrations_runner.migrate(empty_url))
+        other = await asyncpg.connect(empty_url)
+        async with asyncio.timeout(60):
+            while not await other.fetchval("SELECT to_regclass('first_id') IS NOT NULL"):
+                await asyncio.sleep(0.01)
+        await other.execute("SET lock_timeout = '5s'")
+        await other.execute("INSERT INTO first VALUES (2)")  # a build in a transaction forbids it
+        await other.close()
+    await writer.close()
+    assert await building == ["0002_indexes"]
+    assert await _valid(empty_url) == {"first_id": True, "first_once": True}
+
+
+async def test_a_build_that_broke_off_begins_anew(empty_url: str, folder: Path) -> None:
+    await migrations_runner.migrate(empty_url)
+    (folder / "0002_indexes.sql").write_text(_CONCURRENT)
+    connection = await asyncpg.connect(empty_url)
+    await connection.execute("INSERT INTO first VALUES (1), (1)")
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await migrations_runner.migrate(empty_url)
+    assert await _valid(empty_url) == {"first_id": True, "first_once": False}
+    assert await migrations_runner.pending(empty_url) == ["0002_indexes"]
+    await connection.execute("TRUNCATE first")
+    await connection.close()
+    assert await migrations_runner.migrate(empty_url) == ["0002_indexes"]
+    assert await _valid(empty_url) == {"first_id": True, "first_once": True}
+
+
+async def _valid(url: str) -> dict[str, bool]:
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(
+        "SELECT indexrelid::regclass::text AS name, indisvalid FROM pg_index "
+        "WHERE indrelid = 'first'::regclass"
+    )
+    await connection.close()
+    return {row["name"]: row["indisvalid"] for row in rows}
+
+
+async def test_a_database_that_is_away_is_told_as_such() -> None:
+    with pytest.raises(StorageUnavailableError):
+        await migrations_runner.pending(f"postgresql://payintent@127.0.0.1:{free_port()}/payintent")

@@ -1,0 +1,347 @@
+"""Lists are read on a streaming standby, within a bound on how far it may be behind.
+
+The standby is a real one. Its replay is paused where something must be missing there.
+"""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+from payintent.db.driver import connect
+from payintent.db.replica import ReadDatabase, ReplicaFinding
+from payintent.refunds.operations import ListRefunds
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from tests.support.database_proxy import DatabaseProxy, freezable
+from tests.support.databases import TEMPLATE, at_database, make_template
+from tests.support.memory_folder import memory_folder
+from tests.support.patience import PATIENCE_S, until
+from tests.support.standby import StandbyPair, standby_pair
+from tests.support.world import Api
+
+pytestmark = pytest.mark.full
+
+_LONG_S = 3600.0
+_PLAIN = "?sslmode=disable"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[StandbyPair]:
+    folder = Path(tempfile.mkdtemp(prefix="payintent-standby-", dir=memory_folder()))
+    folder.chmod(0o711)  # so that the servers' own user can reach its data
+    with standby_pair(folder) as pair:
+        asyncio.run(make_template(pair.primary.url()))
+        yield pair
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def database_url(pair: StandbyPair) -> Generator[str]:
+    """A database of the test's own on the primary; the standby has it a moment later."""
+    name = f"test_{uuid4().hex}"
+    asyncio.run(_run(pair.primary.url(), f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}"'))
+    yield at_database(pair.primary.url(), name) + _PLAIN
+    if not pair.standby.alive():
+        pair.start_standby()
+    asyncio.run(pair.on_standby("SELECT pg_wal_replay_resume()"))
+    asyncio.run(_run(pair.primary.url(), f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+async def _run(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+@pytest.fixture
+async def proxy(pair: StandbyPair, database_url: str) -> AsyncIterator[DatabaseProxy]:
+    """Stands before the standby."""
+    name = database_url.rpartition("/")[2]
+    async with freezable(at_database(pair.standby.url(), name.removesuffix(_PLAIN))) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def lag_max_s() -> float:
+    return _LONG_S
+
+
+@pytest.fixture
+def settings(any_settings: Settings, database_url: str, proxy: DatabaseProxy, lag_max_s: float):
+    return any_settings.model_copy(
+        update={
+            "database_url": database_url,
+            "database_read_url": proxy.url + _PLAIN,
+            "database_read_lag_max_s": lag_max_s,
+            "database_statement_timeout_ms": 1000 * int(_LONG_S),  # no statement is given up by it
+        }
+    )
+
+
+async def listed(api: Api, query: str = "") -> list[str]:
+    answer = await api.send("GET", f"/v1/payments{query}", headers=api.bearer())
+    assert answer.status == 200
+    return [payment["id"] for payment in answer.json["data"]]
+
+
+async def create(api: Api) -> str:
+    answer = await api.create()
+    assert answer.status == 201
+    return answer.json["id"]
+
+
+def reads(server: str) -> float:
+    return REGISTRY.get_sample_value("payintent_list_reads_total", {"server": server}) or 0
+
+
+async def until_used(api: Api) -> None:
+    """Wait until the standby has what the test began with, and a list was read there."""
+
+    async def used() -> bool:
+        api.world.service.reading._next_check_at = 0.0
+        before = reads("replica")
+        await listed(api)
+        return reads("replica") > before
+
+    await until(used, "a list is read on the standby")
+
+
+async def until_shown(api: Api, *wanted: str) -> None:
+    """Wait until the standby shows these payments, newest first."""
+
+    async def shown() -> bool:
+        return await listed(api) == list(wanted)
+
+    await until(shown, f"the list shows {len(wanted)} payments")
+
+
+@asynccontextmanager
+async def paused(pair: StandbyPair) -> AsyncGenerator[None]:
+    """Let the standby receive the log, and replay nothing of it."""
+    await pair.on_standby("SELECT pg_wal_replay_pause()")
+    connection = await asyncpg.connect(pair.standby.url())
+
+    async def is_paused() -> bool:
+        return await connection.fetchval("SELECT pg_get_wal_replay_pause_state()") == "paused"
+
+    try:
+        await until(is_paused, "the replay is paused")
+        yield
+    finally:
+        await connection.execute("SELECT pg_wal_replay_resume()")
+        await connection.close()
+
+
+async def test_a_list_is_the_standbys_and_a_payment_is_the_primarys(
+    api: Api, pair: StandbyPair
+) -> None:
+    first = await create(api)
+    await until_used(api)
+    await until_shown(api, first)
+    async with paused(pair):
+        second = await create(api)
+        assert await listed(api) == [first]
+        assert (await api.get(second)).status == 200
+    await until_shown(api, second, first)
+
+
+@pytest.mark.parametrize("lag_max_s", [1.0])
+async def test_a_standby_that_is_too_far_behind_is_not_read(api: Api, pair: StandbyPair) -> None:
+    with capture_logs() as lines:
+        first = await create(api)
+        await until_used(api)
+        await until_shown(api, first)
+        async with paused(pair):
+            second = await create(api)
+            await until(lambda: is_behind(api, lines), "the standby is too far behind")
+            assert await listed(api) == [second, first]
+            third = await create(api)
+            assert await listed(api) == [third, second, first]
+        await until_used(api)
+
+
+async def is_behind(api: Api, lines: Sequence[EventDict]) -> bool:
+    """Tell whether the time is over in which the standby may be read, and that this was logged."""
+    await listed(api)  # a standby is looked at while there are lists to read
+    reasons = [line["why"] for line in lines if line["event"] == "replica_not_used"]
+    is_over = time.monotonic() > api.world.service.reading._fresh_until
+    return is_over and "it is more than 1 s behind" in reasons
+
+
+async def test_a_standby_that_is_killed_is_not_missed_and_is_used_when_it_is_back(
+    api: Api, pair: StandbyPair
+) -> None:
+    first = await create(api)
+    await until_used(api)
+    pair.standby.stop()
+    second = await create(api)
+    assert await listed(api) == [second, first]
+    pair.start_standby()
+    await until_used(api)
+
+
+async def test_a_list_that_a_frozen_standby_does_not_answer_is_read_on_the_primary(
+    api: Api, proxy: DatabaseProxy
+) -> None:
+    payment = await create(api)
+    await until_used(api)
+    await until_shown(api, payment)
+    proxy.freeze()
+    asking = [asyncio.create_task(listed(api)) for _ in range(3)]
+    await proxy.holding()
+    api.world.service.reading._next_check_at = 0.0
+    assert await listed(api) == [payment]  # this one looks at the standby again
+    assert await asyncio.gather(*asking) == [[payment]] * 3
+    assert proxy.cancels == 0
+
+
+async def test_pages_that_change_servers_have_no_gap(api: Api, pair: StandbyPair) -> None:
+    old = [await create(api) for _ in range(2)]
+    await until_used(api)
+    await until_shown(api, *reversed(old))
+    async with paused(pair):
+        young = [await create(api) for _ in range(4)]
+        reading = api.world.service.reading
+        reading._fresh_until, reading._next_check_at = 0.0, float("inf")  # page 1: primary
+        page = await api.send("GET", "/v1/payments?limit=2", headers=api.bearer())
+        found = [payment["id"] for payment in page.json["data"]]
+        reading._next_check_at = 0.0
+        while "next_cursor" in page.json:
+            query = f"?limit=2&cursor={page.json['next_cursor']}"
+            page = await api.send("GET", f"/v1/payments{query}", headers=api.bearer())
+            found += [payment["id"] for payment in page.json["data"]]
+        assert found == [*reversed(young), *reversed(old)]
+
+
+async def test_a_page_below_what_is_old_enough_is_read_on_the_standby(api: Api) -> None:
+    service = api.world.service
+    now = datetime.now(UTC)
+    assert service.reading.page_after(now - timedelta(seconds=_LONG_S)) is service.database
+    old = now - timedelta(seconds=_LONG_S + 60)
+    assert service.reading.page_after(old) is service.reading
+
+
+async def test_an_elapsed_payment_of_a_standby_is_shown_expired(
+    api: Api, pair: StandbyPair
+) -> None:
+    payment = await create(api)
+    await until_used(api)
+    await until_shown(api, payment)
+    await api.world.move_clock(3600)
+
+    async def replayed() -> bool:
+        [row] = await api.world.service.reading.fetch("SELECT clock() > now() + '59 min' AS moved")
+        return row["moved"]
+
+    await until(replayed, "the standby has the other clock")
+    async with paused(pair):
+        answer = await api.send("GET", "/v1/payments", headers=api.bearer())
+        assert [(one["id"], one["status"]) for one in answer.json["data"]] == [(payment, "EXPIRED")]
+
+
+async def test_operators_lists_and_the_workers_figures_are_read_there_too(api: Api) -> None:
+    await until_used(api)
+    before = reads("replica")
+    await api.world.perform(ListRefunds())
+    assert reads("replica") == before + 1
+
+
+async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: Api) -> None:
+    settings = api.world.service.settings
+    promoted = settings.model_copy(update={"database_read_url": settings.database_url})
+    other = ReadDatabase(api.world.database, promoted)
+    assert other._replica is not None
+    [row] = await other._replica.fetch("SHOW default_transaction_read_only")
+    assert row["default_transaction_read_only"] == "on"
+    assert await other.fetch("SELECT 1")  # the primary itself will do, as after a promotion
+    assert await other.examine() == ReplicaFinding(
+        is_standby=False, text="it is a primary, not a replica"
+    )
+    await other.close()
+
+
+async def test_an_operator_is_told_what_the_replica_is(
+    api: Api, proxy: DatabaseProxy, database_url: str
+) -> None:
+    reading = api.world.service.reading
+    await until_used(api)
+    found = await reading.examine()
+    assert found is not None
+    assert (found.is_standby, found.text.partition(",")[0]) == (True, "a standby")
+    await proxy.stop()
+    reading._replica.cut_off()  # type: ignore[union-attr]
+    found = await reading.examine()
+    assert found is not None
+    assert not found.is_standby
+    assert found.text == (
+        "the database cannot be reached: connection refused; lists are read on the primary"
+    )
+    alone = api.world.service.settings.model_copy(update={"database_read_url": None})
+    assert await ReadDatabase(api.world.database, alone).examine() is None
+
+
+async def until_behind(api: Api, reading: ReadDatabase) -> ReplicaFinding:
+    """Write until the primary's position has moved: it is flushed a moment after a commit."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        await create(api)
+        found = await reading.examine()
+        assert found is not None
+        if not found.is_near:
+            return found
+        assert time.monotonic() < deadline, found
+
+
+async def test_an_operator_is_told_that_the_replica_is_too_far_behind(
+    api: Api, pair: StandbyPair
+) -> None:
+    near = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
+    reading = ReadDatabase(api.world.database, near)
+    await until_used(api)  # or it has not replayed this database's creation
+    async with paused(pair):
+        found = await until_behind(api, reading)
+    await reading.close()
+    assert found.is_standby
+    assert found.text.startswith("a standby that is more than 0.2 s behind, ")
+
+
+async def test_what_is_no_replica_of_this_database_is_never_read(
+    api: Api, server_url: str, pair: StandbyPair
+) -> None:
+    settings = api.world.service.settings
+    for url in (server_url, at_database(pair.standby.url(), "postgres") + _PLAIN):
+        wrong = settings.model_copy(update={"database_read_url": url})
+        service = await open_service(wrong, {})
+        with capture_logs() as lines:
+            [row] = await service.reading.fetch("SELECT current_database() AS name")
+        assert row["name"] in settings.database_url
+        assert await service.reading.examine() == ReplicaFinding(
+            is_standby=False,
+            text="it is not a replica of this database; lists are read on the primary",
+        )
+        assert [line["why"] for line in lines if line["event"] == "replica_not_used"] == [
+            "it is not a replica of this database"
+        ]
+        await service.close()
+
+
+async def test_of_standby_and_primary_in_one_url_the_primary_is_connected_to(
+    pair: StandbyPair, database_url: str
+) -> None:
+    standby = pair.standby.url().rpartition("@")[2].partition("/")[0]
+    login, _, rest = database_url.rpartition("@")
+    connection = await connect(f"{login}@{standby},{rest}")
+    assert not await connection.fetchval("SELECT pg_is_in_recovery()")
+    await connection.close()

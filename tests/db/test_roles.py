@@ -1,0 +1,294 @@
+"""The roles of docs/deploy.md: each can do what it runs, and none can change the audit log."""
+
+import ast
+import asyncio
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from payintent.cli import doctor
+from payintent.runtime.settings import Settings
+from tests.docs.reading import blocks, page
+from tests.support.roles import (
+    OWNER,
+    PASSWORD,
+    RUNNING,
+    database_with_roles,
+    making_roles,
+    run,
+    statements,
+    url_of,
+)
+from tools import sql_statements
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "payintent"
+MIGRATING = {
+    f"db.migrations_runner.{name}" for name in ("_migrate", "_upgrade", "_apply", "_record")
+}  # the owner's
+#: Only operators do these, and a worker is nobody's terminal.
+NOT_THE_WORKERS = re.compile(
+    r"(app|checkout|console|portal|cli|configuration)\b|.*(operations|routes)$"
+)
+
+
+@pytest.fixture(scope="module")
+def roles() -> Iterator[dict[str, str]]:
+    """The address of one database for each role; nothing is left in it by any test."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        made = database_with_roles(os.environ["TESTS_POSTGRES_URL"])
+        yield runner.run(stack.enter_async_context(made))
+        runner.run(stack.aclose())
+
+
+@cache
+def _run_by_roles() -> list[sql_statements.Statement]:
+    return [one for one in sql_statements.statements() if one.function not in MIGRATING]
+
+
+async def _refused(url: str) -> dict[str, str]:
+    """Let a role plan every statement, where PostgreSQL looks at its rights; name the refused."""
+    connection = await asyncpg.connect(url)
+    refused = {}
+    try:
+        ours = _run_by_roles()
+        temporary = [one for one in ours if "TEMPORARY TABLE" in one.query]
+        for one in [*temporary, *(one for one in ours if one not in temporary)]:
+            try:
+                await _planned(connection, one)
+            except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedTableError) as error:
+                refused[one.function] = str(error)
+    finally:
+        await connection.close()
+    return refused
+
+
+async def _planned(connection: asyncpg.Connection, statement: sql_statements.Statement) -> None:
+    if "TEMPORARY TABLE" in statement.query:
+        await connection.execute(statement.query.replace("ON COMMIT DROP", ""))
+    elif re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement.query):
+        await connection.execute(f"PREPARE statement AS {statement.query}")
+        numbers = [int(one) for one in re.findall(r"\$(\d+)", statement.query)]
+        nothing = ", ".join(["NULL"] * max(numbers, default=0))
+        try:
+            await connection.execute(
+                f"EXPLAIN EXECUTE statement{f'({nothing})' if nothing else ''}"
+            )
+        finally:
+            await connection.execute("DEALLOCATE statement")
+    else:
+        async with connection.transaction():
+            await connection.execute(statement.query)
+
+
+async def test_who_may_create_roles_and_databases_makes_them_without_being_a_superuser() -> None:
+    server, name = os.environ["TESTS_POSTGRES_URL"], f"made_{uuid4().hex[:8]}"
+    maker = f"{name}_maker"
+    await run(server, f"CREATE ROLE {maker} LOGIN CREATEROLE CREATEDB PASSWORD '{PASSWORD}'")
+    connection = await asyncpg.connect(url_of(maker, server, "postgres"))
+    try:
+        for statement in making_roles():
+            await connection.execute(statement.replace("payintent", name))
+        owner = "SELECT datdba::regrole::text FROM pg_database WHERE datname = $1"
+        assert await connection.fetchval(owner, name) == f"{name}_migrate"
+    finally:
+        await connection.close()
+        made = [f"{name}_{one}" for one in ("migrate", "api", "worker", "read")]
+        await run(server, f"DROP DATABASE IF EXISTS {name}")
+        await run(server, f"DROP ROLE IF EXISTS {', '.join(made)}")
+        await run(server, f"DROP ROLE {maker}")
+
+
+async def test_every_statement_of_the_service_is_allowed_to_the_api(roles: dict[str, str]) -> None:
+    assert len(_run_by_roles()) > 200
+    assert await _refused(roles["payintent_api"]) == {}
+
+
+async def test_what_is_refused_to_the_worker_is_what_no_worker_runs(roles: dict[str, str]) -> None:
+    refused = set(await _refused(roles["payintent_worker"]))
+    assert {
+        "operators.audit_store.add",
+        "merchants.store.add",
+        "operators.tokens_store.add",
+    } <= refused
+    uses = {function: _workers_uses(function) for function in refused}
+    assert {function: modules for function, modules in uses.items() if modules} == {}
+
+
+def _workers_uses(function: str) -> set[str]:
+    """Return the modules that call a function of a store, beside those that no worker runs."""
+    module, _, name = function.rpartition(".")
+    path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    callers = {
+        node.name
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and re.search(rf"\b{name}\(", ast.unparse(node.body))
+    }
+    uses = {
+        user
+        for user, names in _imported_names().items()
+        if user != module and any(f"{module}.{n}" in names for n in {name, *callers})
+    }
+    return {user for user in uses if not NOT_THE_WORKERS.match(user)}
+
+
+@cache
+def _imported_names() -> dict[str, set[str]]:
+    """Return the full names that each module uses of the modules that it imports."""
+    names: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        modules: dict[str, str] = {}
+        uses = names.setdefault(".".join(path.relative_to(PACKAGE).with_suffix("").parts), set())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("payintent."):
+                parent = (node.module or "").removeprefix("payintent.")
+                for name in node.names:
+                    modules[name.asname or name.name] = f"{parent}.{name.name}"
+                    uses.add(f"{parent}.{name.name}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                uses.add(f"{modules.get(node.value.id)}.{node.attr}")
+    return names
+
+
+ATTACKS = [
+    "UPDATE audit SET who = 'nobody'",
+    "DELETE FROM audit",
+    "TRUNCATE audit",
+    "TRUNCATE audit CASCADE",
+    "MERGE INTO audit USING audit b ON audit.id = b.id WHEN MATCHED THEN DELETE",
+    "DROP TABLE audit",
+    "ALTER TABLE audit DISABLE TRIGGER audit_append_only",
+    "ALTER TABLE audit RENAME TO audit_of_before",
+    "DROP TRIGGER audit_append_only ON audit",
+    "CREATE RULE nothing AS ON INSERT TO audit DO INSTEAD NOTHING",
+    "CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS ''",
+    "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql RETURN now()",
+    "CREATE TABLE public.mine (id int)",
+    "CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql RETURN 1",
+    "SET session_replication_role = replica",
+    f"SET ROLE {OWNER}",
+    "COPY audit TO PROGRAM 'cat'",
+]
+
+
+@pytest.mark.parametrize("role", RUNNING)
+async def test_no_role_that_runs_can_change_the_audit_log(roles: dict[str, str], role: str) -> None:
+    connection = await asyncpg.connect(roles[role])
+    try:
+        await connection.execute("SET default_transaction_read_only = off")
+        with suppress(
+            asyncpg.InsufficientPrivilegeError
+        ):  # whoever has a right to it is but warned
+            await connection.execute(f"GRANT ALL ON audit TO {role}")
+        done = []
+        for attack in ATTACKS:
+            with suppress(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(attack)
+                done.append(attack)
+        assert done == []
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE audit SET who = ''", "DELETE FROM audit", "TRUNCATE audit"]
+)
+async def test_a_trigger_refuses_it_to_the_owner_too(roles: dict[str, str], change: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="only ever added to"):
+        await run(roles[OWNER], change)
+
+
+async def test_doctor_says_when_a_role_could_change_the_audit_log(
+    roles: dict[str, str], settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {}
+    for role in ("payintent_api", OWNER):
+        for sandbox in (False, True):
+            changed = {"database_url": roles[role], "sandbox": sandbox}
+            async with doctor._opened(settings.model_copy(update=changed)) as service:
+                await doctor._examine_rights(doctor._Report(), service)
+            said[role, sandbox] = capsys.readouterr().out
+    warned = {where for where, text in said.items() if "WARN" in text}
+    assert all("can change the audit log" in said[where] for where in warned)
+    assert warned == {(OWNER, False)}
+
+
+async def test_every_table_is_in_a_list_of_the_grants(roles: dict[str, str]) -> None:
+    grants = re.sub(r"--.*", "", statements("grants"))
+    named = set(re.findall(r"\w+", grants))
+    connection = await asyncpg.connect(roles[OWNER])
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    await connection.close()
+    assert {row["tablename"] for row in tables} - named == set(), "say who may use it"
+
+
+async def test_a_table_of_a_new_migration_serves_at_once_and_can_be_granted_live(
+    roles: dict[str, str],
+) -> None:
+    await run(roles[OWNER], "CREATE TABLE of_tomorrow (id bigint GENERATED ALWAYS AS IDENTITY)")
+    try:
+        for role in ("payintent_api", "payintent_worker"):
+            await run(roles[role], "INSERT INTO of_tomorrow DEFAULT VALUES")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await run(roles[role], "TRUNCATE of_tomorrow")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await run(roles["payintent_read"], "SELECT * FROM of_tomorrow")
+    finally:
+        await run(roles[OWNER], "DROP TABLE of_tomorrow")
+    await run(roles[OWNER], statements("grants"))
+
+
+async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
+    roles: dict[str, str],
+) -> None:
+    columns = """
+        SELECT c.table_name || '.' || c.column_name AS name
+        FROM information_schema.columns c
+        WHERE c.table_schema = 'public' AND has_column_privilege(
+            'payintent_read', 'public.' || c.table_name, c.column_name, 'SELECT'
+        )
+    """
+    connection = await asyncpg.connect(roles[OWNER])
+    seen = {row["name"] for row in await connection.fetch(columns)}
+    await connection.close()
+    private = re.compile(
+        r"sealed|digest|pepper|checkout|email|payer|metadata|body|answer|_url$"
+        r"|destination|money_case\.subject$|\.(note|reason)$"
+    )
+    assert {one for one in seen if private.search(one)} == set()
+    tables = {one.partition(".")[0] for one in seen}
+    assert not tables & {"api_key", "operator_token", "callback_secret", "callback", "checkout"}
+    assert {"payment.status", "audit.who", "money_case.kind"} <= seen
+
+
+async def test_what_is_to_be_watched_can_be_asked_by_the_role_that_looks(
+    roles: dict[str, str],
+) -> None:
+    [query] = [one for one in blocks(page("docs/deploy.md"), "sql") if "example: watch" in one]
+    await run(roles["payintent_read"], query)
+
+
+async def test_a_worker_knows_no_callers_key_and_has_no_part_in_the_audit_log(
+    roles: dict[str, str],
+) -> None:
+    for table in ("api_key", "operator_token", "audit"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await run(roles["payintent_worker"], f"SELECT FROM {table}")
+
+
+async def test_no_function_gives_anybody_the_rights_of_its_owner(roles: dict[str, str]) -> None:
+    query = "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef"
+    connection = await asyncpg.connect(roles[OWNER])
+    assert await connection.fetch(query) == []
+    await connection.close()

@@ -1,0 +1,130 @@
+"""Secrets at rest: under which key, for which place, and whose database it is."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from payintent.runtime.encryption import Encryption, EncryptionKeyError, load_encryption
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from tests.support.world import World
+
+PEPPER, OLD, NEW = bytes(32), b"o" * 32, b"n" * 32
+
+
+def _secrets(ring: Mapping[str, bytes], pepper: bytes = PEPPER) -> Encryption:
+    return Encryption(pepper, ring)
+
+
+def _text(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
+    secrets = _secrets({"old": OLD})
+    sealed = secrets.encrypt(b"hidden", "callback_secret:1")
+    assert b"hidden" not in sealed
+    assert secrets.decrypt(sealed, "callback_secret:1") == b"hidden"
+    with pytest.raises(EncryptionKeyError, match="another row"):
+        secrets.decrypt(sealed, "callback_secret:2")
+
+
+def test_no_two_sealed_secrets_share_a_nonce() -> None:
+    secrets = _secrets({"old": OLD})
+    nonces = {secrets.encrypt(b"hidden", "place")[4:16] for _ in range(100)}
+    assert len(nonces) == 100
+
+
+def test_another_key_of_the_same_name_opens_nothing() -> None:
+    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place")
+    with pytest.raises(EncryptionKeyError, match="another key"):
+        _secrets({"old": NEW}).decrypt(sealed, "place")
+
+
+def test_a_changed_byte_opens_nothing() -> None:
+    secrets = _secrets({"old": OLD})
+    sealed = secrets.encrypt(b"hidden", "place")
+    for place in range(len("old") + 1, len(sealed)):
+        changed = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
+        with pytest.raises(EncryptionKeyError):
+            secrets.decrypt(changed, "place")
+
+
+def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> None:
+    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place")
+    rotated = _secrets({"new": NEW, "old": OLD})
+    assert rotated.decrypt(sealed, "place") == b"hidden"
+    fresh = rotated.encrypt(b"hidden", "place")
+    assert _secrets({"new": NEW}).decrypt(fresh, "place") == b"hidden"
+    with pytest.raises(EncryptionKeyError, match="no key named 'new'"):
+        _secrets({"old": OLD}).decrypt(fresh, "place")
+
+
+def test_marks_tell_keys_apart_and_no_key() -> None:
+    known = _secrets({"new": NEW, "old": OLD})
+    assert known.marks["old"] == _secrets({"old": OLD}).marks["old"] != known.marks["new"]
+    assert _secrets({"old": OLD}, pepper=NEW).pepper_mark != known.pepper_mark
+    assert all(_text(OLD) not in mark and OLD.hex() not in mark for mark in known.marks.values())
+
+
+def test_a_digest_needs_the_pepper() -> None:
+    assert len(_secrets({"old": OLD}).digest("sk")) == 32
+    assert _secrets({"old": OLD}).digest("sk") != _secrets({"old": OLD}, pepper=NEW).digest("sk")
+    assert _secrets({"old": OLD}).digest("sk") != _secrets({"old": OLD}).digest("sl")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"pepper": "no base64!"}, "PEPPER"),
+        ({"pepper": _text(b"short")}, "32 bytes"),
+        ({"pepper": ""}, "32 bytes"),
+        ({"keyring": f"a:{_text(b'short')}"}, "key 'a'"),
+        ({"keyring": f"a:{_text(OLD)},b"}, "key 'b'"),
+        ({"keyring": ""}, "key ''"),
+        ({"keyring": f"a:{_text(OLD)},a:{_text(NEW)}"}, "key 'a' .* unique name"),
+        ({"keyring": f":{_text(OLD)}"}, "key '' .* unique name"),
+        ({"keyring": f"{'a' * 33}:{_text(OLD)}"}, "1 to 32 letters"),
+    ],
+)
+def test_unusable_settings_are_refused_by_name(
+    settings: Settings, changed: dict[str, str], named: str
+) -> None:
+    with pytest.raises(EncryptionKeyError, match=named) as refused:
+        load_encryption(_with(settings, **changed))
+    assert not any(text and text in str(refused.value) for text in changed.values())
+
+
+def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
+    ring = f"new:{_text(NEW)}, old:{_text(OLD)}"
+    secrets = load_encryption(_with(settings, keyring=ring, pepper=_text(PEPPER)))
+    assert list(secrets.marks) == ["new", "old"]
+    assert secrets.writer == "new"
+    assert secrets.encrypt(b"hidden", "place")[1:4] == b"new"
+
+
+@pytest.mark.parametrize("changed", [{"pepper": _text(NEW)}, {"keyring": f"test:{_text(NEW)}"}])
+async def test_a_process_with_other_secrets_does_not_start(
+    world: World, settings: Settings, changed: dict[str, str]
+) -> None:
+    with pytest.raises(EncryptionKeyError, match="does not belong to"):
+        await open_service(_with(settings, **changed), {})
+
+
+async def test_a_process_with_a_rotated_ring_starts_and_reads_what_was_sealed(
+    world: World, settings: Settings
+) -> None:
+    old = settings.keyring.get_secret_value()
+    service = await open_service(_with(settings, keyring=f"new:{_text(NEW)},{old}"), {})
+    account = await service.accounts.get(world.account_id)
+    assert account is not None
+    assert account.credentials == {"signing_secret": "fake-signing-secret"}
+    assert "fake-signing-secret" not in repr(account)
+    await service.close()
+
+
+def _with(settings: Settings, **changes: Any) -> Settings:
+    return settings.model_copy(update={name: SecretStr(text) for name, text in changes.items()})

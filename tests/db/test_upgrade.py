@@ -1,0 +1,148 @@
+"""A database of the last version before 1.0, with everything in it, upgraded to the new history."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from payintent.db import migrations_runner
+from payintent.db.migrations_runner import OldSchemaError
+from payintent.merchants import callback_secrets
+from payintent.payments import store as payment_store
+from payintent.refunds.create import CreateRefundRequest
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from tests.support.databases import Databases
+from tests.support.fakes import FakeGateway
+from tools.schema import dump
+
+_LAST_BEFORE_1_0 = Path(__file__).with_name("schema_0249.sql").read_text()
+_GONE_TABLES = {
+    *("cell", "cell_process", "cell_transfer", "merchant_cell"),
+    *("configuration_change", "configuration_copy"),
+}
+_GONE_COLUMNS = {
+    "installation": {"cell", "id"},
+    "configuration_version": {"number", "token", "changed_at"},
+    "reconciliation_blocks": {"cell_away"},
+}
+#: Its rows are the history, which begins anew.
+_HISTORY = "schema_migration"
+
+
+@pytest.fixture
+def database_url(empty_url: str) -> str:
+    """The settings name the database that is upgraded."""
+    return empty_url
+
+
+@pytest.fixture
+async def old(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to a database of the last version before 1.0."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(_LAST_BEFORE_1_0)
+    yield connection
+    await connection.close()
+
+
+async def _read_rows(connection: asyncpg.Connection) -> dict[str, list[dict[str, Any]]]:
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    rows = {}
+    for (table,) in tables:
+        found = await connection.fetch(f'SELECT to_jsonb(t) FROM "{table}" t ORDER BY t::text')
+        rows[table] = [json.loads(row[0]) for row in found]
+    return rows
+
+
+async def test_the_upgraded_schema_is_that_of_a_new_database(
+    old: asyncpg.Connection, database_url: str, databases: Databases
+) -> None:
+    assert await migrations_runner.pending(database_url) == ["0001_initial"]
+    done = await asyncio.gather(*(migrations_runner.migrate(database_url) for _ in range(3)))
+    assert sorted(done) == [[], [], ["0001_initial"]]
+    assert await migrations_runner.pending(database_url) == []
+    new = databases.take()
+    try:
+        assert dump(database_url) == dump(new)
+        other = await asyncpg.connect(new)
+        history = "SELECT number, name, checksum FROM schema_migration ORDER BY number"
+        assert await old.fetch(history) == await other.fetch(history)
+        await other.close()
+    finally:
+        databases.give_back(new)
+
+
+async def test_every_row_is_kept(old: asyncpg.Connection, database_url: str) -> None:
+    before = await _read_rows(old)
+    await migrations_runner.migrate(database_url)
+    after = await _read_rows(old)
+    assert before.keys() - after.keys() == _GONE_TABLES
+    assert after.keys() <= before.keys()
+    for table in after.keys() - {_HISTORY}:
+        gone = _GONE_COLUMNS.get(table, set())
+        expected = [
+            {name: value for name, value in row.items() if name not in gone}
+            for row in before[table]
+        ]
+        assert after[table] == expected, table
+    filled = {table for table, rows in after.items() if rows}
+    assert filled >= {
+        *("merchant", "payment", "session", "capture", "refund", "money_case", "dispute", "event"),
+        *("ledger_entry", "payout", "gateway_payout", "statement", "reconciliation_blocks"),
+        *("provider_account", "chain_receipt", "audit", "proposal", "operator_token"),
+    }
+
+
+async def test_a_payment_of_before_can_be_read_and_refunded(
+    old: asyncpg.Connection, settings: Settings, gateway: FakeGateway
+) -> None:
+    await migrations_runner.migrate(settings.database_url)
+    paid = await old.fetchrow(
+        "SELECT id, merchant_id FROM payment WHERE status = 'PAID' AND payer_email IS NOT NULL "
+        "AND refunded_amount + reserved_amount = 0 ORDER BY id LIMIT 1"
+    )
+    service = await open_service(settings, {"fake": gateway})
+    stored = await payment_store.get(service.database, paid["id"])
+    assert stored is not None
+    assert (stored.payment.status, stored.payment.payer_email) == ("PAID", "buyer@example.com")
+    request = CreateRefundRequest(
+        merchant_id=paid["merchant_id"], payment_id=paid["id"], key=uuid4(), amount="40.00"
+    )
+    refund = (await service.refund_creator.create(request)).refund
+    assert (refund.currency, refund.amount_minor) == ("THB", 4000)
+    account = await service.accounts.get(1)
+    assert account is not None
+    assert account.credentials == {"signing_secret": "fake-signing-secret"}
+    secrets = await callback_secrets.list_secrets(service.database, [paid["merchant_id"]], 10)
+    assert len(secrets[paid["merchant_id"]]) == 1
+    await service.close()
+
+
+async def test_an_older_history_is_refused_and_left_as_it_is(
+    old: asyncpg.Connection, database_url: str
+) -> None:
+    await old.execute("DELETE FROM schema_migration WHERE number = 249")
+    before = dump(database_url)
+    with pytest.raises(OldSchemaError, match="upgrade to that version first"):
+        await migrations_runner.migrate(database_url)
+    assert dump(database_url) == before
+    assert await migrations_runner.pending(database_url) == ["0001_initial"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["INSERT INTO cell (number, state) VALUES (1, 'adding')", "UPDATE installation SET cell = 1"],
+)
+async def test_an_installation_of_several_cells_is_refused_and_left_as_it_is(
+    old: asyncpg.Connection, database_url: str, change: str
+) -> None:
+    await old.execute(change)
+    before = await _read_rows(old)
+    with pytest.raises(OldSchemaError, match="several cells"):
+        await migrations_runner.migrate(database_url)
+    assert await _read_rows(old) == before

@@ -1,0 +1,96 @@
+"""Disputes as values: reports come in any order, and a dispute only goes on."""
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from payintent.disputes.model import Dispute, apply_report, needs_review_again, refundable
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState
+
+BEGUN = Dispute(
+    id=UUID(int=1),
+    capture_id=UUID(int=2),
+    case_id=UUID(int=3),
+    account_id=1,
+    reference="du_1",
+    state=DisputeState.INQUIRY,
+    funds=DisputedFunds.UNTOUCHED,
+    amount_minor=100,
+    currency="THB",
+    reason="general",
+    respond_by=None,
+)
+
+
+def report(state: DisputeState, funds: DisputedFunds = DisputedFunds.UNTOUCHED) -> DisputeReport:
+    return DisputeReport(
+        reference="du_1", capture="pi_1", state=state, funds=funds, amount_minor=100, currency="THB"
+    )
+
+
+@pytest.mark.parametrize("end", [DisputeState.WON, DisputeState.LOST])
+def test_reports_in_any_order_come_to_the_same_end(end: DisputeState) -> None:
+    reports = [
+        report(DisputeState.OPEN),
+        report(DisputeState.OPEN, DisputedFunds.WITHDRAWN),
+        report(DisputeState.UNDER_REVIEW),
+        report(end, DisputedFunds.REINSTATED),
+    ]
+    for order in itertools.permutations(reports):
+        dispute = BEGUN
+        for one in order:
+            dispute = apply_report(dispute, one)
+        assert (dispute.state, dispute.funds) == (end, DisputedFunds.REINSTATED)
+
+
+def test_what_a_stale_report_says_of_the_money_still_counts() -> None:
+    lost = replace(BEGUN, state=DisputeState.LOST)
+    dispute = apply_report(lost, report(DisputeState.OPEN, DisputedFunds.WITHDRAWN))
+    assert dispute == replace(lost, funds=DisputedFunds.WITHDRAWN)
+    dispute = apply_report(dispute, report(DisputeState.OPEN, DisputedFunds.UNTOUCHED))
+    assert dispute.funds is DisputedFunds.WITHDRAWN
+
+
+def test_a_lost_dispute_that_is_appealed_goes_on_to_its_new_end() -> None:
+    due = datetime(2027, 1, 15, tzinfo=UTC)
+    lost = replace(BEGUN, state=DisputeState.LOST)
+    appealed = replace(report(DisputeState.OPEN), appeal=True, respond_by=due)
+    dispute = apply_report(lost, appealed)
+    assert (dispute.state, dispute.respond_by) == (DisputeState.OPEN, due)
+    assert needs_review_again(lost, dispute)
+    reviewed = apply_report(dispute, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
+    assert apply_report(reviewed, appealed) == reviewed  # stale
+    won = apply_report(reviewed, report(DisputeState.WON))
+    assert won.state is DisputeState.WON
+    assert apply_report(won, appealed) == won  # only what was lost is appealed
+
+
+def test_an_appeal_that_is_heard_of_when_it_is_answered_needs_people_too() -> None:
+    lost = replace(BEGUN, state=DisputeState.LOST)
+    reviewed = apply_report(lost, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
+    assert reviewed.state is DisputeState.UNDER_REVIEW
+    assert needs_review_again(lost, reviewed)
+
+
+def test_a_report_without_a_reason_or_deadline_keeps_those_that_are_known() -> None:
+    due = datetime(2026, 12, 1, tzinfo=UTC)
+    dispute = apply_report(replace(BEGUN, respond_by=due), report(DisputeState.OPEN))
+    assert (dispute.reason, dispute.respond_by) == ("general", due)
+
+
+@pytest.mark.parametrize("state", DisputeState)
+def test_what_may_still_be_lost_or_is_lost_is_held(state: DisputeState) -> None:
+    holds = state in {DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST}
+    assert replace(BEGUN, state=state).held_minor == (100 if holds else 0)
+
+
+def test_what_is_refundable_is_the_share_that_no_dispute_holds() -> None:
+    amount = Decimal("10.00")
+    assert refundable(amount, amount, 1100, 550) == Decimal("5.00")
+    assert refundable(amount, Decimal("2.00"), 1100, 1000) == Decimal("2.00")
+    assert refundable(amount, amount, 1100, 0) == 0
+    assert refundable(amount, amount, 0, 0) == amount

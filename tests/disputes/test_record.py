@@ -1,0 +1,315 @@
+"""Disputes: a case that is followed to its end, and money that cannot be refunded meanwhile."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asyncpg import CheckViolationError
+from structlog.testing import capture_logs
+
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.callbacks.receive import CallbackResult
+from payintent.cases.operations import ListCases
+from payintent.cases.store import CaseDetails
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
+from payintent.payments.model import Payment
+from payintent.refunds.resolve_case import ResolveCase
+from tests.payments.test_expire import ask_all
+from tests.refunds.refunding import DONE, PENDING, Books, asked, books, kept, paid, work
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+
+DUE = datetime(2026, 12, 1, 12, tzinfo=UTC)
+
+
+def report(payment: Payment, **changes: Any) -> DisputeReport:
+    """Dispute all of a payment of 1590.00 THB."""
+    opened = DisputeReport(
+        reference=f"du-{payment.id}",
+        capture=f"cap-{payment.id}",
+        state=DisputeState.OPEN,
+        funds=DisputedFunds.WITHDRAWN,
+        amount_minor=159000,
+        currency="THB",
+        reason="fraudulent",
+        respond_by=DUE,
+    )
+    return replace(opened, **changes)
+
+
+async def hear(world: World, dispute: DisputeReport, name: str | None = None) -> CallbackResult:
+    service = world.service
+    callback = VerifiedCallback(id=name or uuid4().hex, dispute=dispute)
+    return await service.callback_receiver.receive(world.account_id, callback, b"raw body")
+
+
+async def the_case(world: World) -> CaseDetails:
+    [case] = await world.perform(ListCases())
+    return case
+
+
+async def test_a_dispute_is_a_case_with_its_amount_reason_deadline_and_name(world: World) -> None:
+    payment = await paid(world)
+    receipt = await hear(world, report(payment, amount_minor=50000))
+    assert receipt.payment_id == payment.id
+    case = await the_case(world)
+    assert (case.kind, case.payment_id) == ("DISPUTE", ids.format_id(ids.PAYMENT, payment.id))
+    assert (case.amount_minor, case.currency) == ("50000", "THB")
+    assert case.dispute is not None
+    told = (case.dispute.reference, case.dispute.reason, case.dispute.respond_by)
+    assert told == (f"du-{payment.id}", "fraudulent", DUE)
+    assert (case.dispute.state, case.dispute.funds) == ("open", "withdrawn")
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_a_dispute_is_followed_to_its_end_in_one_case(world: World) -> None:
+    payment = await paid(world)
+    for state, funds in (
+        (DisputeState.OPEN, DisputedFunds.UNTOUCHED),
+        (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
+        (DisputeState.UNDER_REVIEW, DisputedFunds.UNTOUCHED),
+        (DisputeState.WON, DisputedFunds.UNTOUCHED),
+        (DisputeState.WON, DisputedFunds.REINSTATED),
+        (DisputeState.OPEN, DisputedFunds.WITHDRAWN),  # late
+    ):
+        await hear(world, report(payment, state=state, funds=funds))
+    case = await the_case(world)
+    assert case.dispute is not None
+    assert (case.status, case.dispute.state, case.dispute.funds) == ("OPEN", "won", "reinstated")
+    assert case.note == (
+        "dispute open, money untouched; dispute open, money withdrawn; "
+        "dispute under_review, money withdrawn; dispute won, money withdrawn; "
+        "dispute won, money reinstated"
+    )
+
+
+async def test_a_callback_that_comes_twice_is_one_word(world: World) -> None:
+    payment = await paid(world)
+    first = await hear(world, report(payment), name="evt_1")
+    again = await hear(world, report(payment, state=DisputeState.LOST), name="evt_1")
+    assert (first.fresh, again.fresh) == (True, False)
+    assert (await the_case(world)).note == "dispute open, money withdrawn"
+
+
+async def test_what_is_disputed_cannot_be_refunded(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, amount_minor=100000))
+    with pytest.raises(RefusedError, match=r"refundable remainder of 590\.00") as refused:
+        await asked(world, payment, "590.01")
+    assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
+    refund = await asked(world, payment)  # all that is left
+    assert (refund.amount_text, refund.amount_minor) == ("590.00", 59000)
+    with pytest.raises(RefusedError) as refused:
+        await asked(world, payment, "0.01")
+    assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
+
+
+@pytest.mark.parametrize(
+    ("state", "refundable"),
+    [
+        (DisputeState.INQUIRY, True),
+        (DisputeState.UNDER_REVIEW, False),
+        (DisputeState.LOST, False),
+        (DisputeState.WON, True),
+        (DisputeState.CLOSED, True),
+    ],
+)
+async def test_a_dispute_that_was_won_or_is_none_holds_nothing(
+    world: World, state: DisputeState, refundable: bool
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=DisputeState.INQUIRY))
+    await hear(world, report(payment, state=state))
+    if refundable:
+        assert (await asked(world, payment)).amount_text == "1590.00"
+        return
+    with pytest.raises(RefusedError) as refused:
+        await asked(world, payment)
+    assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
+
+
+async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: World) -> None:
+    payment = await paid(world)
+    await asked(world, payment, "1000.00")
+    await work(world)
+    await hear(world, report(payment))
+    seen = (await world.see(payment)).payment
+    assert (seen.status, str(seen.refunded_amount)) == (
+        "PARTIALLY_REFUNDED",
+        "1000.000000000000000000",
+    )
+    with pytest.raises(RefusedError):
+        await asked(world, payment, "0.01")
+
+
+async def test_the_database_promises_nothing_that_is_disputed(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, amount_minor=159000 - 1))
+    reserve = "UPDATE capture SET reserved_minor = reserved_minor + $1 RETURNING id"
+    await world.rows(reserve, 1)
+    with pytest.raises(CheckViolationError, match="is disputed"):
+        await world.rows(reserve, 1)
+    await world.rows(reserve, -1)
+
+
+async def test_a_dispute_in_another_currency_holds_all(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, amount_minor=1, currency="USD"))
+    with pytest.raises(RefusedError):
+        await asked(world, payment, "0.01")
+
+
+async def test_two_disputes_of_one_payment_are_two_cases_and_add_up(world: World) -> None:
+    payment = await paid(world)
+    for name, amount in (("du-a", 100000), ("du-b", 50000)):
+        await hear(world, report(payment, reference=name, amount_minor=amount))
+    assert len(await world.perform(ListCases())) == 2
+    with pytest.raises(RefusedError, match=r"refundable remainder of 90\.00"):
+        await asked(world, payment, "100.00")
+
+
+async def test_a_dispute_of_money_that_nobody_told_us_of_is_anothers(world: World) -> None:
+    payment = await paid(world)
+    receipt = await hear(world, report(payment, capture="pi_of_another_shop"))
+    assert (receipt.fresh, receipt.payment_id) == (True, None)
+    assert await world.perform(ListCases()) == []
+
+
+async def test_a_dispute_that_overtakes_its_money_is_told_again_and_hurries_the_inquiry(
+    world: World,
+) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    dispute = report(payment, capture=session.reference)
+    with capture_logs() as lines, pytest.raises(RefusedError) as refused:
+        await hear(world, dispute, "evt_1")
+    assert refused.value.code is ErrorCode.CONFLICT
+    assert [line["event"] for line in lines] == ["report_early"]
+    world.gateway.answer_inquire = captured(159000, reference=session.reference or "")
+    assert await ask_all(world) == 1
+    assert await world.status(payment) == "PAID"
+    receipt = await hear(world, dispute, "evt_1")
+    assert (receipt.fresh, receipt.payment_id) == (True, payment.id)
+    assert (await the_case(world)).kind == "DISPUTE"
+    with pytest.raises(RefusedError, match="refundable remainder"):
+        await asked(world, payment)
+
+
+async def test_a_dispute_of_a_session_that_ended_without_money_is_waited_for_no_longer(
+    world: World,
+) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, declined())
+    receipt = await hear(world, report(payment, capture=session.reference))
+    assert (receipt.fresh, receipt.payment_id) == (True, None)
+
+
+async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment))
+    case = await the_case(world)
+    with pytest.raises(RefusedError, match="holds no money"):
+        await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="?"))
+    closed = await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
+    assert closed.status == "ACCEPTED"
+    await hear(world, report(payment, state=DisputeState.LOST))  # still followed, as was expected
+    [case] = await world.perform(ListCases(status="ALL"))
+    assert case.dispute.state == "lost"
+    assert case.status == "ACCEPTED"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (DisputeState.INQUIRY, DisputeState.OPEN),
+        (DisputeState.WON, DisputeState.LOST),
+        (DisputeState.LOST, DisputeState.WON),
+    ],
+)
+async def test_a_closed_case_opens_again_where_its_dispute_needs_somebody_again(
+    world: World, before: DisputeState, after: DisputeState
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=before))
+    case = await the_case(world)
+    await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="over"))
+    await hear(world, report(payment, state=before, reason="other"))  # nothing to do
+    assert await world.perform(ListCases()) == []
+    await hear(world, report(payment, state=after))
+    again = await the_case(world)
+    assert (again.id, again.status, again.closed_by) == (case.id, "OPEN", None)
+    assert again.note.endswith(f"over; dispute {after}, money withdrawn")
+
+
+async def test_an_appeal_opens_the_closed_case_of_a_lost_dispute_with_its_new_deadline(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=DisputeState.LOST))
+    case = await the_case(world)
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
+    due = datetime(2027, 1, 15, 12, tzinfo=UTC)
+    await hear(world, report(payment, appeal=True, respond_by=due))
+    again = await the_case(world)
+    assert (again.id, again.status) == (case.id, "OPEN")
+    assert again.dispute is not None
+    assert (again.dispute.state, again.dispute.respond_by) == ("open", due)
+    with pytest.raises(RefusedError, match="refundable remainder"):
+        await asked(world, payment)
+    assert await world.perform(CheckLedger()) == []
+    await hear(world, report(payment, state=DisputeState.WON, funds=DisputedFunds.REINSTATED))
+    assert (await the_case(world)).dispute.state == "won"  # type: ignore[union-attr]
+    assert await world.perform(CheckLedger()) == []
+    await asked(world, payment)
+
+
+async def test_a_refund_that_was_not_sent_yet_is_declined_where_a_dispute_took_its_money(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment, "1000")
+    await hear(world, report(payment))
+    await work(world)
+    assert world.gateway.refunds == []
+    ended = await kept(world, refund)
+    assert (ended.status, ended.failure_reason, ended.step) == ("FAILED", "DECLINED", "ended")
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+
+
+@pytest.mark.parametrize("state", [DisputeState.INQUIRY, DisputeState.WON])
+async def test_a_refund_goes_out_where_a_dispute_holds_nothing(
+    world: World, state: DisputeState
+) -> None:
+    payment = await paid(world)
+    await asked(world, payment)
+    await hear(world, report(payment, state=state, funds=DisputedFunds.UNTOUCHED))
+    await work(world)
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_a_refund_goes_out_of_what_a_dispute_leaves(world: World) -> None:
+    payment = await paid(world)
+    await asked(world, payment, "1000")
+    await hear(world, report(payment, amount_minor=59000))
+    await work(world)
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "1000", "0", 100000, 0)
+
+
+async def test_a_refund_that_its_gateway_may_have_read_goes_on_under_a_dispute(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = PENDING
+    refund = await asked(world, payment)
+    await work(world)
+    await hear(world, report(payment))
+    await world.rows("UPDATE refund SET next_at = clock() WHERE id = $1", refund.id)
+    world.gateway.answer_inquire_refund = DONE
+    await work(world)
+    assert await world.status(payment) == "REFUNDED"

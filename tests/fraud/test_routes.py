@@ -1,0 +1,364 @@
+"""Fraud screening over HTTP: who is denied, what the answer holds, and what is kept of it."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.fraud.model import FraudRule, FraudRuleKind, RiskLevel
+from payintent.fraud.operations import AddFraudRule, ListFraudDecisions, RemoveFraudRule
+from payintent.merchants.methods_operations import DisablePaymentMethod
+from payintent.runtime.settings import Settings
+from tests.support.arrange import bring_to, count, payment_of, refusal, select, view
+from tests.support.world import Answer, Api, patient
+
+_REPLAYED = "Idempotency-Replayed"
+_DAY_S = 24 * 3600
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    secret = type(settings.edge_secret)("edge-secret")
+    return patient(settings).model_copy(
+        update={"edge_secret": secret, "edge_trusted_proxies": "127.0.0.1"}
+    )
+
+
+async def add(api: Api, kind: str, value: str | None = None, **more: Any) -> FraudRule:
+    return await api.world.perform(AddFraudRule(kind=FraudRuleKind(kind), value=value, **more))
+
+
+async def remove(api: Api, rule: FraudRule) -> None:
+    await api.world.perform(RemoveFraudRule(rule_id=rule.id))
+
+
+def fds(answer: Answer) -> dict[str, Any]:
+    """Give what a denial tells, and hold its body to the envelope of section 7.4."""
+    assert (answer.status, list(answer.json)) == (200, ["fds"]), answer.body
+    told = answer.json["fds"]
+    assert list(told) == ["outcome", "code", "message", "risk_level", "risk_score", "rule"]
+    assert told["outcome"] == "DENY"
+    return told
+
+
+def edge(country: str | None = None, address: str | None = None) -> dict[str, str]:
+    """Write what a trusted edge says of a viewer."""
+    known = {"CloudFront-Viewer-Country": country, "X-Forwarded-For": address}
+    given = {name: value for name, value in known.items() if value is not None}
+    return {"X-Edge-Secret": "edge-secret"} | given
+
+
+async def decisions(api: Api) -> list[tuple[str | None, int]]:
+    """List who was denied by which rule, oldest first."""
+    listed = await api.world.perform(ListFraudDecisions(limit=100))
+    return [(one.payment_id, one.rule_id) for one in reversed(listed)]
+
+
+async def test_a_denial_is_the_envelope_alone_and_creates_nothing(api: Api) -> None:
+    rule = await add(api, "PAYER", "buyer-1", level=RiskLevel.CRITICAL, score=87)
+    answer = await api.create()
+    assert fds(answer) == {
+        "outcome": "DENY",
+        "code": "PAYER_BLOCKED",
+        "message": "this payment cannot be made",
+        "risk_level": "CRITICAL",
+        "risk_score": 87,
+        "rule": f"payer:{rule.id}",
+    }
+    assert answer.headers["Content-Type"] == "application/json"
+    assert _REPLAYED not in answer.headers
+    assert (await count(api), await count(api, "checkout")) == (0, 0)
+    assert await decisions(api) == [(None, rule.id)]
+    assert (await api.create(payer_uid="buyer-2")).status == 201
+
+
+async def test_a_create_is_screened_on_what_the_merchant_sent(api: Api) -> None:
+    await add(api, "COUNTRY", "DE")
+    await add(api, "EMAIL", "@Spam.Example")
+    await add(api, "ADDRESS", "0.0.0.0/0")
+    await add(api, "ADDRESS", "::/0")
+    assert fds(await api.create(country="DE"))["code"] == "COUNTRY_BLOCKED"
+    assert fds(await api.create(payer_email="a@SPAM.example"))["code"] == "EMAIL_BLOCKED"
+    await add(api, "EMAIL", "@Bücher.example")
+    await add(api, "EMAIL", "Jörg@mail.example")
+    for spelling in ("a@BÜCHER.example", "a@xn--bcher-kva.example", "JO\u0308RG@mail.example"):
+        assert fds(await api.create(payer_email=spelling))["code"] == "EMAIL_BLOCKED", spelling
+    assert (await api.create(country="FR", payer_email="a@good.example")).status == 201
+    headers = api.bearer() | edge("DE", "192.0.2.7") | {"Idempotency-Key": str(uuid4())}
+    body = {"currency": "THB", "amount": "10", "payer_uid": "buyer-1"}
+    sent = await api.send("POST", "/v1/payments", json=body, headers=headers)
+    assert sent.status == 201  # where the merchant's server stands is nobody's risk
+
+
+async def test_the_checks_before_screening_are_told_first(api: Api) -> None:
+    await add(api, "PAYER", "buyer-1")
+    assert refusal(await api.create(currency="XXX")) == (400, "INVALID_CURRENCY")
+    assert refusal(await api.create(amount="0")) == (422, "INVALID_AMOUNT")
+    assert refusal(await api.create(country="KR")) == (422, "UNSUPPORTED_COUNTRY")
+    assert await decisions(api) == []
+
+
+async def test_the_highest_score_decides_and_the_oldest_of_equals(api: Api) -> None:
+    await add(api, "COUNTRY", "DE", score=10, code="LOW_ONE")
+    await add(api, "PAYER", "buyer-1", score=60, code="OLDER")
+    await add(api, "EMAIL", "a@x.com", score=60, code="YOUNGER")
+    await add(api, "PAYER", "buyer-2", score=100)
+    answer = await api.create(country="DE", payer_email="a@x.com")
+    assert (fds(answer)["code"], fds(answer)["risk_score"]) == ("OLDER", 60)
+
+
+async def test_rules_of_another_merchant_do_not_hold(api: Api) -> None:
+    other = await api.world.other_merchant()
+    await add(api, "PAYER", "buyer-1", merchant_id=other.merchant.id)
+    await add(api, "PAYER_VELOCITY", count_max=1, window_s=60, merchant_id=other.merchant.id)
+    await add(api, "COUNTRY", "DE", merchant_id=other.merchant.id)
+    created = await api.create(country="DE")
+    assert created.status == 201
+    assert (await api.create()).status == 201
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    assert "fds" not in (await api.send("GET", path, headers=edge("DE"))).json
+
+
+async def test_a_denial_is_kept_under_its_key_for_a_day(api: Api) -> None:
+    rule, key = await add(api, "PAYER", "buyer-1"), str(uuid4())
+    first = await api.create(key)
+    again = await api.create(key)
+    assert (fds(again), again.body) == (fds(first), first.body)
+    assert again.headers[_REPLAYED] == "true"
+    assert refusal(await api.create(key, amount="1")) == (409, "IDEMPOTENCY_CONFLICT")
+    assert refusal(await api.create(key, payer_uid="x")) == (409, "IDEMPOTENCY_CONFLICT")
+    await remove(api, rule)
+    after = await api.create(key)
+    assert (after.body, after.headers[_REPLAYED]) == (first.body, "true")
+    for method in (api.world.card, api.world.transfer):
+        await api.world.perform(DisablePaymentMethod(method_id=method))
+    assert (await api.create(key)).body == first.body  # whatever the later checks would say
+    assert await decisions(api) == [(None, rule.id)]
+    assert await count(api) == 0
+
+
+async def test_after_a_day_of_the_databases_clock_the_key_is_free(api: Api) -> None:
+    rule, key = await add(api, "PAYER", "buyer-1"), str(uuid4())
+    fds(await api.create(key))
+    await api.world.move_clock(_DAY_S - 60)
+    assert (await api.create(key)).headers[_REPLAYED] == "true"
+    await api.world.move_clock(_DAY_S)
+    anew = await api.create(key)
+    assert (fds(anew)["code"], _REPLAYED in anew.headers) == ("PAYER_BLOCKED", False)
+    await remove(api, rule)
+    await api.world.move_clock(3 * _DAY_S)
+    created = await api.create(key)
+    assert (created.status, _REPLAYED in created.headers) == (201, False)
+    replayed = await api.create(key)
+    assert (replayed.status, replayed.body) == (201, created.body)
+
+
+async def test_a_finished_key_replays_its_payment_though_a_rule_now_matches(api: Api) -> None:
+    key = str(uuid4())
+    first = await api.create(key, payer_email="a@x.com", country="DE")
+    await add(api, "PAYER", "buyer-1")
+    await add(api, "COUNTRY", "DE")
+    await add(api, "PAYER_VELOCITY", count_max=1, window_s=60)
+    again = await api.create(key, payer_email="a@x.com", country="DE")
+    assert (again.status, again.body, again.headers[_REPLAYED]) == (201, first.body, "true")
+    assert refusal(await api.create(key, amount="1")) == (409, "IDEMPOTENCY_CONFLICT")
+    assert await decisions(api) == []
+
+
+async def test_of_a_storm_with_one_key_one_denial_is_decided_and_all_are_told_it(
+    api: Api,
+) -> None:
+    rule, key = await add(api, "PAYER", "buyer-1"), str(uuid4())
+    answers = await asyncio.gather(*(api.create(key) for _ in range(8)))
+    assert len({answer.body for answer in answers}) == 1
+    assert fds(answers[0])["rule"] == f"payer:{rule.id}"
+    assert sum(_REPLAYED not in answer.headers for answer in answers) == 1
+    assert await decisions(api) == [(None, rule.id)]
+
+
+async def test_a_payer_creates_so_many_payments_within_a_time_and_no_more(api: Api) -> None:
+    rule = await add(api, "PAYER_VELOCITY", count_max=2, window_s=3600)
+    assert [(await api.create()).status for _ in range(2)] == [201, 201]
+    assert fds(await api.create())["code"] == "VELOCITY_EXCEEDED"
+    assert (await api.create(payer_uid="Buyer-1")).status == 201
+    other = await api.world.other_merchant()
+    headers = api.bearer(other.api_key) | {"Idempotency-Key": str(uuid4())}
+    body = {"currency": "THB", "amount": "10", "payer_uid": "buyer-1"}
+    assert (await api.send("POST", "/v1/payments", json=body, headers=headers)).status == 201
+    await api.world.move_clock(3500)
+    fds(await api.create())
+    await api.world.move_clock(3700)
+    assert [(await api.create()).status for _ in range(3)] == [201, 201, 200]
+    assert await decisions(api) == [(None, rule.id)] * 3
+
+
+async def test_of_many_creates_at_once_a_payer_gets_no_more_than_the_limit(api: Api) -> None:
+    await add(api, "PAYER_VELOCITY", count_max=3, window_s=3600)
+    answers = await asyncio.gather(*(api.create() for _ in range(10)))
+    assert sorted(answer.status for answer in answers) == [200] * 7 + [201] * 3
+    assert await count(api) == 3
+
+
+async def test_an_address_selects_so_often_within_a_time_and_no_more(api: Api) -> None:
+    rule = await add(api, "ADDRESS_VELOCITY", count_max=2, window_s=3600)
+    created = [await api.create(expires_in=86_400) for _ in range(3)]
+
+    async def chooses(number: int, address: str | None) -> Answer:
+        path = f"/v1/checkout/{created[number].json['checkout_id']}/quotes"
+        body = {"payment_method_id": api.world.card}
+        return await api.send("POST", path, json=body, headers=edge(None, address))
+
+    assert "quote" in (await chooses(0, "192.0.2.7")).json
+    assert "quote" in (await chooses(0, "192.0.2.7")).json  # a change of method counts too
+    asked = len(api.world.gateway.created)
+    assert fds(await chooses(1, "::ffff:192.0.2.7"))["rule"] == f"address_velocity:{rule.id}"
+    assert (await payment_of(api, created[1])).status == "PENDING"
+    assert len(api.world.gateway.created) == asked
+    assert "quote" in (await chooses(1, "192.0.2.8")).json
+    for address in ("2001:db8:0:1::1", "2001:db8:0:1::2"):
+        assert "quote" in (await chooses(2, address)).json
+    fds(await chooses(2, "2001:db8:0:1:ffff::3"))  # whoever has the one has them all
+    assert "quote" in (await chooses(2, "2001:db8:0:2::1")).json
+    for _ in range(3):
+        assert "quote" in (await chooses(2, None)).json  # nobody is counted
+    await api.world.move_clock(3500)
+    fds(await chooses(1, "192.0.2.7"))
+    await api.world.move_clock(3700)
+    assert "quote" in (await chooses(1, "192.0.2.7")).json
+    kept = await api.world.rows(
+        "SELECT DISTINCT octet_length(address_digest) AS n FROM buyer_attempt"
+    )
+    assert [row["n"] for row in kept] == [32]  # a keyed digest, and no address
+
+
+async def test_of_many_selections_at_once_an_address_gets_no_more_than_the_limit(
+    api: Api,
+) -> None:
+    await add(api, "ADDRESS_VELOCITY", count_max=3, window_s=3600)
+    created = [await api.create() for _ in range(8)]
+    answers = await asyncio.gather(
+        *(
+            api.send(
+                "POST",
+                f"/v1/checkout/{one.json['checkout_id']}/quotes",
+                json={"payment_method_id": api.world.card},
+                headers=edge(None, "192.0.2.7"),
+            )
+            for one in created
+        )
+    )
+    assert sum("quote" in answer.json for answer in answers) == 3
+    assert sum("fds" in answer.json for answer in answers) == 5
+    assert len(api.world.gateway.created) == 3
+
+
+ROUTES: list[tuple[str, str, Any]] = [
+    ("GET", "/v1/checkout/{}", None),
+    ("GET", "/v1/checkout/{}/quotes", None),
+    ("POST", "/v1/checkout/{}/quotes", {"payment_method_id": 1}),
+    ("POST", "/v1/checkout/{}/cancel", None),
+    ("PATCH", "/v1/checkout/{}", {"payer_email": "new@example.com"}),
+]
+PAGES = [
+    ("GET", "/c/{}"),
+    ("POST", "/c/{}/select"),
+    ("POST", "/c/{}/cancel"),
+    ("GET", "/c/{}/return"),
+]
+
+
+async def test_every_checkout_route_and_the_page_deny_and_leak_nothing(api: Api) -> None:
+    created = await api.create(payer_email="secret@example.com", metadata={"order_id": "A-1"})
+    checkout_id = created.json["checkout_id"]
+    before = (await api.get(created.json["id"])).body
+    rule = await add(api, "COUNTRY", "DE")
+    told = set()
+    for method, path, body in ROUTES:
+        sent = {} if body is None else {"json": body}
+        answer = await api.send(method, path.format(checkout_id), headers=edge("DE"), **sent)
+        assert fds(answer)["rule"] == f"country:{rule.id}", path
+        assert answer.headers.getall("Cache-Control") == ["no-store"]
+        told.add(answer.body)
+    assert len(told) == 1
+    for method, path in PAGES:
+        page = await api.send(method, path.format(checkout_id), headers=edge("DE"))
+        assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        told.add(page.body)
+    for text in ("1590", "THB", "Nimbus", "A-1", "secret@", "buyer-1", checkout_id, "pay_"):
+        assert not [one for one in told if text.encode() in one], text
+    assert (await api.get(created.json["id"])).body == before
+    assert api.world.gateway.created == []
+    assert (await payment_of(api, created)).payer_email == "secret@example.com"
+    assert await decisions(api) == [(created.json["id"], rule.id)]
+    for viewer in (edge("FR"), edge(), {"CloudFront-Viewer-Country": "DE"}):
+        assert (
+            "fds" not in (await api.send("GET", f"/v1/checkout/{checkout_id}", headers=viewer)).json
+        )
+
+
+async def test_a_checkout_is_screened_by_payer_and_address_whatever_its_state(api: Api) -> None:
+    created = [await api.create(payer_uid=f"buyer-{number}") for number in range(4)]
+    for one, status in zip(created, ("PENDING", "PROCESSING", "PAID", "CANCELLED"), strict=True):
+        await bring_to(api, one, status)
+    rules = [await add(api, "PAYER", f"buyer-{number}") for number in range(4)]
+    for one, rule in zip(created, rules, strict=True):
+        assert fds(await view(api, one))["rule"] == f"payer:{rule.id}"
+        await remove(api, rule)
+        assert "fds" not in (await view(api, one)).json
+    await add(api, "ADDRESS", "192.0.2.0/24")
+    path = f"/v1/checkout/{created[0].json['checkout_id']}"
+    assert fds(await api.send("GET", path, headers=edge(None, "192.0.2.9")))
+    assert "fds" not in (await api.send("GET", path, headers=edge(None, "192.0.3.9"))).json
+
+
+async def test_a_payment_is_decided_upon_once_by_each_rule(api: Api) -> None:
+    created, other = await api.create(), await api.create()
+    first = await add(api, "PAYER", "buyer-1", score=1)
+    for _ in range(3):
+        fds(await view(api, created))
+    fds(await view(api, other))
+    second = await add(api, "PAYER", "buyer-1", score=2)
+    await asyncio.gather(*(view(api, created) for _ in range(5)))
+    assert await decisions(api) == [
+        (created.json["id"], first.id),
+        (other.json["id"], first.id),
+        (created.json["id"], second.id),
+    ]
+
+
+async def test_an_email_that_is_blocked_is_neither_kept_nor_sold_to(api: Api) -> None:
+    created = await api.create(payer_email="good@example.com")
+    await add(api, "EMAIL", "bad@example.com")
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    email = {"payer_email": "BAD@example.com"}
+    assert fds(await api.send("PATCH", path, json=email))["code"] == "EMAIL_BLOCKED"
+    fds(await select(api, created, **email))
+    form = email | {"method": f"{api.world.card}|THB|1590.00"}
+    page = await api.send("POST", f"/c/{created.json['checkout_id']}/select", data=form)
+    assert (page.status, b"This payment is not possible" in page.body) == (200, True)
+    assert (await payment_of(api, created)).payer_email == "good@example.com"
+    assert api.world.gateway.created == []
+    assert (await api.send("PATCH", path, json={"payer_email": "b@example.com"})).status == 200
+    assert (await select(api, created)).status == 200
+
+
+async def test_the_merchants_other_routes_are_not_screened(api: Api) -> None:
+    created = await api.create()
+    await add(api, "PAYER", "buyer-1")
+    await add(api, "COUNTRY", "DE")
+    payment = f"/v1/payments/{created.json['id']}"
+    for method, path in (
+        ("GET", payment),
+        ("GET", "/v1/payments"),
+        ("GET", "/v1/catalog"),
+        ("POST", f"{payment}/cancel"),
+    ):
+        answer = await api.send(method, path, headers=api.bearer() | edge("DE"))
+        assert (answer.status, b"fds" in answer.body) == (200, False), path
+
+
+async def test_an_unknown_checkout_is_not_found_whoever_asks(api: Api) -> None:
+    await add(api, "COUNTRY", "DE")
+    path = "/v1/checkout/cs_0000000000000000"
+    assert refusal(await api.send("GET", path, headers=edge("DE"))) == (404, "CHECKOUT_NOT_FOUND")

@@ -1,0 +1,290 @@
+"""What buyers can make us ask of a gateway is bounded, and holds up nobody else."""
+
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import pytest
+from prometheus_client import REGISTRY
+
+from payintent.core.access import RateLimit
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.calls import (
+    WAITING_PER_ACCOUNT_MAX,
+    WAITING_PER_MERCHANT_MAX,
+    BuyerCall,
+    BuyerCalls,
+)
+from payintent.gateway_accounts.health import FAILURES_MAX, GatewayChannel, GatewayHealth
+from payintent.gateways.port import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.payment_sessions.inquire import inquire_on_return
+from payintent.payment_sessions.open_session import SELECTIONS_MAX
+from payintent.payments import sessions_store as session_store
+from tests.payments.test_expire import ask_all
+from tests.support.clock import StoppedClock
+from tests.support.fakes import captured
+from tests.support.world import World
+
+THROTTLED = OutcomeUnknown(detail="status 429", throttled=True)
+SILENT = OutcomeUnknown(detail="no answer")
+
+
+CROWD, OTHER = 1, 2  # merchants
+
+
+def buyer_call(
+    account_id: int,
+    merchant_id: int | None = None,
+    provider: str = "fake",
+    payment_id: UUID | None = None,
+) -> BuyerCall:
+    """A call for a payment of a merchant; of ones that nothing was asked for before, if None."""
+    payment_id = payment_id or uuid4()
+    return BuyerCall(
+        account_id=account_id,
+        provider=provider,
+        merchant_id=merchant_id or payment_id.int,
+        payment_id=payment_id,
+    )
+
+
+async def refusal(calls: BuyerCalls, call: BuyerCall) -> ErrorCode | None:
+    try:
+        async with calls.enter(call):
+            return None
+    except RefusedError as refused:
+        return refused.code
+
+
+@dataclass
+class SharedBucket:
+    """An account's bucket, by a clock that stands still until it is moved."""
+
+    calls: BuyerCalls
+    account_id: int
+    clock: StoppedClock
+    now: list[float]
+
+    @classmethod
+    async def at(cls, world: World, limit: RateLimit) -> "SharedBucket":
+        now = [0.0]
+        calls = BuyerCalls(world.database, limit, frozenset(), lambda: now[0])
+        return cls(calls, world.account_id, await StoppedClock(world).stop(), now)
+
+    async def ask(self, merchant_id: int, payment_id: UUID | None = None) -> bool:
+        return await self.calls.allow(
+            buyer_call(self.account_id, merchant_id, payment_id=payment_id)
+        )
+
+    async def move(self, milliseconds: int) -> None:
+        self.now[0] += milliseconds / 1000
+        await self.clock.move(milliseconds)
+
+
+async def come_back(world: World, session_id: UUID) -> int:
+    """Let the buyer open the address of return; gives how many are asked about then."""
+    service = world.service
+    session = await session_store.get(world.database, session_id)
+    assert session is not None
+    await inquire_on_return(world.database, service.accounts, world.merchant_id, session)
+    return await ask_all(world)
+
+
+def two_calls_at_once(world: World) -> None:
+    """Let buyers make us call each account twice, and then once a second."""
+    accounts = world.service.accounts
+    accounts.buyer_calls = BuyerCalls(world.database, RateLimit(1, 2), frozenset())
+
+
+async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five_seconds(
+    world: World,
+) -> None:
+    clock = await StoppedClock(world).stop()
+    session = (await world.select(await world.create())).session
+    assert [await come_back(world, session.id) for _ in range(5)] == [1, 0, 0, 0, 0]
+    await clock.move(4_999)
+    assert await come_back(world, session.id) == 0
+    await clock.move(1)
+    assert [await come_back(world, session.id) for _ in range(2)] == [1, 0]
+    assert len(world.gateway.inquired) == 2
+
+
+async def test_the_way_back_asks_nobody_while_the_account_has_no_call_left(world: World) -> None:
+    two_calls_at_once(world)
+    first, second = [(await world.select(await world.create())).session for _ in range(2)]
+    assert [await come_back(world, one.id) for one in (first, second)] == [0, 0]
+    assert world.gateway.inquired == []
+
+
+async def test_a_payment_is_selected_so_often_and_can_be_paid_as_it_is(world: World) -> None:
+    payment = await world.create()
+    for number in range(SELECTIONS_MAX):
+        selected = await world.select(payment, (world.card, world.transfer)[number % 2])
+    asked = len(world.gateway.inquired)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="selected 20 times") as refused:
+            await world.select(payment)
+        assert refused.value.code is ErrorCode.RATE_LIMITED
+        assert 1 <= (refused.value.retry_after_s or 0) <= 1800
+    assert len(world.gateway.created) == SELECTIONS_MAX
+    assert len(world.gateway.inquired) == asked
+    await world.report(payment, selected.session.id, captured(159000))
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_selection_without_a_call_left_leaves_nothing_and_calls_nobody(
+    world: World,
+) -> None:
+    two_calls_at_once(world)
+    for _ in range(2):
+        await world.select(await world.create())
+    payment = await world.create()
+    with pytest.raises(RefusedError) as refused:
+        await world.select(payment)
+    assert (refused.value.code, refused.value.retry_after_s) == (ErrorCode.RATE_LIMITED, 1)
+    assert len(world.gateway.created) == 2
+    assert await world.rows("SELECT 1 FROM session WHERE payment_id = $1", payment.id) == []
+    other = await world.other_account("http://other.test", signing_secret="another")
+    await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", other, world.card)
+    assert (await world.select(payment)).payment.status == "PROCESSING"
+
+
+async def test_a_change_of_method_spends_the_question_about_the_present_one(world: World) -> None:
+    two_calls_at_once(world)
+    payment = await world.create()
+    await world.select(payment)
+    with pytest.raises(RefusedError) as refused:
+        await world.select(payment, world.transfer)
+    assert refused.value.code is ErrorCode.RATE_LIMITED
+    assert (len(world.gateway.created), len(world.gateway.inquired)) == (1, 1)
+
+
+async def test_all_processes_spend_from_one_bucket_which_fills_again(world: World) -> None:
+    clock = await StoppedClock(world).stop()
+    database, account = world.database, world.account_id
+    first, second = (BuyerCalls(database, RateLimit(2, 4), {"local"}) for _ in range(2))
+
+    async def allowed() -> list[bool]:
+        return [await one.allow(buyer_call(account)) for one in (first, second, first)]
+
+    assert await allowed() == [True, True, True]
+    assert await allowed() == [True, False, False]
+    await clock.move(499)
+    assert await allowed() == [False, False, False]
+    await clock.move(1)
+    assert await allowed() == [True, False, False]
+    await clock.move(3_600_000)
+    assert [*await allowed(), *await allowed()] == [True] * 4 + [False] * 2
+    assert await first.allow(buyer_call(account + 1))
+    assert await first.allow(buyer_call(account, provider="local"))
+    assert await BuyerCalls(database, None, ()).allow(buyer_call(account))
+
+
+async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: World) -> None:
+    """A crowd asks as often as it can; 39 buyers of another merchant come over four seconds."""
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    crowd, other = list[bool](), list[bool]()
+    for _ in range(39):
+        crowd += [await shared.ask(CROWD) for _ in range(10)]
+        other.append(await shared.ask(OTHER))
+        await shared.move(100)
+    assert other == [True] * 39
+    # What the other leaves is the crowd's: all calls of 3.9 s beside a third of a burst.
+    assert sum(crowd) >= 39 + 20
+
+
+async def test_whoever_is_alone_at_an_account_has_all_its_calls(world: World) -> None:
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    burst = [await shared.ask(CROWD) for _ in range(60)]
+    assert 40 <= sum(burst) < 45  # a third stays for others
+    later = list[bool]()
+    for _ in range(100):
+        later += [await shared.ask(CROWD) for _ in range(5)]
+        await shared.move(100)
+    assert sum(later) >= 0.9 * 200  # while the bucket comes to its level
+
+
+async def test_merchants_who_want_more_than_their_share_get_the_same(world: World) -> None:
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    got = Counter[int]()
+    for _ in range(100):
+        for merchant, times in ((1, 8), (2, 3), (3, 2)):
+            got[merchant] += sum([await shared.ask(merchant) for _ in range(times)])
+        await shared.move(100)
+    assert sum(got.values()) >= 200
+    assert max(got.values()) <= 1.3 * min(got.values())
+
+
+async def test_a_checkout_in_a_loop_leaves_calls_for_the_others_of_its_merchant(
+    world: World,
+) -> None:
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    loop, others = uuid4(), list[bool]()
+    for _ in range(39):
+        for _ in range(10):
+            await shared.ask(CROWD, loop)
+        others.append(await shared.ask(CROWD))
+        await shared.move(100)
+    assert others == [True] * 39
+
+
+async def test_so_many_buyers_wait_for_an_account_and_so_many_of_a_merchant(world: World) -> None:
+    calls = BuyerCalls(world.database, None, {"local"})
+    async with AsyncExitStack() as waiting:
+        for number in range(WAITING_PER_MERCHANT_MAX):
+            await waiting.enter_async_context(calls.enter(buyer_call(number % 2, CROWD)))
+        assert await refusal(calls, buyer_call(3, CROWD)) is ErrorCode.RATE_LIMITED
+        assert await refusal(calls, buyer_call(3, CROWD, "local")) is None
+        assert await refusal(calls, buyer_call(0, OTHER)) is None
+        for _ in range(WAITING_PER_ACCOUNT_MAX - WAITING_PER_MERCHANT_MAX // 2):
+            await waiting.enter_async_context(calls.enter(buyer_call(0)))
+        assert await refusal(calls, buyer_call(0)) is ErrorCode.RATE_LIMITED
+        assert await refusal(calls, buyer_call(1)) is None
+    assert await refusal(calls, buyer_call(0, CROWD)) is None
+
+
+async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
+    health = GatewayHealth(world.database)
+    for _ in range(3 * FAILURES_MAX):
+        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
+    assert await health.unavailable_channels() == frozenset()
+    assert await world.rows("SELECT 1 FROM gateway_outage") == []
+
+
+def throttled(channel: GatewayChannel) -> float:
+    name = "payintent_gateway_throttled_total"
+    return REGISTRY.get_sample_value(name, {"channel": channel}) or 0
+
+
+async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_not(
+    world: World,
+) -> None:
+    health = GatewayHealth(world.database)
+    before = {channel: throttled(channel) for channel in GatewayChannel}
+    account, said = world.account_id, SessionReport(state=GatewaySessionState.OPEN)
+    for answer in (THROTTLED, SILENT, said, THROTTLED, SILENT):
+        await health.record_answer(account, GatewayChannel.SESSIONS, answer)
+    await health.record_answer(account, GatewayChannel.REFUNDS, THROTTLED)
+    counted = {channel: throttled(channel) - before[channel] for channel in GatewayChannel}
+    assert counted == {GatewayChannel.SESSIONS: 2, GatewayChannel.REFUNDS: 1}
+
+
+async def test_being_held_back_hides_no_silence(world: World) -> None:
+    health = GatewayHealth(world.database)
+    for _ in range(FAILURES_MAX):
+        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
+        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, SILENT)
+    assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
+
+
+async def test_one_buyer_whom_the_gateway_holds_back_takes_it_from_nobody(world: World) -> None:
+    world.gateway.answer_create = lambda _: THROTTLED
+    payment = await world.create()
+    for _ in range(FAILURES_MAX + 1):
+        with pytest.raises(RefusedError) as refused:
+            await world.select(payment)
+        assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
+    world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
+    methods = await world.health.unavailable_channels()
+    assert methods == frozenset()

@@ -1,0 +1,242 @@
+"""Requests of gateways over real connections are kept: what was asked, what came of it, no more."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+from asyncpg import CheckViolationError
+
+from payintent.core import ids
+from payintent.db.database import Database
+from payintent.gateway_accounts import calls as gateway_calls
+from payintent.gateway_accounts.accounts import GatewayAccounts
+from payintent.gateway_accounts.calls import (
+    DROPPED,
+    PENDING_MAX,
+    GatewayCall,
+    GatewayCallLog,
+    GatewayRequestKind,
+)
+from payintent.gateway_accounts.providers_operations import GatewayErrorView, ListGatewayErrors
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.port import (
+    GatewayRefundState,
+    GatewaySessionRef,
+    OutcomeUnknown,
+    RefundReport,
+    SessionRejected,
+)
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.payment_history.operations import ShowPayment
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from payintent.worker import run_loops
+from tests.gateways.speaking import reply, speaking
+from tests.support.fakes import FakeGateway
+from tests.support.world import World
+
+SECRET = "a-secret-of-the-account"
+BODY = b'{"error": "no such thing", "card": "4242424242424242"}'
+
+
+@pytest.fixture
+async def accounts(world: World) -> AsyncIterator[GatewayAccounts]:
+    """Accounts of the world, whose gateway is asked over HTTP."""
+    http = GatewayHttpClient(timeout_s=5, answer_bytes_max=1_000)
+    service = world.service
+    gateways = {"fake": SimulatorGateway(http)}
+    yield GatewayAccounts(service.database, service.encryption, gateways)
+    await http.close()
+
+
+def about(payment: Payment, account_id: int) -> GatewayCall:
+    return GatewayCall(
+        account_id=account_id,
+        provider="fake",
+        kind=GatewayRequestKind.INQUIRE,
+        subject_id=uuid4(),
+        payment_id=payment.id,
+    )
+
+
+async def ask(world: World, accounts: GatewayAccounts, payment: Payment, url: str) -> int:
+    """Inquire at a new account of this address; returns the account's id."""
+    account_id = await world.other_account(url, api_key=SECRET, signing_secret=SECRET)
+    call = about(payment, account_id)
+    ref = GatewaySessionRef(
+        session_id=call.subject_id,
+        reference=None,
+        amount_minor=159_000,
+        currency="THB",
+        opened_at=payment.created_at,
+    )
+    await accounts.call(call, lambda gateway, account: gateway.inquire(account, ref))
+    return account_id
+
+
+async def errors(world: World, **narrowed: int) -> list[GatewayErrorView]:
+    return await world.perform(ListGatewayErrors(**narrowed))
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("429 Too Many Requests", "throttled"), ("503 Service Unavailable", "unknown")],
+)
+async def test_what_a_gateway_answers_in_error_is_listed_by_its_status_without_its_body(
+    world: World, accounts: GatewayAccounts, status: str, outcome: str
+) -> None:
+    payment = await world.create()
+    async with speaking(reply(status, BODY)) as url:
+        account_id = await ask(world, accounts, payment, url)
+    assert await world.rows("SELECT FROM gateway_call") == []  # apart from the payment's own way
+    await accounts.log.flush()
+    [error] = await errors(world, account_id=account_id)
+    assert (error.request, error.outcome, error.payment_id) == ("inquire", outcome, _name(payment))
+    assert status[:3] in error.detail
+    assert error.duration_ms < 5_000
+    [row] = await world.rows("SELECT gateway_call::text AS said FROM gateway_call")
+    assert "4242424242424242" not in row["said"]
+    assert SECRET not in row["said"]
+    assert await errors(world, account_id=world.account_id) == []
+
+
+async def test_a_gateway_that_cannot_be_reached_was_not_contacted(
+    world: World, accounts: GatewayAccounts
+) -> None:
+    payment = await world.create()
+    with socket.socket() as bound:  # bound and not listening: nobody else has the port
+        bound.bind(("127.0.0.1", 0))
+        await ask(world, accounts, payment, f"http://127.0.0.1:{bound.getsockname()[1]}")
+    await accounts.log.flush()
+    [error] = await errors(world)
+    assert (error.outcome, error.provider) == ("not_contacted", "fake")
+
+
+async def test_the_last_errors_of_each_account_are_listed_newest_first(
+    world: World, accounts: GatewayAccounts
+) -> None:
+    payment = await world.create()
+    async with speaking(reply("503 Service Unavailable", b"")) as url:
+        first = await ask(world, accounts, payment, url)
+        await accounts.log.flush()
+        await world.move_clock(1)
+        second = await ask(world, accounts, payment, url)
+        await accounts.log.flush()
+    assert [error.account_id for error in await errors(world)] == [second, first]
+    accounts.log.add(about(payment, first), None, accounts.log.now_s())  # it answers
+    await accounts.log.flush()
+    assert len(await errors(world)) == 2
+    await world.move_clock(2)
+    accounts.log.add(about(payment, first), _declined(), accounts.log.now_s())
+    await accounts.log.flush()
+    assert [e.outcome for e in await errors(world, limit=1)] == ["rejected", "unknown"]
+
+
+async def test_requests_stand_in_the_story_of_their_payment(world: World) -> None:
+    payment, other = await world.create(), await world.create()
+    await world.select(payment)
+    await world.service.accounts.log.flush()
+    shown = await world.perform(ShowPayment(payment_id=_name(payment)))
+    [asked] = [entry for entry in shown["timeline"] if entry.what == "gateway-call"]
+    begun = f"create_session at account {world.account_id}: answered, "
+    assert asked.text.startswith(begun)
+    shown = await world.perform(ShowPayment(payment_id=_name(other)))
+    assert [entry.what for entry in shown["timeline"]] == ["created"]
+
+
+@pytest.mark.parametrize("padding", [0, 285])
+async def test_the_words_of_a_gateway_are_kept_without_the_card_that_they_name(
+    world: World, padding: int
+) -> None:
+    payment, log = await world.create(), world.service.accounts.log
+    said = f"{'-' * padding} card 4242 4242 4242 4242 is \0 refused"
+    log.add(about(payment, world.account_id), SessionRejected(detail=said), log.now_s())
+    await log.flush()
+    [error] = await errors(world)
+    assert error.detail == f"{'-' * padding} card 424242******4242 is ? refused"[:300]
+
+
+async def test_more_than_fit_are_dropped_and_what_fits_is_one_statement(world: World) -> None:
+    payment, statements = await world.create(), 0
+
+    class Counting:
+        async def fetch(self, query: str, *args: object) -> list[object]:
+            nonlocal statements
+            statements += 1
+            return await world.rows(query, *args)
+
+    log = GatewayCallLog(Counting())
+    for _ in range(PENDING_MAX + 10):
+        log.add(about(payment, world.account_id), None, log.now_s())
+    await log.flush()
+    await log.flush()
+    assert statements == 1
+    [row] = await world.rows("SELECT count(*) AS n FROM gateway_call")
+    assert row["n"] == PENDING_MAX
+
+
+async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: World) -> None:
+    payment = await world.create()
+    settings = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
+    closed = Database(settings)
+    await closed.close()
+    log, before = GatewayCallLog(closed), DROPPED._value.get()
+    for _ in range(3):
+        log.add(about(payment, world.account_id), None, log.now_s())
+    await log.flush()
+    assert DROPPED._value.get() == before + 3
+
+
+async def test_old_requests_are_forgotten_so_many_at_a_time(world: World) -> None:
+    payment, log = await world.create(), world.service.accounts.log
+    for _ in range(3):
+        log.add(about(payment, world.account_id), None, log.now_s())
+    await log.flush()
+    await world.move_clock(30 * 86_400 - 60)
+    assert await gateway_calls.delete_old(world.database, 30, 2) == 0
+    await world.move_clock(30 * 86_400 + 60)
+    deleted = [await gateway_calls.delete_old(world.database, 30, 2) for _ in range(3)]
+    assert deleted == [2, 1, 0]
+
+
+def _declined() -> RefundReport:
+    return RefundReport(state=GatewayRefundState.DECLINED, detail="too late")
+
+
+def _name(payment: Payment) -> str:
+    return ids.format_id(ids.PAYMENT, payment.id)
+
+
+async def _kept(world: World) -> list[str]:
+    rows = await world.rows("SELECT detail FROM gateway_call ORDER BY detail")
+    return [row["detail"] for row in rows]
+
+
+async def test_a_worker_writes_what_it_noted_every_second_and_when_it_ends(world: World) -> None:
+    service = world.service
+    payment = await world.create()
+    call = about(payment, world.account_id)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_loops(service, stop))
+    service.accounts.log.add(call, OutcomeUnknown(detail="first"), service.accounts.log.now_s())
+    while await _kept(world) != ["first"]:
+        await asyncio.sleep(0.01)
+    service.accounts.log.add(call, OutcomeUnknown(detail="last"), service.accounts.log.now_s())
+    stop.set()
+    await running
+    assert await _kept(world) == ["first", "last"]
+
+
+async def test_a_log_that_cannot_be_written_leaves_no_connection_open(
+    world: World, settings: Settings
+) -> None:
+    service = await open_service(settings, {"fake": FakeGateway()})
+    payment = await world.create()
+    call = about(payment, world.account_id)
+    service.accounts.log.add(call, OutcomeUnknown(detail="x"), service.accounts.log.now_s())
+    await world.rows("ALTER TABLE gateway_call ADD CHECK (false) NOT VALID")
+    with pytest.raises(CheckViolationError):
+        await service.close()

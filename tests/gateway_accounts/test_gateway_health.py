@@ -1,0 +1,427 @@
+"""The breaker: whoever is silent is left alone by every process, and tried again by one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
+from payintent.gateway_accounts.health import (
+    CROWD,
+    FAILURES_MAX,
+    PAUSE_S,
+    SLOW_ALONE_S,
+    SLOW_S,
+    GatewayChannel,
+    GatewayHealth,
+    is_too_slow,
+)
+from payintent.gateways.port import (
+    GatewaySessionState,
+    NotContacted,
+    OutcomeUnknown,
+    SessionRejected,
+    SessionReport,
+)
+from payintent.payments.model import Payment
+from payintent.quotes.price_methods import QuoteQuery, list_quotes
+from payintent.refunds.send import UNSENT_WAIT_MAX_S
+from payintent.runtime.settings import Settings
+from payintent.service import Service, open_service
+from tests.payments.test_expire import ask_all
+from tests.refunds.refund_gateway import GONE, SILENT
+from tests.refunds.refunding import asked, auto_refund, paid, work
+from tests.support.clock import StoppedClock
+from tests.support.fakes import FakeGateway, accept
+from tests.support.patience import PATIENCE_S, until
+from tests.support.world import World
+
+SESSIONS, REFUNDS = GatewayChannel.SESSIONS, GatewayChannel.REFUNDS
+ANSWER = SessionReport(state=GatewaySessionState.OPEN)
+PROBE_S = 20
+KNOWN_S = 1.001
+
+
+@dataclass
+class Processes:
+    """Two processes on one database; time stands still for all of them until it is moved."""
+
+    world: World
+    clock: StoppedClock
+    first: GatewayHealth
+    second: GatewayHealth
+
+    async def move(self, seconds: float) -> None:
+        """Let time pass."""
+        await self.clock.move(round(seconds * 1000))
+
+    async def fail(self, health: GatewayHealth, times: int = 1, answer: object = SILENT) -> None:
+        for _ in range(times):
+            await health.record_answer(self.world.account_id, SESSIONS, answer)
+
+    async def trip(self) -> None:
+        """Begin an outage that both know of."""
+        await self.fail(self.first, FAILURES_MAX)
+        await self.move(1)
+
+    async def admitted(self, health: GatewayHealth, channel: GatewayChannel = SESSIONS) -> bool:
+        return await health.allows(self.world.account_id, channel)
+
+    async def is_down(self, channel: GatewayChannel = SESSIONS) -> tuple[bool, bool]:
+        """Tell whether each of them knows that nobody is to try."""
+        await self.move(KNOWN_S)  # what they know is a second old at most
+        key = (self.world.account_id, channel)
+        return (
+            key in await self.first.unavailable_channels(),
+            key in await self.second.unavailable_channels(),
+        )
+
+
+@pytest.fixture
+async def clock(world: World) -> StoppedClock:
+    return await StoppedClock(world).stop()
+
+
+@pytest.fixture
+def processes(world: World, clock: StoppedClock) -> Processes:
+    database = world.database
+    first, second = (GatewayHealth(database, clock.monotonic) for _ in range(2))
+    return Processes(world, clock, first, second)
+
+
+@pytest.fixture
+async def other(settings: Settings, gateway: FakeGateway, world: World) -> AsyncIterator[Service]:
+    """Another process with the same gateway."""
+    del world
+    service = await open_service(settings, {"fake": gateway})
+    yield service
+    await service.close()
+
+
+async def test_five_silences_in_a_row_are_an_outage_for_every_process(processes: Processes) -> None:
+    await processes.fail(processes.first, FAILURES_MAX - 1)
+    assert await processes.is_down() == (False, False)
+    await processes.fail(processes.first)
+    assert await processes.is_down() == (True, True)
+    assert not await processes.admitted(processes.second)
+
+
+async def test_an_answer_in_between_begins_the_count_anew(processes: Processes) -> None:
+    for _ in range(3):
+        await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+        await processes.fail(processes.first, FAILURES_MAX - 1)
+        assert await processes.is_down() == (False, False)
+
+
+async def test_silences_that_are_a_minute_apart_are_no_outage(processes: Processes) -> None:
+    for _ in range(3 * FAILURES_MAX):
+        await processes.fail(processes.first)
+        await processes.move(16)
+    assert await processes.is_down() == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "counts"),
+    [
+        (OutcomeUnknown(detail="timeout"), True),
+        (NotContacted(detail="no connection"), True),
+        (NotContacted(detail="it closes the day", neutral=True), False),
+        (OutcomeUnknown(detail="it cannot be asked", neutral=True), False),
+        (OutcomeUnknown(detail="an undocumented code", answered=True), False),
+        (SessionRejected(detail="no"), False),
+        (ANSWER, False),
+    ],
+)
+async def test_what_counts_is_that_there_was_no_answer(
+    processes: Processes, answer: object, counts: bool
+) -> None:
+    await processes.fail(processes.first, FAILURES_MAX, answer)
+    assert await processes.is_down() == (counts, counts)
+
+
+async def test_answers_that_come_too_late_are_an_outage_until_one_comes_in_time(
+    processes: Processes,
+) -> None:
+    for _ in range(FAILURES_MAX):
+        await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER, 3.5)
+    assert await processes.is_down() == (True, True)
+    [row] = await processes.world.rows("SELECT detail FROM gateway_outage")
+    assert row["detail"] == "answered after 3.5 s"
+    await processes.move(PAUSE_S)
+    assert await processes.admitted(processes.second)
+    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER, 3.5)
+    assert await processes.is_down() == (True, True)
+    await processes.move(2 * PAUSE_S)
+    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    assert await processes.is_down() == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "others", "counts"),
+    [
+        (SLOW_S - 0.1, 100, False),
+        (SLOW_S, CROWD, True),
+        (SLOW_S, CROWD - 1, False),
+        (SLOW_ALONE_S, 0, True),
+    ],
+)
+def test_an_answer_is_too_late_when_callers_pile_up_or_hardly_one_is_left(
+    took_s: float, others: int, counts: bool
+) -> None:
+    assert is_too_slow(took_s, others) is counts
+
+
+async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
+    world: World, gateway: FakeGateway, clock: StoppedClock
+) -> None:
+    gateway.hold = asyncio.Event()
+    world.service.accounts.log._monotonic = clock.monotonic
+    payments = [await world.create() for _ in range(CROWD + FAILURES_MAX)]
+    selecting = [asyncio.create_task(world.select(payment)) for payment in payments]
+    await until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
+    await clock.move(round(SLOW_S * 1000))
+    gateway.hold.set()
+    await asyncio.gather(*selecting)  # each of them was answered, and is selected
+    assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
+    with pytest.raises(RefusedError) as refused:
+        await world.select(await world.create())
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
+
+
+async def test_an_authentic_answer_that_decides_nothing_ends_an_outage(
+    processes: Processes,
+) -> None:
+    undecided = OutcomeUnknown(detail="an undocumented code", answered=True)
+    await processes.fail(processes.first, FAILURES_MAX - 1)
+    await processes.fail(processes.first, 1, undecided)
+    await processes.fail(processes.first)
+    assert await processes.is_down() == (False, False)
+    await processes.trip()
+    await processes.fail(processes.first, 1, undecided)
+    assert not (await processes.is_down())[0]
+
+
+async def test_a_gateway_may_take_its_time_for_refunds(
+    world: World, gateway: FakeGateway, clock: StoppedClock
+) -> None:
+    world.service.accounts.log._monotonic = clock.monotonic
+
+    async def slowly(*_: object) -> object:
+        await clock.move(round(SLOW_ALONE_S * 1000))
+        return gateway.answer_inquire_refund
+
+    for kind, outages in ((GatewayRequestKind.INQUIRE_REFUND, 0), (GatewayRequestKind.INQUIRE, 1)):
+        call = GatewayCall(
+            account_id=world.account_id,
+            provider="fake",
+            kind=kind,
+            subject_id=world.id_generator.new_id(),
+            payment_id=None,
+        )
+        for _ in range(FAILURES_MAX):
+            await world.service.accounts.call(call, lambda *_: slowly())
+        assert len(await world.rows("SELECT 1 FROM gateway_outage")) == outages
+
+
+async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Processes) -> None:
+    await processes.fail(processes.first, FAILURES_MAX - 1)
+    await processes.fail(processes.first, 1, NotContacted(detail="at rest", neutral=True))
+    assert await processes.is_down() == (False, False)
+    await processes.fail(processes.first)
+    assert await processes.is_down() == (True, True)
+
+
+async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> None:
+    await processes.trip()
+    assert await processes.is_down(REFUNDS) == (False, False)
+    assert await processes.admitted(processes.first, REFUNDS)
+    other = await processes.world.other_account("http://other.test", signing_secret="another")
+    assert await processes.first.allows(other, SESSIONS)
+    for _ in range(FAILURES_MAX):
+        await processes.second.record_answer(processes.world.account_id, REFUNDS, SILENT)
+    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    assert await processes.is_down() == (False, False)
+    assert await processes.is_down(REFUNDS) == (True, True)
+
+
+async def test_after_the_pause_one_may_try_and_the_others_wait_for_it(processes: Processes) -> None:
+    await processes.trip()
+    await processes.move(PAUSE_S)
+    tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
+    assert sum(await asyncio.gather(*tries)) == 1
+    assert await processes.is_down() == (True, True)
+    await processes.move(PROBE_S)  # who tried has died
+    tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
+    assert sum(await asyncio.gather(*tries)) == 1
+
+
+async def test_an_answer_ends_the_outage_for_all(processes: Processes) -> None:
+    await processes.trip()
+    await processes.move(PAUSE_S)
+    assert await processes.admitted(processes.second)
+    await processes.second.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    assert await processes.is_down() == (False, False)
+    assert await processes.world.rows("SELECT 1 FROM gateway_outage") == []
+    tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
+    assert all(await asyncio.gather(*tries))
+
+
+async def test_pauses_are_doubled_up_to_the_longest_and_begin_anew_after_an_answer(
+    processes: Processes,
+) -> None:
+    await processes.fail(processes.first, FAILURES_MAX)
+    pauses = []
+    for _ in range(7):
+        pauses.append(await _pause_s(processes))
+        await processes.move(pauses[-1])
+        assert await processes.admitted(processes.second)
+        await processes.fail(processes.second)
+    assert pauses == [15, 30, 60, 120, 240, 300, 300]
+    await processes.second.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    await processes.move(KNOWN_S)
+    await processes.fail(processes.first, FAILURES_MAX)
+    assert await _pause_s(processes) == PAUSE_S
+
+
+async def _pause_s(processes: Processes) -> float:
+    """Tell how long it is from the moment of the outage until somebody may try."""
+    [row] = await processes.world.rows(
+        "SELECT extract(epoch FROM until - clock())::float8 AS pause FROM gateway_outage"
+    )
+    return row["pause"]
+
+
+async def test_silences_during_the_pause_do_not_make_it_longer(processes: Processes) -> None:
+    await processes.trip()
+    before = await processes.world.rows("SELECT until, trips FROM gateway_outage")
+    await processes.fail(processes.first, 3 * FAILURES_MAX)
+    await processes.fail(processes.second, 3 * FAILURES_MAX)
+    assert await processes.world.rows("SELECT until, trips FROM gateway_outage") == before
+
+
+async def test_many_silences_at_once_in_one_process_are_one_outage(processes: Processes) -> None:
+    await asyncio.gather(*(processes.fail(processes.first) for _ in range(5 * FAILURES_MAX)))
+    [row] = await processes.world.rows("SELECT trips FROM gateway_outage")
+    assert row["trips"] == 1
+
+
+async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> None:
+    both = (processes.first, processes.second)
+    await asyncio.gather(*(processes.fail(one, FAILURES_MAX) for one in both))
+    [row] = await processes.world.rows("SELECT trips FROM gateway_outage")
+    assert row["trips"] == 1
+
+
+# In the service
+
+
+async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
+    seen = await world.see(payment)
+    ask = QuoteQuery(restrictions=await service.policies.restrictions())
+    quotes = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
+    return [one.payment_method_id for one in quotes.offers]
+
+
+async def silent_selections(world: World) -> None:
+    """Let as many buyers select as it takes to notice."""
+    world.gateway.answer_create = lambda _: SILENT
+    for _ in range(FAILURES_MAX):
+        with pytest.raises(RefusedError) as refused:
+            await world.select(await world.create())
+        assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
+
+
+async def until_known(service: Service) -> None:
+    """Wait until a process has heard of an outage: it looks once a second."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await service.accounts.health.unavailable_channels():
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.usefixtures("clock")
+async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
+    world: World, other: Service
+) -> None:
+    payment = await world.create()
+    assert await quoted(other, world, payment) == [world.card, world.transfer]
+    await silent_selections(world)
+    await until_known(other)
+    for service in (world.service, other):
+        assert await quoted(service, world, payment) == []
+    asked_before = len(world.gateway.created)
+    with pytest.raises(RefusedError) as refused:
+        await world.select(payment)
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
+    assert len(world.gateway.created) == asked_before
+    assert await world.status(payment) == "PENDING"
+
+
+async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unasked(
+    world: World, clock: StoppedClock
+) -> None:
+    world.service.accounts.health = GatewayHealth(world.database, clock.monotonic)
+    await silent_selections(world)
+    made = [await world.create() for _ in range(4)]
+    await clock.move(PAUSE_S * 1000)
+    world.gateway.created.clear()
+    world.gateway.asked.clear()
+    world.gateway.answer_create, world.gateway.hold = accept, asyncio.Event()
+    tasks = [asyncio.create_task(world.select(one)) for one in made]
+    await world.gateway.asked.wait()
+    done, waiting = await asyncio.wait(
+        tasks, timeout=PATIENCE_S, return_when=asyncio.FIRST_EXCEPTION
+    )
+    while len(waiting) > 1:
+        more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+        done |= more
+    errors = [one.exception() for one in done]
+    assert [getattr(one, "code", None) for one in errors] == [ErrorCode.PG_NOT_AVAILABLE] * 3
+    world.gateway.hold.set()
+    [first] = waiting
+    assert (await first).payment.status == "PROCESSING"
+    assert len(world.gateway.created) == 1
+    assert (await world.select(made[-1] if first is tasks[0] else made[0])).payment.session_id
+
+
+@pytest.mark.usefixtures("clock")
+async def test_another_account_is_offered_through_an_outage(world: World) -> None:
+    account_id = await world.other_account("http://other.test", signing_secret="another")
+    await world.rows(
+        "UPDATE payment_method SET account_id = $1 WHERE id = $2", account_id, world.transfer
+    )
+    await silent_selections(world)
+    payment = await world.create()
+    assert await quoted(world.service, world, payment) == [world.transfer]
+    world.gateway.answer_create = accept
+    assert (await world.select(payment, world.transfer)).payment.status == "PROCESSING"
+
+
+async def test_the_janitor_goes_on_asking_and_its_first_answer_brings_the_method_back(
+    world: World, clock: StoppedClock
+) -> None:
+    payment = await world.create(expires_in_s=86_400)
+    await silent_selections(world)
+    assert await quoted(world.service, world, payment) == []
+    await clock.move(31_000)
+    assert await ask_all(world) >= 1  # what was left unanswered is closed, which is answered
+    assert await quoted(world.service, world, payment) == [world.card, world.transfer]
+
+
+async def test_refunds_wait_through_an_outage_and_go_on_after_it(
+    world: World, clock: StoppedClock
+) -> None:
+    await auto_refund(world, on=False)
+    made = [await paid(world) for _ in range(FAILURES_MAX + 2)]
+    for payment in made:
+        await asked(world, payment)
+    world.gateway.answer_refund = GONE
+    await work(world)
+    assert len(world.gateway.refunds) == FAILURES_MAX  # the others have not been sent
+    world.gateway.answer_refund = FakeGateway().answer_refund
+    async with asyncio.timeout(PATIENCE_S):  # this process looks once a second whether it is over
+        while {await world.status(payment) for payment in made} != {"REFUNDED"}:
+            await clock.move(round(UNSENT_WAIT_MAX_S * 1000) + 1)
+            await work(world)
+    assert len({one.refund_id for one in world.gateway.refunds[FAILURES_MAX:]}) == len(made)

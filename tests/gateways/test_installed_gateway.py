@@ -1,0 +1,98 @@
+"""A payment by an installed package's gateway, found by its entry point, paid by its callback."""
+
+import sys
+from collections.abc import Iterator
+from importlib import invalidate_caches
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import pytest
+
+from payintent.app import build_app
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.http.server import make_server
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.merchants.operations import CreateMerchant
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
+from tests.support.example_package import MODULE, lay_out_example
+from tests.support.listening import listening
+from tests.support.patience import until
+from tests.support.world import ACTOR, free_port
+
+_CARD = "4242424242424242"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package of docs/extend.md, on the path of this process while its test runs."""
+    monkeypatch.syspath_prepend(str(lay_out_example(tmp_path)))
+    invalidate_caches()
+    yield
+    sys.modules.pop(MODULE, None)
+
+
+@pytest.mark.usefixtures("installed")
+async def test_a_buyer_pays_by_the_gateway_of_an_installed_package(settings: Settings) -> None:
+    port = free_port()
+    base = f"http://127.0.0.1:{port}/v1"
+    service = await open_service(settings.model_copy(update={"api_base": base}))
+    app = build_app(service.settings, lambda _: _at_once(service))
+    with running_simulator() as gateway_url:
+        merchant = await _offered(service, gateway_url)
+        async with (
+            listening(make_server(app, service.settings, "127.0.0.1", port)),
+            aiohttp.ClientSession() as client,
+        ):
+            headers = {"Authorization": f"Bearer {merchant}", "Idempotency-Key": str(uuid4())}
+            order = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
+            made = await _send(client, "POST", f"{base}/payments", json=order, headers=headers)
+            checkout = f"{base}/checkout/{made['checkout_id']}"
+            [quote] = (await _send(client, "GET", f"{checkout}/quotes"))["quotes"]
+            chosen = {
+                "payment_method_id": quote["payment_method_id"],
+            }
+            selected = await _send(client, "POST", f"{checkout}/quotes", json=chosen)
+            assert selected["next_action"]["type"] == "redirect", selected
+            url = selected["next_action"]["redirect"]["url"]
+            assert url.startswith(gateway_url)
+            async with client.post(url, data={"card": _CARD}, allow_redirects=False) as paid:
+                assert paid.status == 303, await paid.text()
+
+            async def status() -> bool:
+                found = await _send(client, "GET", f"{base}/payments/{made['id']}", headers=headers)
+                return found["status"] == "PAID"
+
+            await until(status, "the gateway's callback makes it PAID")
+            app.stopping()
+
+
+async def _at_once(service: Any) -> Any:
+    return service
+
+
+async def _offered(service: Any, gateway_url: str) -> str:
+    """Provision a merchant with a card at the package's gateway; gives its API key."""
+    credentials = {"api_key": KEY, "signing_secret": SECRET}
+    account = AddAccount(provider="example", base_url=gateway_url, credentials=credentials)
+    account_id = (await service.run_operation(account, ACTOR)).id
+    new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ACTOR)
+    method = AddPaymentMethod(
+        merchant_id=new.merchant.id,
+        account_id=account_id,
+        kind="redirect",
+        label="Example Pay",
+        currencies=["THB"],
+    )
+    await service.run_operation(method, ACTOR)
+    return new.api_key
+
+
+async def _send(client: aiohttp.ClientSession, method: str, url: str, **options: Any) -> Any:
+    async with client.request(method, url, **options) as answer:
+        body = await answer.json()
+        assert answer.status < 300, body
+        return body

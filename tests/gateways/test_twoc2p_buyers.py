@@ -1,0 +1,168 @@
+"""What buyers do on 2C2P's page reaches their payments, and nobody else's."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from decimal import Decimal
+
+import aiohttp
+import pytest
+
+from payintent.gateway_accounts.health import FAILURES_MAX
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.gateways.twoc2p.messages import invoice_no
+from payintent.merchants import methods_store as payment_methods
+from payintent.merchants.price import FeeMode
+from payintent.payment_sessions.open_session import SelectedSession
+from payintent.payments.model import Payment
+from payintent.runtime.settings import Settings
+from payintent.service import Service, open_service
+from tests.conformance.faults import Fault, FaultProxy, faulty
+from tests.payments.test_expire import ask_all
+from tests.refunds.refunding import Books, asked, auto_refund, books, kept, work
+from tests.sandbox.twoc2p.running import (
+    APPROVED,
+    BARE,
+    MERCHANT,
+    PAID_LATE,
+    PAID_LESS,
+    PAID_MORE,
+    SECRET,
+    Shop,
+    pair,
+    running_twoc2p,
+)
+from tests.support.fakes import FakeGateway
+from tests.support.world import ACTOR, World
+
+CREDENTIALS = {
+    "merchant_id": MERCHANT,
+    "secret_key": SECRET,
+    "merchant_private_key": pair(MERCHANT)[0],
+    "gateway_public_key": pair("gateway")[1],
+    "utc_offset": "+08:00",
+}
+
+
+@pytest.fixture(scope="module")
+def url() -> Generator[str]:
+    with running_twoc2p() as url:
+        yield url
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=256 * 1024)
+    service = await open_service(settings, {"fake": gateway, "2c2p": TwoC2pGateway(http)})
+    yield service
+    await service.close()
+    await http.close()
+
+
+@pytest.fixture
+async def faults(url: str) -> AsyncGenerator[FaultProxy]:
+    async with faulty(url) as faults:
+        yield faults
+
+
+@pytest.fixture
+async def method(world: World, faults: FaultProxy) -> int:
+    """Offer the cards of 2C2P."""
+    account = AddAccount(provider="2c2p", base_url=faults.url, credentials=CREDENTIALS)
+    offered = payment_methods.NewPaymentMethod(
+        merchant_id=world.merchant_id,
+        account_id=(await world.service.run_operation(account, ACTOR)).id,
+        kind="card",
+        label="2C2P",
+        currencies=("THB",),
+        countries=None,
+        fee_mode=FeeMode.INCLUSIVE,
+        fee_rate=Decimal(0),
+        position=3,
+    )
+    async with world.service.database.transaction() as tx:
+        return await payment_methods.add(tx, offered)
+
+
+@pytest.fixture
+async def buyer(url: str) -> AsyncGenerator[Shop]:
+    async with aiohttp.ClientSession() as http:
+        yield Shop(http, url, f"{url}/healthz")
+
+
+async def select(world: World, method: int) -> tuple[Payment, SelectedSession]:
+    payment = await world.create(currency="THB")
+    return payment, await world.select(payment, method, country="TH")
+
+
+def page(selected: SelectedSession) -> str:
+    assert selected.session.next_action is not None
+    return json.loads(selected.session.next_action)["redirect"]["url"]
+
+
+async def ask(world: World) -> None:
+    await world.rows("UPDATE session SET inquire_at = clock()")
+    await ask_all(world)
+
+
+async def pay(world: World, method: int, buyer: Shop, card: str = APPROVED) -> tuple[Payment, str]:
+    """Pay by card; gives the payment and 2C2P's invoice."""
+    payment, selected = await select(world, method)
+    await buyer.press(page(selected), card=card)
+    await ask(world)
+    return payment, invoice_no(selected.session.id)
+
+
+async def test_buyers_who_cancel_take_2c2p_from_nobody(
+    world: World, method: int, buyer: Shop
+) -> None:
+    for _ in range(FAILURES_MAX + 1):
+        _, selected = await select(world, method)
+        await buyer.press(page(selected), cancel="1")
+        await ask(world)
+        session = await world.session(selected.session.id)
+        assert (session["life"], session["outcome"]) == ("ended", "cancelled")
+    assert await world.rows("SELECT 1 FROM gateway_outage") == []
+    await select(world, method)
+
+
+@pytest.mark.parametrize("card", [PAID_LESS, PAID_MORE, PAID_LATE])
+async def test_money_that_2c2p_doubts_is_a_case_at_once_and_stays_where_it_is(
+    world: World, method: int, buyer: Shop, card: str
+) -> None:
+    await auto_refund(world, on=True)
+    payment, _ = await pay(world, method, buyer, card)
+    assert await world.status(payment) == "FAILED"
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    [case] = await world.rows("SELECT note FROM money_case")
+    assert "response 501" in case["note"]
+    assert await world.rows("SELECT 1 FROM refund") == []
+
+
+async def test_an_inquiry_without_the_gateways_reference_pays(
+    world: World, method: int, buyer: Shop
+) -> None:
+    payment, _ = await pay(world, method, buyer, BARE)
+    assert await world.status(payment) == "PAID"
+    assert await world.cases(payment) == []
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.STATUS_500])
+async def test_of_two_equal_refunds_the_one_without_an_answer_is_done_once_too(
+    world: World, method: int, buyer: Shop, faults: FaultProxy, fault: Fault
+) -> None:
+    """2C2P's list shows amounts and its own references only, so the refund is sent again."""
+    payment, invoice = await pay(world, method, buyer)
+    first = await asked(world, payment, "100")
+    await work(world)
+    second = await asked(world, payment, "100")
+    async with faults.fault(fault):
+        await work(world)
+    for _ in range(2):
+        await world.rows("UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL")
+        await work(world)
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "200", "0", 20_000, 0)
+    assert (await buyer.kept(invoice))["refunded"] == "200.00"
+    references = {(await kept(world, refund)).reference for refund in (first, second)}
+    assert len(references) == 2

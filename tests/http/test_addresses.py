@@ -1,0 +1,397 @@
+"""The viewer's address: who is believed about it, and how many requests one address has."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from starlette.requests import Request
+
+from payintent.core.addresses import UNREADABLE_ADDRESS
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
+from payintent.http.viewer import ViewerReader
+from payintent.merchants.limits import AddressRateLimiter
+from payintent.runtime.settings import Settings
+from tests.support.arrange import refusal
+from tests.support.world import Api
+
+_PROXIES = "10.0.0.0/8, 2001:db8:ffff::/48, 127.0.0.1"
+_PLACES: dict[str, Any] = {
+    "database_url": "postgresql://nowhere",
+    "pepper": "",
+    "keyring": "",
+    "edge_trusted_proxies": _PROXIES,
+}
+
+
+def _request(peer: str | None, *forwarded: str, **more: str) -> Request:
+    headers = [(b"x-forwarded-for", value.encode("latin-1")) for value in forwarded]
+    headers += [(name.replace("_", "-").encode(), value.encode()) for name, value in more.items()]
+    client = None if peer is None else (peer, 4711)
+    return Request({"type": "http", "headers": headers, "client": client})
+
+
+def _address(peer: str | None, *forwarded: str, proxies: str = _PROXIES) -> str | None:
+    edge = ViewerReader(Settings.model_validate(_PLACES | {"edge_trusted_proxies": proxies}))
+    return edge.viewer_address(_request(peer, *forwarded))
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "wanted"),
+    [
+        # A proxy that is declared tells who came to it; what stands before was written by others.
+        ("10.0.0.1", ["192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["198.51.100.1, 192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["127.0.0.1, 192.0.2.7, 10.9.9.9"], "192.0.2.7"),
+        ("10.0.0.1", ["198.51.100.1", "192.0.2.7 ,10.2.3.4"], "192.0.2.7"),
+        ("2001:db8:ffff::1", ["2001:DB8:1:0::9"], "2001:db8:1::9"),
+        # Whoever comes without one is who he is, whatever he says.
+        ("192.0.2.7", [], "192.0.2.7"),
+        ("192.0.2.7", ["198.51.100.1"], "192.0.2.7"),
+        ("192.0.2.7", ["10.0.0.1"], "192.0.2.7"),
+        # A server on both protocols shows IPv4 peers as mapped ones.
+        ("::ffff:10.0.0.1", ["192.0.2.7"], "192.0.2.7"),
+        ("::ffff:192.0.2.7", ["198.51.100.1"], "192.0.2.7"),
+        ("10.0.0.1", ["::ffff:192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["192.0.2.7, ::ffff:10.2.3.4"], "192.0.2.7"),
+        # Ports, brackets, quotes and empty entries, as proxies and load balancers write them.
+        ("10.0.0.1", ["198.51.100.7:51234"], "198.51.100.7"),
+        ("10.0.0.1", ["192.0.2.7, 192.0.2.8:443"], "192.0.2.8"),
+        ("10.0.0.1", ["192.0.2.7, 10.0.0.9:443"], "192.0.2.7"),
+        ("10.0.0.1", ["[2001:db8:1::9]:443"], "2001:db8:1::9"),
+        ("10.0.0.1", ["[2001:db8:1::9]"], "2001:db8:1::9"),
+        ("10.0.0.1", ["192.0.2.7, [2001:db8:ffff::1]:443"], "192.0.2.7"),
+        ("10.0.0.1", ['"[2001:db8:1::9]:443"'], "2001:db8:1::9"),
+        ("10.0.0.1", ["[::ffff:192.0.2.7]:443"], "192.0.2.7"),
+        ("10.0.0.1", ["192.0.2.7:_port"], "192.0.2.7"),
+        ("10.0.0.1", ["192.0.2.7,"], "192.0.2.7"),
+        ("10.0.0.1", [",, 192.0.2.7 ,\t,"], "192.0.2.7"),
+        # What a client hides does not matter once a proxy says where it came from.
+        ("10.0.0.1", ["unknown, _hidden, \xff, 192.0.2.7"], "192.0.2.7"),
+        # A proxy's own request, such as a health check.
+        ("10.0.0.1", [], None),
+        ("10.0.0.1", [""], None),
+        ("10.0.0.1", [" , ,"], None),
+        # A declared proxy sends what cannot be read.
+        ("10.0.0.1", ["10.0.0.2, 10.0.0.3"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7, unknown"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7, UNKNOWN"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["_hidden"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["_hidden:443"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7:"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7:443:1"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7;443"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["[192.0.2.7"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.777"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["shop.example"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["\xff"], UNREADABLE_ADDRESS),
+        (None, ["192.0.2.7"], UNREADABLE_ADDRESS),
+        ("", ["192.0.2.7"], UNREADABLE_ADDRESS),
+        ("/run/payintent.sock", ["192.0.2.7"], UNREADABLE_ADDRESS),
+    ],
+)
+def test_the_address_is_the_last_one_that_no_declared_proxy_has(
+    peer: str | None, forwarded: list[str], wanted: str | None
+) -> None:
+    assert _address(peer, *forwarded) == wanted
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "wanted"),
+    [
+        (["for=192.0.2.7"], "192.0.2.7"),
+        (["For=192.0.2.7"], "192.0.2.7"),
+        (["FOR=192.0.2.7;proto=http;by=203.0.113.43"], "192.0.2.7"),
+        (["proto=https ; for=192.0.2.7 ; by=_edge"], "192.0.2.7"),
+        (['for="192.0.2.7:51234"'], "192.0.2.7"),
+        (["for=192.0.2.7:51234"], "192.0.2.7"),  # no token, and sent all the same
+        (['for="[2001:db8:1::9]:4711"'], "2001:db8:1::9"),
+        (['for="[2001:db8:1::9]"'], "2001:db8:1::9"),
+        (["for=[2001:db8:1::9]:4711"], "2001:db8:1::9"),
+        (['for="192.0.2.7:_port"'], "192.0.2.7"),
+        (["for=198.51.100.1, for=192.0.2.7"], "192.0.2.7"),
+        (["for=198.51.100.1", "for=192.0.2.7, for=10.1.1.1"], "192.0.2.7"),
+        (["for=unknown, for=_hidden, for=192.0.2.7"], "192.0.2.7"),
+        (['for=192.0.2.7;host="a, b; for=198.51.100.1"'], "192.0.2.7"),
+        ([r'for=192.0.2.7;host="a\", for=198.51.100.1"'], "192.0.2.7"),
+        ([",for=192.0.2.7;, ,"], "192.0.2.7"),
+        ([""], None),
+        ([","], None),
+        (["for=192.0.2.7, for=unknown"], UNREADABLE_ADDRESS),
+        (["for=_hidden"], UNREADABLE_ADDRESS),
+        (['for="_SEVKISEK"'], UNREADABLE_ADDRESS),
+        (["for=192.0.2.7, by=203.0.113.43"], UNREADABLE_ADDRESS),
+        (["for=198.51.100.1;for=192.0.2.7"], UNREADABLE_ADDRESS),
+        (["192.0.2.7"], UNREADABLE_ADDRESS),
+        (["for = 192.0.2.7"], UNREADABLE_ADDRESS),
+        # A quotation mark that the client leaves open swallows what the proxy appends.
+        (['for=198.51.100.1;x=", for=192.0.2.7'], UNREADABLE_ADDRESS),
+        (['for=198.51.100.1, for=", for="[2001:db8:1::9]:443"'], UNREADABLE_ADDRESS),
+        (['for=198.51.100.1;x="', "for=192.0.2.7"], UNREADABLE_ADDRESS),
+    ],
+)
+def test_forwarded_is_read_as_rfc_7239_has_it(forwarded: list[str], wanted: str | None) -> None:
+    headers = [(b"forwarded", value.encode()) for value in forwarded]
+    request = Request({"type": "http", "headers": headers, "client": ("10.0.0.1", 4711)})
+    assert ViewerReader(Settings.model_validate(_PLACES)).viewer_address(request) == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [("", UNREADABLE_ADDRESS), ("X-Forwarded-For", "192.0.2.7"), ("Forwarded", "192.0.2.8")],
+)
+def test_two_headers_must_agree_unless_the_setting_names_one(setting: str, wanted: str) -> None:
+    """A client can write the header that its proxy does not replace."""
+    settings = Settings.model_validate(_PLACES | {"edge_address_header": setting})
+    request = _request("10.0.0.1", "192.0.2.7", forwarded="for=192.0.2.8")
+    assert ViewerReader(settings).viewer_address(request) == wanted
+    agreeing = _request("10.0.0.1", "192.0.2.7:80", forwarded='for="192.0.2.7:443";proto=https')
+    assert ViewerReader(settings).viewer_address(agreeing) == "192.0.2.7"
+
+
+def test_an_unreadable_address_is_counted_each_time_and_logged_once_a_minute(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    clock = _Clock()
+    edge = ViewerReader(Settings.model_validate(_PLACES), clock)
+
+    def counted() -> float:
+        name = "payintent_viewer_addresses_unreadable_total"
+        return REGISTRY.get_sample_value(name, {"reason": "malformed"}) or 0
+
+    before = counted()
+    for wait_s in (0, 1, 58, 2):
+        clock.now += wait_s
+        assert edge.viewer_address(_request("10.0.0.1", "_hidden")) == UNREADABLE_ADDRESS
+    assert counted() == before + 4
+    logged = "".join(capfd.readouterr())
+    assert logged.count("viewer_address_unreadable") == 2
+    assert "_hidden" in logged
+
+
+def test_callers_whose_address_is_unreadable_share_one_bucket() -> None:
+    limiter, _ = _limiter(per_s=1, burst=2)
+    assert _passed(limiter, UNREADABLE_ADDRESS, 5) == 2
+
+
+def test_without_a_declared_proxy_there_is_no_address() -> None:
+    for proxies in ("", " ", ",", " , "):
+        assert _address("192.0.2.7", "198.51.100.1", proxies=proxies) is None
+
+
+@pytest.mark.parametrize("proxies", ["10.0.0.1/8", "proxy.example", "10.0.0.0/33"])
+def test_a_proxy_that_is_no_network_is_refused_at_the_start(proxies: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        _address("10.0.0.1", proxies=proxies)
+
+
+@examples(max_examples=100, deadline=None)
+@given(
+    written=st.lists(st.sampled_from(["10.0.0.9", "192.0.2.1", "x", "", "::1"]), max_size=4),
+    behind=st.lists(
+        st.sampled_from(["10.0.0.2", "::ffff:10.0.0.3", "2001:db8:ffff::1"]), max_size=3
+    ),
+)
+def test_whatever_a_caller_writes_the_proxies_word_counts(
+    written: list[str], behind: list[str]
+) -> None:
+    """The caller writes a header; the proxies append the caller, then one another."""
+    chain = ", ".join([*written, "203.0.113.5", *behind])
+    assert _address("10.0.0.1", chain) == "203.0.113.5"
+
+
+@pytest.mark.parametrize(
+    ("peer", "wanted"),
+    [("10.0.0.1", "DE"), ("::ffff:10.0.0.1", "DE"), ("192.0.2.7", None), (None, None), ("x", None)],
+)
+def test_the_country_is_a_declared_proxys_word_too(peer: str | None, wanted: str | None) -> None:
+    settings = Settings.model_validate(_PLACES | {"edge_secret": "s"})
+    headers = {"cloudfront_viewer_country": "de", "x_edge_secret": "s"}
+    assert ViewerReader(settings).viewer_country(_request(peer, **headers)) == wanted
+    wrong = headers | {"x_edge_secret": "t"}
+    assert ViewerReader(settings).viewer_country(_request(peer, **wrong)) is None
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _limiter(per_s: int, burst: int) -> tuple[AddressRateLimiter, _Clock]:
+    clock = _Clock()
+    limits = {"checkout_per_address_per_s": per_s, "checkout_per_address_burst": burst}
+    return AddressRateLimiter(Settings.model_validate(_PLACES | limits), clock), clock
+
+
+def _passed(limiter: AddressRateLimiter, address: str | None, tries: int) -> int:
+    return sum(_passes(limiter, address) for _ in range(tries))
+
+
+def _passes(limiter: AddressRateLimiter, address: str | None) -> bool:
+    try:
+        limiter.take(address)
+    except RefusedError as refused:
+        return not (refused.code is ErrorCode.RATE_LIMITED and (refused.retry_after_s or 0) >= 1)
+    return True
+
+
+def test_an_address_has_its_burst_and_then_so_many_a_second() -> None:
+    limiter, clock = _limiter(per_s=4, burst=8)
+    assert _passed(limiter, "192.0.2.7", 20) == 8
+    clock.now += 0.25
+    assert _passed(limiter, "192.0.2.7", 20) == 1
+    clock.now += 1
+    assert _passed(limiter, "192.0.2.7", 20) == 4
+    clock.now += 3600
+    assert _passed(limiter, "192.0.2.7", 20) == 8
+
+
+def test_addresses_do_not_spend_each_others_and_nobody_spends_nothing() -> None:
+    limiter, _ = _limiter(per_s=1, burst=2)
+    assert _passed(limiter, "192.0.2.7", 5) == 2
+    assert _passed(limiter, "192.0.2.8", 5) == 2
+    assert _passed(limiter, None, 50) == 50
+    unlimited, _ = _limiter(per_s=0, burst=1)
+    assert _passed(unlimited, "192.0.2.7", 50) == 50
+
+
+def test_of_ipv6_a_whole_network_is_one_caller() -> None:
+    limiter, _ = _limiter(per_s=1, burst=3)
+    assert sum(_passed(limiter, f"2001:db8::{one:x}", 1) for one in range(10)) == 3
+    assert _passed(limiter, "2001:db8:0:1::1", 5) == 3
+
+
+def test_addresses_whose_bucket_is_full_again_are_forgotten() -> None:
+    limiter, clock = _limiter(per_s=1_000, burst=1)
+    for one in range(20_500):
+        limiter.take(f"10.{one >> 16}.{one >> 8 & 255}.{one & 255}")
+        clock.now += 0.01
+    assert len(limiter._buckets._full_at) <= 20_000
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """One request at once, and then hardly any: what is spent stays spent during a test."""
+    return settings.model_copy(
+        update={
+            "edge_trusted_proxies": "127.0.0.1",
+            "checkout_per_address_per_s": 1,
+            "checkout_per_address_burst": 2,
+        }
+    )
+
+
+async def _exhaust(api: Api, path: str, address: str) -> Any:
+    """Ask until it is refused; a slow machine earns requests meanwhile."""
+    for _ in range(100):
+        answer = await api.send("GET", path, headers={"X-Forwarded-For": address})
+        if answer.status == 429:
+            return answer
+    raise AssertionError("it was never refused")
+
+
+async def test_checkout_routes_and_the_page_share_an_addresss_requests(api: Api) -> None:
+    created = await api.create()
+    checkout_id = created.json["checkout_id"]
+    refused = await _exhaust(api, f"/v1/checkout/{checkout_id}", "192.0.2.7")
+    assert refusal(refused) == (429, "RATE_LIMITED")
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert refused.headers["Access-Control-Allow-Origin"] == "*"
+    await _exhaust(api, f"/v1/checkout/{checkout_id}/quotes", "192.0.2.8")
+    await _exhaust(api, "/v1/checkout/cs_0000000000000000", "192.0.2.9")  # guessing costs too
+    page = await _exhaust(api, f"/c/{checkout_id}", "192.0.2.10")
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "Retry-After" in page.headers
+    free = await api.send("GET", f"/c/{checkout_id}", headers={"X-Forwarded-For": "192.0.2.11"})
+    assert free.status == 200
+    for _ in range(5):  # the merchant's own routes are not counted by address
+        assert (await api.get(created.json["id"])).status == 200
+
+
+async def test_what_reads_the_checkout_twice_spends_one_request(api: Api) -> None:
+    """Else a request could do its work and be told that there were too many."""
+    created = await api.create()
+    checkout_id = created.json["checkout_id"]
+    path = f"/v1/checkout/{checkout_id}"
+    email, unknown = {"payer_email": "a@example.com"}, {"payment_method_id": "999"}
+    for address, method, where, options, status in (
+        ("192.0.2.7", "PATCH", path, {"json": email}, 200),
+        ("192.0.2.8", "POST", f"/c/{checkout_id}/select", {"data": unknown}, 404),
+    ):
+        headers = {"X-Forwarded-For": address}
+        assert (await api.send("GET", path, headers=headers)).status == 200
+        answer = await api.send(method, where, headers=headers, **options)
+        assert answer.status == status, where
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "denied"),
+    [
+        ("X-Forwarded-For", "203.0.113.9:51234", True),
+        ("X-Forwarded-For", "192.0.2.9:51234", False),
+        ("Forwarded", 'for="203.0.113.9:51234";proto=https', True),
+        ("Forwarded", 'for="192.0.2.9:51234";proto=https', False),
+        ("X-Forwarded-For", "unknown", True),
+        ("Forwarded", "for=_hidden", True),
+        ("Forwarded", "for=", True),
+    ],
+)
+async def test_a_rule_on_addresses_takes_an_unreadable_one_for_a_listed_one(
+    api: Api, name: str, value: str, denied: bool
+) -> None:
+    created = await api.create()
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    await api.world.perform(AddFraudRule(kind=FraudRuleKind.ADDRESS, value="203.0.113.0/24"))
+    answer = await api.send("GET", path, headers={name: value})
+    assert ("fds" in answer.json) is denied
+
+
+async def test_a_rule_of_another_merchant_takes_no_unreadable_address(api: Api) -> None:
+    other = await api.world.other_merchant()
+    created = await api.create()
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    listed = AddFraudRule(
+        kind=FraudRuleKind.ADDRESS, value="203.0.113.9", merchant_id=other.merchant.id
+    )
+    await api.world.perform(listed)
+    answer = await api.send("GET", path, headers={"X-Forwarded-For": "unknown"})
+    assert "fds" not in answer.json
+
+
+async def test_selections_from_unreadable_addresses_are_counted_as_one_callers(api: Api) -> None:
+    await api.world.perform(
+        AddFraudRule(kind=FraudRuleKind.ADDRESS_VELOCITY, count_max=1, window_s=3_600)
+    )
+    denied: list[bool] = []
+    for hop in ("unknown", "_hidden"):
+        created = await api.create()
+        path = f"/v1/checkout/{created.json['checkout_id']}/quotes"
+        offered = (await api.send("GET", path)).json
+        body = {"payment_method_id": offered["quotes"][0]["payment_method_id"]}
+        headers = {"X-Forwarded-For": hop}
+        answer = await api.send("POST", path, json=body, headers=headers)
+        denied.append("fds" in answer.json)
+    assert denied == [False, True]
+
+
+async def test_a_blocked_address_is_told_by_the_proxys_word_and_not_by_its_own(api: Api) -> None:
+    created = await api.create()
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    await api.world.perform(AddFraudRule(kind=FraudRuleKind.ADDRESS, value="203.0.113.0/24"))
+    for number, (forwarded, denied) in enumerate(
+        (
+            ("203.0.113.9", True),
+            ("192.0.2.{}, 203.0.113.10", True),
+            ("203.0.113.9, 192.0.2.{}", False),
+        )
+    ):
+        headers = {"X-Forwarded-For": forwarded.format(number)}
+        answer = await api.send("GET", path, headers=headers)
+        assert ("fds" in answer.json) is denied, forwarded

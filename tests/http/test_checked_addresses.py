@@ -1,0 +1,92 @@
+"""The HTTP clients of webhooks and pictures connect to the address that was checked, or to none."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from payintent.checkout.picture_cache import PictureFetcher
+from payintent.http.egress import EgressRefusedError, egress_rules
+from payintent.runtime.settings import Settings
+from payintent.webhooks.sender import WebhookSender
+
+PUBLIC = "93.184.216.34"
+_TIMEOUT = aiohttp.ClientTimeout(total=5)  # without the check the trap is connected to
+_GETADDRINFO = socket.getaddrinfo
+OpenSession = Callable[[Settings], aiohttp.ClientSession]
+
+
+@pytest.fixture(params=["webhooks", "pictures"])
+async def open_session(request: pytest.FixtureRequest) -> AsyncIterator[OpenSession]:
+    """Open the session that a client of the service connects with."""
+    clients: list[WebhookSender | PictureFetcher] = []
+
+    def opened(settings: Settings) -> aiohttp.ClientSession:
+        if request.param == "webhooks":
+            client = WebhookSender(settings, lambda: 1_700_000_000.0)
+        else:
+            client = PictureFetcher(egress_rules(settings))
+        clients.append(client)
+        return client._open_session()
+
+    yield opened
+    for client in clients:
+        await client.close()
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What the system answers about names, one answer after the other; the last one stays."""
+    answers: dict[str, list[str]] = {}
+
+    def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name not in answers:
+            return _GETADDRINFO(host, *arguments, **more)
+        address = answers[name].pop(0) if len(answers[name]) > 1 else answers[name][0]
+        return _GETADDRINFO(address, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return answers
+
+
+def _outside(any_settings: Settings) -> Settings:
+    return any_settings.model_copy(update={"sandbox": False})
+
+
+async def test_an_address_that_no_check_has_seen_gets_no_socket(
+    any_settings: Settings, open_session: OpenSession, trap: Any
+) -> None:
+    """The client asks no resolver about a literal: only the socket's own check is left."""
+    session = open_session(_outside(any_settings))
+    with pytest.raises(aiohttp.ClientConnectorError) as refused:
+        await session.get(f"http://127.0.0.1:{trap.port}/", timeout=_TIMEOUT)
+    assert isinstance(refused.value.os_error, EgressRefusedError)
+    assert trap.is_untouched()
+
+
+async def test_a_name_that_moves_is_refused_at_the_address_that_it_has_now(
+    any_settings: Settings, open_session: OpenSession, names: dict[str, list[str]], trap: Any
+) -> None:
+    names["rebind.example"] = ["127.0.0.1"]  # it was public when it was registered
+    session = open_session(_outside(any_settings))
+    with pytest.raises(aiohttp.ClientConnectorDNSError) as refused:
+        await session.get(f"http://rebind.example:{trap.port}/", timeout=_TIMEOUT)
+    assert isinstance(refused.value.os_error, EgressRefusedError)
+    assert trap.is_untouched()
+
+
+async def test_a_name_is_resolved_once_and_its_checked_address_connected_to(
+    any_settings: Settings, open_session: OpenSession, names: dict[str, list[str]], trap: Any
+) -> None:
+    """A second answer, as of a name that changes between check and connection, is never asked."""
+    names["rebind.example"] = ["127.0.0.1", PUBLIC]
+    session = open_session(any_settings.model_copy(update={"sandbox": True}))
+    fetch = asyncio.ensure_future(session.get(f"http://rebind.example:{trap.port}/"))
+    await trap.catch()
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await fetch
+    assert names["rebind.example"] == [PUBLIC], "one answer was used"

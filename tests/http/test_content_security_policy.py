@@ -1,0 +1,280 @@
+"""What the hosted page allows a browser, who may frame it, what is kept, and what it weighs."""
+
+import gzip
+import re
+from base64 import b64encode
+from hashlib import sha256
+
+import pytest
+
+from payintent.checkout.static_files import static_url
+from payintent.fraud.operations import AddFraudRule
+from payintent.gateways.port import SessionCreated
+from payintent.http.middleware import ScriptSources, content_security_policy
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.runtime.settings import Settings
+from tests.refunds.requests import in_status
+from tests.support.arrange import bring_to, select
+from tests.support.world import Answer, Api
+
+pytestmark = pytest.mark.full
+
+SHOP = "https://shop.test"
+HTML_BYTES_MAX = 4_096
+CSS_BYTES_MAX = 4_096
+JS_BYTES_MAX = 10_600
+STYLE = re.compile(b"<style>(.*?)</style>", re.DOTALL)
+GZIP = {"Accept-Encoding": "gzip"}
+
+
+def path_of(created: Answer, rest: str = "") -> str:
+    return f"/c/{created.json['checkout_id']}{rest}"
+
+
+async def policy(api: Api, path: str) -> dict[str, str]:
+    """Fetch a page; gives its policy by directive."""
+    return read(await api.send("GET", path))
+
+
+def read(answer: Answer) -> dict[str, str]:
+    [told] = answer.headers.getall("Content-Security-Policy")
+    return dict(part.partition(" ")[::2] for part in told.split("; "))
+
+
+async def profile(api: Api, **changes: object) -> None:
+    await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, **changes))  # type: ignore[arg-type]
+
+
+def source_of_style(page: Answer) -> str:
+    """Hash the one style of a page as a browser does, to the letter."""
+    [style] = STYLE.findall(page.body)
+    return f"'sha256-{b64encode(sha256(style).digest()).decode()}'"
+
+
+async def test_a_page_allows_its_own_style_and_files_and_its_gateways_forms(api: Api) -> None:
+    created = await api.create()
+    page = await api.send("GET", path_of(created))
+    assert read(page) == {
+        "default-src": "'none'",
+        "style-src": source_of_style(page),
+        "img-src": "'self' data:",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+        "form-action": "'self' http://gateway.test",
+        "script-src": "'self'",
+        "connect-src": "'self'",
+    }
+    await bring_to(api, created, "CANCELLED")
+    assert (await policy(api, path_of(created)))["form-action"] == "'self'"
+
+
+async def test_a_page_leads_to_the_gateway_of_what_comes_next_and_to_no_older_one(
+    api: Api,
+) -> None:
+    def elsewhere(_: object) -> SessionCreated:
+        redirect = {"url": "https://bank.test/pay;x?y=1", "method": "POST", "fields": {"a": '"<'}}
+        return SessionCreated(reference="r", next_action={"type": "redirect", "redirect": redirect})
+
+    created = await api.create()
+    api.world.gateway.answer_create = elsewhere
+    await select(api, created)
+    await api.world.rows("UPDATE payment_method SET enabled = false")
+    page = await api.send("GET", path_of(created))
+    assert read(page)["form-action"] == "'self' https://bank.test"
+    assert 'action="https://bank.test/pay;x?y=1" target="_top"' in page.body.decode()
+    assert 'name="a" value="&#34;&lt;"' in page.body.decode()
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED"])
+async def test_no_page_is_kept_indexed_or_told_to_others(api: Api, status: str) -> None:
+    created = await in_status(api, status)
+    for rest in ("", "/receipt", "/qr.svg", "/return"):
+        for options in ({}, {"headers": GZIP}):
+            answer = await api.send("GET", path_of(created, rest), **options)
+            assert answer.status in {200, 303}
+            assert answer.headers.getall("Cache-Control") == ["no-store"]
+            assert answer.headers["Referrer-Policy"] == "no-referrer"
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["X-Robots-Tag"] == "noindex, nofollow"
+            assert "Access-Control-Allow-Origin" not in answer.headers
+            assert "Set-Cookie" not in answer.headers
+
+
+class TestOfAnApiElsewhere:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"api_base": "https://api.pay.test/v1"})
+
+    async def test_every_page_may_ask_it_and_no_other(self, api: Api) -> None:
+        created = await in_status(api, "PAID")
+        for rest in ("", "/receipt"):
+            asked = (await policy(api, path_of(created, rest)))["connect-src"]
+            assert asked == "'self' https://api.pay.test"
+        page = await api.send("GET", path_of(created))
+        assert 'data-url="https://api.pay.test/v1/checkout/' in page.body.decode()
+
+
+async def test_only_a_registered_origin_frames_the_page_and_is_spoken_to(api: Api) -> None:
+    created = await api.create()
+    asked = "?embed_origin={}&nonce=n%22%3E1"
+    own = path_of(created, asked.format("https%3A%2F%2Fshop.test"))
+    page = await api.send("GET", own)
+    assert "<body data-embed" not in page.body.decode()
+    assert read(page)["frame-ancestors"] == "'none'"
+    await profile(api, allowed_origins=[SHOP, "https://m.shop.test"])
+    page = await api.send("GET", own)
+    assert f'data-embed="{SHOP}" data-nonce="n&#34;&gt;1"' in page.body.decode()
+    await bring_to(api, created, "PAID")
+    for rest in (own.removeprefix(path_of(created)), "", "/receipt"):
+        framed = (await policy(api, path_of(created, rest)))["frame-ancestors"]
+        assert framed == "https://m.shop.test https://shop.test"
+    for other in ("https%3A%2F%2Fshop.test.evil", "http%3A%2F%2Fshop.test", "*", "null", "%00"):
+        page = await api.send("GET", path_of(created, asked.format(other)))
+        assert "<body data-embed" not in page.body.decode(), other
+        assert "evil" not in page.headers["Content-Security-Policy"]
+
+
+async def test_the_frame_is_kept_through_forms_links_and_redirects(api: Api) -> None:
+    await profile(api, allowed_origins=[SHOP])
+    created = await api.create()
+    query = "?lang=ja&embed_origin=https%3A%2F%2Fshop.test&nonce=n-1"
+    page = (await api.send("GET", path_of(created, query))).body.decode()
+    kept = query.replace("&", "&amp;")
+    assert f'action="{path_of(created, "/select")}{kept}" target="_top"' in page
+    assert f'action="{path_of(created, "/cancel")}{kept}"' in page
+    assert f'name="embed_origin" value="{SHOP}"' in page  # of the form that changes the country
+    assert 'name="nonce" value="n-1"' in page
+    answer = await api.send("POST", path_of(created, f"/cancel{query}"))
+    assert answer.headers["Location"] == path_of(created, query)
+
+
+def test_a_policy_holds_nothing_that_is_no_origin() -> None:
+    odd = ("https://a.test;script-src", "https://a.test x", "*", "'unsafe-inline'", "data:", "")
+    odd += ("https://a.test,b", "https://ä.test", "https://a.test\r\nX: y", "ftp://a.test")
+    told = content_security_policy(
+        frame_ancestors=odd,
+        form_targets=(*odd, "http://[::1]:8080"),
+        scripts=ScriptSources(odd, odd, (*odd, "https://*.a.test")),
+    )
+    assert told == (
+        "default-src 'none'; style-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; frame-ancestors 'none'; form-action 'self' http://[::1]:8080; "
+        "script-src 'self'; connect-src 'self' https://*.a.test; frame-src "
+    )
+
+
+async def test_a_buyer_who_is_blocked_is_told_no_more_than_that_and_shown_the_way_back(
+    api: Api,
+) -> None:
+    await profile(
+        api,
+        allowed_origins=[SHOP],
+        return_url=f"{SHOP}/basket",
+        support_url=f"{SHOP}/help",
+        locale="th",
+    )
+    created = await api.create()
+    rule = AddFraudRule(kind="PAYER", value="buyer-1", code="SECRET_LIST", score=97)
+    await api.world.perform(rule)
+    asked = f"?embed_origin={SHOP}&nonce=n"
+    for method, rest in (("GET", ""), ("POST", "/select"), ("POST", "/cancel"), ("GET", "/qr.svg")):
+        page = await api.send(method, path_of(created, rest + asked))
+        text = page.body.decode()
+        assert (page.status, page.headers["Content-Type"][:9]) == (200, "text/html"), rest
+        assert 'data-result="BLOCKED"' in text
+        assert 'lang="th"' in text
+        assert f'href="{SHOP}/basket"' in text
+        assert f'href="{SHOP}/help"' in text
+        shown = STYLE.sub(b"", page.body).decode()
+        for secret in ("SECRET_LIST", "97", "PAYER", "1,590", "fds", "buyer-1"):
+            assert secret not in re.sub(r"/c/static/\w+/", "", shown), secret
+        assert page.headers.getall("Cache-Control") == ["no-store"]
+        assert read(page)["frame-ancestors"] == SHOP
+        assert f'data-embed="{SHOP}"' in text
+
+
+async def test_the_pages_own_files_are_kept_for_ever_under_their_content(api: Api) -> None:
+    for name, type_ in (
+        ("checkout.css", "text/css"),
+        ("checkout.js", "text/javascript"),
+        ("offer.js", "text/javascript"),
+        ("onchain.js", "text/javascript"),
+        ("wallet.js", "text/javascript"),
+        ("card.js", "text/javascript"),
+    ):
+        answer = await api.send("GET", static_url(name))
+        assert (answer.status, answer.headers["Content-Type"]) == (200, f"{type_}; charset=utf-8")
+        kept = answer.headers.getall("Cache-Control")
+        assert kept == ["public, max-age=31536000, immutable"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        asked = {"If-None-Match": "*", "If-Modified-Since": "Sun, 22 Nov 2037 00:00:00 GMT"}
+        assert (await api.send("GET", static_url(name), headers=asked)).status == 200
+        # A release that is being rolled out must not be kept under the name of another one.
+        other = await api.send("GET", f"/c/static/000000000000/{name}")
+        assert (other.body, other.headers["Cache-Control"]) == (answer.body, "no-store")
+
+
+async def test_no_other_file_is_served(api: Api) -> None:
+    mark = static_url("x").rpartition("/")[0]
+    names = (
+        "checkout.html",
+        "texts/en.json",
+        "..%2fapi%2fpage.py",
+        "%2e%2e",
+        "x",
+        ".",
+        "card.js%00",
+    )
+    for name in names:
+        assert (await api.send("GET", f"{mark}/{name}")).status == 404, name
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        ("gzip", True),
+        ("br;q=1.0, gzip;q=0.8, *;q=0.1", True),
+        ("GZIP", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("identity", False),
+        ("x-gzipper", False),
+        ("", False),
+    ],
+)
+async def test_pages_and_files_are_packed_for_who_can_unpack_them(
+    api: Api, accepted: str, packed: bool
+) -> None:
+    created = await api.create()
+    api._client._auto_decompress = False
+    for path in (path_of(created), static_url("checkout.js")):
+        answer = await api.send("GET", path, headers={"Accept-Encoding": accepted})
+        assert (answer.headers.get("Content-Encoding") == "gzip") == packed
+        assert "Accept-Encoding" in answer.headers["Vary"]
+        plain = gzip.decompress(answer.body) if packed else answer.body
+        assert plain.startswith((b"<!doctype html>", b"const POLL_FIRST_MS"))
+        assert int(answer.headers["Content-Length"]) == len(answer.body)
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED"])
+async def test_a_page_weighs_little_and_needs_few_requests(api: Api, status: str) -> None:
+    metadata = {"product": {"name": "Book", "detail": "d" * 500, "vendor": "v"}, "order_id": "A-1"}
+    created = await in_status(api, status) if status != "PENDING" else None
+    created = created or await api.create(metadata=metadata)
+    api._client._auto_decompress = False
+    page = gzip.decompress((await api.send("GET", path_of(created), headers=GZIP)).body)
+    [style] = STYLE.findall(page)
+    html = STYLE.sub(b"", page)
+    assert len(gzip.compress(html, 5)) <= HTML_BYTES_MAX
+    assert len(gzip.compress(style, 5)) <= CSS_BYTES_MAX
+    needed = re.findall(r'(?:<script[^>]* src|<link [^>]* href|<img src)="([^"]*)"', html.decode())
+    assert len([address for address in needed if not address.startswith("data:")]) + 1 <= 5
+
+
+@pytest.mark.parametrize(
+    "names", [["checkout.js", "offer.js", "onchain.js", "wallet.js"], ["checkout.js", "card.js"]]
+)
+async def test_the_scripts_of_a_page_weigh_little(api: Api, names: list[str]) -> None:
+    api._client._auto_decompress = False
+    answers = [await api.send("GET", static_url(name), headers=GZIP) for name in names]
+    assert sum(len(one.body) for one in answers) <= JS_BYTES_MAX

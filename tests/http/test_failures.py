@@ -1,0 +1,128 @@
+"""What API and pages answer to each kind of failure: status, when to come back, and their words."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message
+from structlog.testing import capture_logs
+
+from payintent.checkout.refusal_pages import answers_with_pages
+from payintent.console.access import console_page
+from payintent.core.errors import (
+    ErrorCode,
+    InvalidTextError,
+    LockTimeoutError,
+    RefusedError,
+    StorageFullError,
+    StorageUnavailableError,
+)
+from payintent.http.application import RoutedApplication
+from payintent.http.bodies import BodyTooLargeError
+from payintent.http.errors import HANDLERS, RefusalLog, on_bug
+from payintent.portal.visits import portal_page
+from payintent.runtime.encryption import EncryptionKeyError
+
+Handler = Callable[[Request], Awaitable[Response]]
+_SOON = frozenset("12345")
+_LIMITED = RefusedError(ErrorCode.RATE_LIMITED, "slow down", retry_after_s=7)
+_UNKNOWN = RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
+#: By the exception: the status, `Retry-After`, and the events in the log.
+_ANSWERS: tuple[tuple[Exception, int, frozenset[str], list[str]], ...] = (
+    (StorageUnavailableError("gone"), 503, _SOON, ["storage_down"]),
+    (StorageFullError("full"), 503, _SOON, ["storage_down"]),
+    (LockTimeoutError(), 409, frozenset("1"), []),
+    (InvalidTextError(), 400, frozenset(), []),
+    (BodyTooLargeError(), 413, frozenset(), []),
+    (EncryptionKeyError("no key"), 500, frozenset(), ["sealed_unreadable"]),
+    (_LIMITED, 429, frozenset("7"), []),
+    (_UNKNOWN, 404, frozenset(), []),
+    (RuntimeError("secret row"), 500, frozenset(), ["bug"]),
+)
+_WORDS: dict[str, tuple[str, ...]] = {
+    "api": (
+        *("temporarily unavailable", "temporarily unavailable"),
+        *("another request is working on this", "text that is not valid JSON or Unicode"),
+        *("the body is too large", "operator must act"),
+        *("slow down", "no such checkout", "internal error"),
+    ),
+    "console": (
+        *("the database is temporarily unavailable", "the database is temporarily unavailable"),
+        *("another request is working on this", "the form contains text that cannot be stored"),
+        *("the form is too large", "operator must act"),
+        *("slow down", "no such checkout", "the log has the details"),
+    ),
+    "portal": (
+        *("Try again in a few seconds.", "Try again in a few seconds."),
+        *("Another request is working on this.", "This text cannot be stored."),
+        *("This form is too long.", "Contact your payment service provider."),
+        *("slow down", "no such checkout", "Something went wrong."),
+    ),
+    "checkout": ("",) * 9,
+}
+_PAGES: dict[str, Callable[[Handler], Handler]] = {
+    "api": lambda handler: handler,
+    "console": console_page,
+    "portal": portal_page,
+    "checkout": answers_with_pages,
+}
+
+
+async def _answer(face: str, failure: Exception) -> tuple[int, dict[bytes, bytes], str]:
+    async def fail(_: Request) -> Response:
+        raise failure
+
+    app = RoutedApplication([Route("/c/{checkout_id}", _PAGES[face](fail))], HANDLERS, on_bug)
+    app.state.refusals = RefusalLog()
+    head: Message = {}
+    body = b""
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        nonlocal head, body
+        if message["type"] == "http.response.start":
+            head = message
+        else:
+            body += message.get("body", b"")
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/c/cs_1",
+        "headers": [],
+        "query_string": b"lang=en",
+        "app": app,
+    }
+    await app(scope, receive, send)
+    return head["status"], dict(head["headers"]), body.decode()
+
+
+@pytest.mark.parametrize("number", range(len(_ANSWERS)))
+@pytest.mark.parametrize("face", _PAGES)
+async def test_every_face_answers_a_failure_alike_in_its_own_words(face: str, number: int) -> None:
+    failure, status, retry_after, events = _ANSWERS[number]
+    with capture_logs() as logs:
+        answered, headers, body = await _answer(face, failure)
+    assert answered == status
+    again = headers.get(b"retry-after", b"").decode()
+    assert again in retry_after if retry_after else not again
+    assert _WORDS[face][number] in body
+    assert "secret row" not in body
+    is_json = headers[b"content-type"] == b"application/json"
+    assert is_json is (face == "api")
+    assert [line["event"] for line in logs if line["event"] in _EVENTS] == events
+
+
+_EVENTS = frozenset({"storage_down", "sealed_unreadable", "bug"})
+#: Whether a buyer is offered to try again, by the exception.
+_AGAIN = (True, True, True, True, False, False, True, False, True)
+
+
+@pytest.mark.parametrize("number", range(len(_ANSWERS)))
+async def test_a_buyer_may_try_again_unless_that_cannot_help(number: int) -> None:
+    _, _, body = await _answer("checkout", _ANSWERS[number][0])
+    assert ('href="/c/cs_1' in body) is _AGAIN[number]

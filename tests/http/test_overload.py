@@ -1,0 +1,360 @@
+"""More than a process can do: slow bodies, too many connections, too many requests at once."""
+
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from prometheus_client import REGISTRY
+from starlette.routing import Route
+from starlette.types import Message
+
+from payintent.http.admission import Admission, LaneName
+from payintent.http.listeners import shed
+from payintent.runtime.settings import Settings
+from tests.http.wire import Wire, WireAnswer
+from tests.support.arrange import count, document
+from tests.support.patience import PATIENCE_S
+from tests.support.routes import OPERATOR_ROUTES, ROUTES
+from tests.support.world import Api
+
+_HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+_BODY = document()
+_PLACES, _WAITING = 2, 3
+
+
+@pytest.fixture
+def wait_s() -> float:
+    """How long a request waits for its place: longer than any test, if it does not say so."""
+    return 60.0
+
+
+@pytest.fixture
+def body_s() -> float:
+    """How long a body may take to come."""
+    return 1.0
+
+
+@pytest.fixture
+def settings(settings: Settings, wait_s: float, body_s: float) -> Settings:
+    """Small bounds, and nothing that waits for a database connection too long."""
+    bounds = {
+        "request_wait_s": wait_s,
+        "body_timeout_s": body_s,
+        "requests_max": _PLACES,
+        "requests_waiting_max": _WAITING,
+        "connections_max": 120,
+        "database_lock_timeout_ms": 30_000,
+        "database_statement_timeout_ms": 30_000,
+    }
+    return settings.model_copy(update=bounds)
+
+
+def create(api: Api, body: bytes = _BODY, announced: int | None = None) -> bytes:
+    length = len(body) if announced is None else announced
+    return (
+        b"POST /v1/payments HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Authorization: Bearer %b\r\nIdempotency-Key: %b\r\nContent-Length: %d\r\n\r\n%b"
+        % (api.world.api_key.encode(), str(uuid4()).encode(), length, body)
+    )
+
+
+def counted(name: str) -> float:
+    return REGISTRY.get_sample_value(f"payintent_requests_{name}_total", {"lane": "merchants"}) or 0
+
+
+@pytest.fixture
+async def locked(api: Api) -> AsyncIterator[asyncpg.Connection]:
+    """No payment can be created until this connection lets go."""
+    held = await api.world.other_connection()
+    await held.execute("BEGIN")
+    await held.execute("LOCK TABLE payment IN SHARE MODE")
+    yield held
+    if held.is_in_transaction():
+        await held.execute("ROLLBACK")
+    await held.close()
+
+
+async def creating(held: asyncpg.Connection, wanted: int) -> None:
+    """Wait until so many statements wait for the lock."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            waiting = await held.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            if waiting == wanted:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def read(api: Api) -> bool:
+    """Tell when the service has read all that was sent before; it has a lane of its own."""
+    async with Wire(api.base) as wire:
+        await wire.send(_HEALTH)
+        return await wire.answer() is not None
+
+
+async def test_a_hundred_callers_who_send_a_byte_at_a_time_are_gone_in_time(api: Api) -> None:
+    async def drip() -> WireAnswer | None:
+        async with Wire(api.base) as wire:
+            await wire.send(create(api, b"", announced=5_000))
+            answering = asyncio.create_task(wire.answer())
+            while not answering.done():
+                await wire.send(b" ")
+                await asyncio.sleep(0.05)
+            return await answering
+
+    dripping = [asyncio.create_task(drip()) for _ in range(100)]
+    assert (await api.create()).status == 201  # they hold no place
+    answers = await asyncio.gather(*dripping)
+    assert {one.status for one in answers if one} == {408}
+    assert all(one and one.headers["connection"] == "close" for one in answers)
+    assert await count(api) == 1
+
+
+async def test_slow_callers_hold_no_connection_to_the_database(api: Api) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(50):
+            wire = await stack.enter_async_context(Wire(api.base))
+            await wire.send(create(api, b"{", announced=5_000))
+        assert await read(api)
+        pool = api.world.database
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*(pool.fetch("SELECT 1") for _ in range(50)))
+        active = await api.world.rows(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
+            "AND state LIKE 'idle in transaction%'"
+        )
+        assert active == []
+        assert (await api.create()).status == 201
+
+
+async def test_what_comes_beyond_the_bounds_is_shed_and_the_rest_is_done(
+    api: Api, locked: asyncpg.Connection
+) -> None:
+    before = counted("shed")
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(10)]
+        for wire in wires:
+            await wire.send(create(api))
+        beyond = len(wires) - _PLACES - _WAITING
+        answering = [asyncio.create_task(wire.answer()) for wire in wires]
+        while sum(one.done() for one in answering) < beyond:
+            await asyncio.wait(answering, return_when=asyncio.FIRST_COMPLETED, timeout=0.1)
+        await creating(locked, _PLACES)
+        shed = [one.result() for one in answering if one.done()]
+        assert len(shed) == beyond
+        for answer in shed:
+            assert answer is not None
+            assert (answer.status, answer.json["code"]) == (503, "SERVICE_UNAVAILABLE")
+            assert 1 <= int(answer.headers["retry-after"]) <= 5
+            assert answer.headers["x-request-id"]
+        assert await read(api)  # it still says that it is alive
+        await locked.execute("ROLLBACK")
+        statuses = [one and one.status for one in await asyncio.gather(*answering)]
+    assert sorted(map(int, filter(None, statuses))) == [201] * 5 + [503] * beyond
+    assert await count(api) == _PLACES + _WAITING
+    assert counted("shed") - before == beyond
+
+
+async def test_a_crowd_of_merchants_takes_no_place_of_a_buyer(
+    api: Api, locked: asyncpg.Connection
+) -> None:
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES)]
+        for wire in wires:
+            await wire.send(create(api))
+        await creating(locked, _PLACES)
+        answer = await api.send("GET", "/c/cs_0000000000000000")
+        assert answer.status == 404  # buyers have a lane of their own
+
+
+@pytest.mark.parametrize("path", ["/c/cs_0000000000000000", "/merchant", "/merchant/payments"])
+async def test_a_page_is_shed_as_a_page(path: str) -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+    await shed(scope, receive, send)
+    headers = dict(sent[0]["headers"])
+    assert sent[0]["status"] == 503
+    assert headers[b"content-type"].startswith(b"text/html")
+    assert headers[b"cache-control"] == b"no-store"
+    assert 1 <= int(headers[b"retry-after"]) <= 5
+
+
+async def shed_at(path: str) -> int:
+    """Shed a request; gives the seconds after which its client comes back."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    await shed({"type": "http", "method": "GET", "path": path, "headers": []}, receive, send)
+    return int(dict(sent[0]["headers"])[b"retry-after"])
+
+
+@pytest.mark.parametrize("path", ["/v1/payments", "/c/cs_0000000000000000"])
+async def test_clients_that_are_shed_together_come_back_at_different_times(path: str) -> None:
+    """By chance: 200 answers that lack one of five numbers are one run in 10^18."""
+    assert {await shed_at(path) for _ in range(200)} == {1, 2, 3, 4, 5}
+
+
+async def test_work_whose_client_has_gone_is_not_begun(
+    api: Api, locked: asyncpg.Connection
+) -> None:
+    before = counted("abandoned")
+    async with AsyncExitStack() as stack:
+        patient = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES)]
+        for wire in patient:
+            await wire.send(create(api))
+        await creating(locked, _PLACES)
+        for _ in range(_WAITING):
+            async with Wire(api.base) as impatient:
+                await impatient.send(create(api))
+                assert await read(api)
+        assert await read(api)
+        await locked.execute("ROLLBACK")
+        answers = [await wire.answer() for wire in patient]
+    assert [one and one.status for one in answers] == [201] * _PLACES
+    assert (await api.create()).status == 201  # the queue has been looked through by now
+    assert await count(api) == _PLACES + 1
+    assert counted("abandoned") - before == _WAITING
+
+
+@pytest.mark.parametrize("wait_s", [0.2])
+async def test_whoever_waits_too_long_for_a_place_is_shed(
+    api: Api, locked: asyncpg.Connection
+) -> None:
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES + 1)]
+        for wire in wires[:_PLACES]:
+            await wire.send(create(api))
+        await creating(locked, _PLACES)
+        await wires[-1].send(create(api))
+        late = await wires[-1].answer()
+    assert late is not None
+    assert late.status == 503
+
+
+async def test_one_connection_more_closes_the_one_that_was_idle_longest(api: Api) -> None:
+    async with AsyncExitStack() as stack:
+        wires = []
+        for _ in range(121):
+            wire = await stack.enter_async_context(Wire(api.base))
+            await wire.send(_HEALTH)
+            answer = await wire.answer()
+            assert answer is not None
+            assert answer.status == 200
+            wires.append(wire)
+        assert await wires[0].answer() is None  # it was let go
+        await wires[1].send(_HEALTH)
+        assert await wires[1].answer() is not None
+
+
+@pytest.mark.parametrize("body_s", [2 * PATIENCE_S])  # none is answered before the last has come
+async def test_where_no_connection_is_idle_another_is_turned_away(api: Api) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(120):
+            wire = await stack.enter_async_context(Wire(api.base))
+            await wire.send(create(api, b"{", announced=5_000))
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                async with Wire(api.base) as wire:
+                    await wire.send(_HEALTH)
+                    answer = await wire.answer()
+                if answer is None or answer.status == 503:
+                    return
+
+
+async def test_a_client_that_takes_no_answer_is_cut_off(api: Api) -> None:
+    async with Wire(api.base) as wire:
+        wire.read_slowly()
+        await wire.send(b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+        assert (await api.create()).status == 201
+        async with asyncio.timeout(PATIENCE_S):
+            while not wire.is_lost():
+                await wire.send(b" ")
+                await asyncio.sleep(0.05)
+
+
+def lane_of(settings: Settings, path: str) -> LaneName | None:
+    lane = Admission(settings).lane(path)
+    return lane and lane.name
+
+
+def test_the_lane_of_merchants_is_for_the_routes_that_need_a_key(settings: Settings) -> None:
+    """Their handlers are methods that `MerchantApi.route` has wrapped."""
+    routes = [one for one in (*ROUTES, *OPERATOR_ROUTES) if isinstance(one, Route)]
+    needs_key = {
+        one.path
+        for one in routes
+        if one.path.startswith("/v1/")
+        and inspect.ismethod(getattr(one.endpoint, "__wrapped__", None))
+    }
+    assert {"/v1/payments", "/v1/test/clock/advance"} <= needs_key
+    of_merchants = {
+        one.path
+        for one in routes
+        if lane_of(settings, re.sub(r"{[^}]+}", "x_1", one.path)) is LaneName.MERCHANTS
+    }
+    assert of_merchants == needs_key
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/chains/native", LaneName.BUYERS),
+        ("/v1/countries", LaneName.BUYERS),
+        ("/v1/onramp/orders", LaneName.BUYERS),
+        ("/v1/checkout/cs_x", LaneName.BUYERS),
+        ("/v1/checkout/cs_x/events", None),
+        ("/v1/countries/events", LaneName.BUYERS),
+        ("/c/x", LaneName.BUYERS),
+        ("/sdk/payintent.js", LaneName.BUYERS),
+        ("/v1/callbacks/stripe/1", LaneName.GATEWAYS),
+        ("/merchant", LaneName.OTHERS),
+        ("/merchant/payments", LaneName.OTHERS),
+        ("/docs", LaneName.OTHERS),
+        ("/docs/integrate", LaneName.OTHERS),
+        ("/openapi.yaml", LaneName.OTHERS),
+        ("/sdk", LaneName.OTHERS),
+        ("/", LaneName.OTHERS),
+        ("/v1", LaneName.OTHERS),
+        ("/v1/nowhere", LaneName.OTHERS),
+        ("/v1/paymentsx", LaneName.OTHERS),
+        ("/v1/payments/", LaneName.OTHERS),
+        ("/v1/payments/pay_1/nowhere", LaneName.OTHERS),
+        ("/v1/payments/pay_1\n", LaneName.MERCHANTS),
+        ("//v1/payments", LaneName.OTHERS),
+        ("/operator/payments/pay_1", LaneName.OTHERS),
+        ("/healthz", None),
+    ],
+)
+def test_each_path_has_the_lane_of_its_callers(
+    settings: Settings, path: str, name: LaneName | None
+) -> None:
+    assert lane_of(settings, path) is name
+
+
+@pytest.mark.parametrize("path", ["/merchant", "/docs", "/sdk", "/openapi.yaml", "/nowhere"])
+async def test_a_crowd_of_merchants_holds_up_nothing_else(
+    api: Api, locked: asyncpg.Connection, path: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES)]
+        for wire in wires:
+            await wire.send(create(api))
+        await creating(locked, _PLACES)
+        answer = await asyncio.wait_for(api.send("GET", path), PATIENCE_S)
+        assert answer.status in {200, 303, 404}

@@ -1,0 +1,36 @@
+"""The decoder of creates keeps metadata as it is, whatever escapes it is written with."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payintent.payments.schemas import CREATE
+
+_PIECES = st.sampled_from(
+    [
+        *("\\ud83d", "\\uDBFF", "\\ude00", "\\uDC00", "\\u0041", "\\uD7FF", "\\ue000"),
+        *("\\\\", '\\"', "\\n", "\\/", "u", "d83d", "~", "é", "\U0001f600"),
+    ]
+)
+_TEXTS = st.lists(_PIECES, max_size=12).map("".join)
+_OTHER = '"currency":"THB","amount":"1","payer_uid":"u"'
+
+
+@given(name=_TEXTS, text=_TEXTS)
+def test_metadata_stays_as_it_is_whatever_its_escapes(name: str, text: str) -> None:
+    metadata = f'{{"{name}":["{text}"]}}'
+    body = CREATE.decode(f'{{{_OTHER},"metadata":{metadata}}}'.encode())
+    assert bytes(body.metadata).decode() == metadata
+
+
+@given(text=_TEXTS)
+def test_other_fields_are_read_as_a_strict_decoder_reads_them(text: str) -> None:
+    document = f'{{{_OTHER},"country":"{text}","metadata":{{"a":"\\ud83d"}}}}'.encode()
+    try:
+        country = msgspec.json.decode(f'"{text}"'.encode())
+    except msgspec.DecodeError:
+        with pytest.raises(msgspec.DecodeError):
+            CREATE.decode(document)
+    else:
+        assert CREATE.decode(document).country == country

@@ -1,0 +1,121 @@
+"""The wire itself: bytes out, whatever answers come back.
+
+The first answer on a connection is the first request's, whatever was sent behind it: it is held to
+the contract, as those that aiohttp clients read are.
+"""
+
+import asyncio
+import json
+import re
+import ssl
+from dataclasses import dataclass
+from typing import Any, Self
+
+from payintent.http.listeners import MALFORMED
+from tests.support.conformance import check
+from tests.support.patience import PATIENCE_S
+from tests.support.proxy import NAME
+
+_FIRST_LINE = re.compile(rb"(GET|POST|PATCH) (/[!-~]*) HTTP/1\.1\r\n")
+
+
+@dataclass(frozen=True)
+class WireAnswer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Wire:
+    """One connection to the service, past any HTTP client's good manners."""
+
+    def __init__(self, base: str, trusting: ssl.SSLContext | None = None) -> None:
+        self._trusting = trusting
+        self._host, _, port = base.removeprefix("http://").partition(":")
+        self._port = int(port)
+        self._sent = b""  # until the first answer
+        self._is_answered = False
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection(
+            self._host,
+            self._port,
+            ssl=self._trusting,
+            server_hostname=NAME if self._trusting else None,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.transport.abort()
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes; a peer that has hung up is no failure of the test."""
+        if not self._is_answered:
+            self._sent += data
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except ConnectionError:
+            pass
+
+    async def settle(self) -> None:
+        """Let the service, in this same loop, read what was sent before more is sent."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def half_close(self) -> None:
+        """Send no more."""
+        self._writer.write_eof()
+
+    def read_slowly(self) -> None:
+        """Take nothing that the service sends."""
+        self._writer.transport.pause_reading()
+
+    def is_lost(self) -> bool:
+        """Tell whether the service has cut this connection off."""
+        return self._writer.transport.is_closing()
+
+    async def answer(self, timeout_s: float = PATIENCE_S) -> WireAnswer | None:
+        """Read one answer; None where the service has closed the connection."""
+        async with asyncio.timeout(timeout_s):
+            try:
+                head = await self._reader.readuntil(b"\r\n\r\n")
+                first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+                headers = {
+                    name.lower(): value.strip()
+                    for name, _, value in (line.partition(":") for line in lines)
+                }
+                size = int(headers.get("content-length", "0"))
+                body = await self._reader.readexactly(size)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return None
+        answer = WireAnswer(int(first.split(" ")[1]), headers, body)
+        self._check_first(answer)
+        return answer
+
+    def _check_first(self, answer: WireAnswer) -> None:
+        """Hold an answer of the service to the contract; nginx has words of its own."""
+        asked = None if self._is_answered else _FIRST_LINE.match(self._sent)
+        self._is_answered, self._sent = True, b""
+        is_ours = "x-request-id" in answer.headers and "server" not in answer.headers
+        if asked and is_ours and answer.body != MALFORMED[1]:  # which is no request of any route
+            path = asked[2].decode().partition("?")[0]
+            check(asked[1].decode(), path, answer.status, answer.headers, answer.body)
+
+    async def answers(self, timeout_s: float = PATIENCE_S) -> list[WireAnswer]:
+        """Read every answer until the service closes the connection."""
+        found = []
+        while (one := await self.answer(timeout_s)) is not None:
+            found.append(one)
+        return found
+
+
+async def exchange(base: str, data: bytes) -> WireAnswer | None:
+    """Send bytes on a connection of its own and read the first answer."""
+    async with Wire(base) as wire:
+        await wire.send(data)
+        return await wire.answer()

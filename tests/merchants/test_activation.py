@@ -1,0 +1,182 @@
+"""A merchant's way into service outside the sandbox, and what each step lets it do."""
+
+from itertools import product
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.merchants.activation import (
+    ActivateMerchant,
+    ApplyActivation,
+    RequestActivation,
+    ResumeMerchant,
+    ShowActivation,
+    SuspendMerchant,
+    ValidateActivation,
+)
+from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.merchants.model import TRANSITIONS, ActivationAction, ActivationStatus
+from tests.support.arrange import refusal
+from tests.support.stage import Stage
+from tests.support.world import Answer, Api
+
+_STEPS = {
+    ActivationAction.APPLY: ApplyActivation,
+    ActivationAction.VALIDATE: ValidateActivation,
+    ActivationAction.ACTIVATE: ActivateMerchant,
+    ActivationAction.SUSPEND: SuspendMerchant,
+    ActivationAction.RESUME: ResumeMerchant,
+}
+
+
+def _request(merchant_id: int, *currencies: str) -> RequestActivation:
+    return RequestActivation(
+        merchant_id=merchant_id,
+        countries=["TH", "JP"],
+        currencies=list(currencies or ("THB",)),
+        contract="archive/contracts/7",
+        kyc="archive/kyc/7",
+    )
+
+
+async def _step(stage: Stage, step: ActivationAction) -> Any:
+    merchant_id = stage.known["merchant"]
+    if step is ActivationAction.REQUEST:
+        return await stage.perform(_request(merchant_id))
+    return await stage.perform(_STEPS[step](merchant_id=merchant_id))
+
+
+async def _create(api: Api, key: str, currency: str = "THB") -> Answer:
+    body = {"currency": currency, "amount": "100", "payer_uid": "buyer-1"}
+    headers = api.bearer(key) | {"Idempotency-Key": str(uuid4())}
+    return await api.send("POST", "/v1/payments", json=body, headers=headers)
+
+
+async def _quotes(api: Api, created: Answer) -> list[Any]:
+    path = f"/v1/checkout/{created.json['checkout_id']}/quotes?country=TH"
+    return (await api.send("GET", path)).json["quotes"]
+
+
+async def test_from_the_contract_to_service_and_out_of_it_and_back(stage: Stage, api: Api) -> None:
+    key = stage.known["api_key"]
+
+    async def refused_as(state: str) -> None:
+        answer = await _create(api, key)
+        assert refusal(answer) == (422, "UNPROCESSABLE")
+        assert answer.json["message"] == f"this merchant does not accept payments: it is {state}"
+
+    await refused_as("NEW")
+    file = await _step(stage, ActivationAction.REQUEST)
+    assert (file.activation, file.contract, file.kyc) == (
+        *("REQUESTED", "archive/contracts/7", "archive/kyc/7"),
+    )
+    assert (file.requested_countries, file.countries) == (["TH", "JP"], None)
+    await refused_as("REQUESTED")
+
+    file = await _step(stage, ActivationAction.APPLY)
+    assert (file.activation, file.countries, file.currencies) == (
+        *("APPLIED", ["TH", "JP"], ["THB"]),
+    )
+    trial = await _create(api, key)
+    assert trial.status == 201
+    assert [one["label"] for one in await _quotes(api, trial)] == ["Card"]
+    # Only what was asked for, though the method could take more.
+    assert refusal(await _create(api, key, "JPY")) == (422, "UNSUPPORTED_CURRENCY")
+
+    assert (await _step(stage, ActivationAction.VALIDATE)).activation == "VALIDATED"
+    assert (await _create(api, key)).status == 201
+    file = await _step(stage, ActivationAction.ACTIVATE)
+    assert (file.activation, file.activated_at is not None) == ("ACTIVE", True)
+    running = await _create(api, key)
+    assert running.status == 201
+
+    assert (await _step(stage, ActivationAction.SUSPEND)).activation == "SUSPENDED"
+    await refused_as("SUSPENDED")
+    assert await _quotes(api, running) == []
+    path = f"/v1/checkout/{running.json['checkout_id']}/quotes"
+    chosen = {"payment_method_id": stage.known["method"], "country": "TH"}
+    assert refusal(await api.send("POST", path, json=chosen)) == (422, "PG_NOT_AVAILABLE")
+    seen = f"/v1/payments/{running.json['id']}"
+    assert (await api.send("GET", seen, headers=api.bearer(key))).status == 200
+
+    after = await _step(stage, ActivationAction.RESUME)
+    assert (after.activation, after.activated_at) == ("ACTIVE", file.activated_at)
+    assert (await api.send("POST", path, json=chosen)).status == 200
+
+
+async def test_a_merchant_that_was_never_active_resumes_as_applied(stage: Stage) -> None:
+    for step in ("request", "apply", "validate", "suspend"):
+        await _step(stage, ActivationAction(step))
+    resumed = await _step(stage, ActivationAction.RESUME)
+    assert (resumed.activation, resumed.activated_at) == ("APPLIED", None)
+
+
+async def test_an_active_merchant_asks_for_more_without_leaving_service(
+    stage: Stage, api: Api
+) -> None:
+    key = stage.known["api_key"]
+    for step in ("request", "apply", "validate", "activate"):
+        await _step(stage, ActivationAction(step))
+    merchant_id = stage.known["merchant"]
+    more = await stage.perform(_request(merchant_id, "THB", "JPY"))
+    assert (more.activation, more.currencies) == ("ACTIVE", ["THB"])
+    assert refusal(await _create(api, key, "JPY")) == (422, "UNSUPPORTED_CURRENCY")
+    applied = await stage.perform(ApplyActivation(merchant_id=merchant_id))
+    assert (applied.activation, applied.currencies) == ("ACTIVE", ["THB", "JPY"])
+    assert (await _create(api, key, "JPY")).status == 201
+
+
+async def test_a_request_can_be_corrected_until_it_is_applied(stage: Stage) -> None:
+    await _step(stage, ActivationAction.REQUEST)
+    again = await stage.perform(_request(stage.known["merchant"], "JPY"))
+    assert (again.activation, again.requested_currencies) == ("REQUESTED", ["JPY"])
+
+
+@pytest.mark.parametrize("state", list(ActivationStatus))
+async def test_no_step_can_be_skipped_or_taken_twice(stage: Stage, state: ActivationStatus) -> None:
+    """From each state, what the table forbids is refused and leaves it as it is."""
+    merchant_id = stage.known["merchant"]
+    for step in _WAY[state]:
+        await _step(stage, step)
+    for step in ActivationAction:
+        if (state, step) in TRANSITIONS:
+            continue
+        with pytest.raises(
+            RefusedError, match=f"cannot {step} a merchant that is {state}"
+        ) as refused:
+            await _step(stage, step)
+        assert refused.value.code is ErrorCode.CONFLICT
+    file = await stage.perform(ShowActivation(merchant_id=merchant_id))
+    assert file.activation == state
+
+
+_ALONG = [
+    ActivationAction(step) for step in ("request", "apply", "validate", "activate", "suspend")
+]
+_WAY = {state: _ALONG[:number] for number, state in enumerate(ActivationStatus)}
+
+
+def test_the_table_names_every_state_and_step() -> None:
+    assert {state for state, _ in TRANSITIONS} == set(ActivationStatus)
+    assert {step for _, step in TRANSITIONS} == set(ActivationAction)
+    assert len(TRANSITIONS) < len(list(product(ActivationStatus, ActivationAction)))
+
+
+async def test_a_merchant_of_the_sandbox_has_nothing_to_apply(stage: Stage) -> None:
+    sandbox = stage.known["old_merchant"]
+    with pytest.raises(RefusedError, match="has not requested a market") as refused:
+        await stage.perform(ApplyActivation(merchant_id=sandbox))
+    assert refused.value.code is ErrorCode.CONFLICT
+
+
+async def test_methods_may_be_added_before_a_merchant_is_in_service(stage: Stage) -> None:
+    method = AddPaymentMethod(
+        merchant_id=stage.known["merchant"],
+        account_id=stage.known["account"],
+        kind="qr",
+        label="QR",
+        currencies=["THB"],
+    )
+    assert (await stage.perform(method)).enabled

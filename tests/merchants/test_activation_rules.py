@@ -1,0 +1,94 @@
+"""A merchant's way into service, written out again, against `next_activation_status`."""
+
+import pytest
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.merchants.model import (
+    TRANSITIONS,
+    ActivationAction,
+    ActivationStatus,
+    is_in_service,
+    next_activation_status,
+    require_in_service,
+)
+
+# From | Step | To. One that was active before comes back as ACTIVE.
+SPECIFIED = """
+NEW       | request  | REQUESTED
+REQUESTED | request  | REQUESTED
+REQUESTED | apply    | APPLIED
+APPLIED   | validate | VALIDATED
+VALIDATED | activate | ACTIVE
+ACTIVE    | request  | ACTIVE
+ACTIVE    | apply    | ACTIVE
+APPLIED   | suspend  | SUSPENDED
+VALIDATED | suspend  | SUSPENDED
+ACTIVE    | suspend  | SUSPENDED
+SUSPENDED | resume   | APPLIED
+"""
+EXPECTED = {
+    (before, step): after
+    for before, step, after in (
+        (cell.strip() for cell in line.split("|")) for line in SPECIFIED.strip().splitlines()
+    )
+}
+
+
+def test_there_are_the_six_states_and_six_steps_and_these_arrows_and_no_others() -> None:
+    assert {one.value for one in ActivationStatus} == {
+        *("NEW", "REQUESTED", "APPLIED", "VALIDATED", "ACTIVE", "SUSPENDED")
+    }
+    assert {one.value for one in ActivationAction} == {step for _, step in EXPECTED}
+    known = {(now.value, step.value): to.value for (now, step), to in TRANSITIONS.items()}
+    assert known == EXPECTED
+
+
+@pytest.mark.parametrize("was_active", [False, True])
+@pytest.mark.parametrize("step", ActivationAction)
+@pytest.mark.parametrize("now", ActivationStatus)
+def test_every_state_takes_every_step_as_the_table_says(
+    now: ActivationStatus, step: ActivationAction, was_active: bool
+) -> None:
+    expected = EXPECTED.get((now.value, step.value))
+    if expected is None:
+        with pytest.raises(RefusedError) as refused:
+            next_activation_status(now, step, was_active=was_active)
+        assert refused.value.code is ErrorCode.CONFLICT
+        assert now.value in refused.value.message
+        assert step.value in refused.value.message
+        return
+    if step is ActivationAction.RESUME and was_active:
+        expected = "ACTIVE"
+    assert next_activation_status(now, step, was_active=was_active).value == expected
+
+
+@pytest.mark.parametrize("now", ActivationStatus)
+def test_payments_are_taken_from_the_moment_the_market_is_applied(now: ActivationStatus) -> None:
+    serves = now.value in {"APPLIED", "VALIDATED", "ACTIVE"}
+    assert is_in_service(now) is serves
+    if serves:
+        require_in_service(now)
+        return
+    with pytest.raises(RefusedError) as refused:
+        require_in_service(now)
+    assert refused.value.code is ErrorCode.UNPROCESSABLE
+    assert now.value in refused.value.message
+
+
+def test_nobody_becomes_active_without_having_been_validated() -> None:
+    """Walk every way from NEW: ACTIVE is first reached through VALIDATED, and by no shortcut."""
+    reached, ways = {ActivationStatus.NEW}, [ActivationStatus.NEW]
+    while ways:
+        now = ways.pop()
+        for step in ActivationAction:
+            if (now, step) not in TRANSITIONS:
+                continue
+            after = next_activation_status(now, step, was_active=False)
+            assert after is not ActivationStatus.ACTIVE or now in {
+                ActivationStatus.VALIDATED,
+                ActivationStatus.ACTIVE,
+            }
+            if after not in reached:
+                reached.add(after)
+                ways.append(after)
+    assert reached == set(ActivationStatus)

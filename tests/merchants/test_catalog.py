@@ -1,0 +1,125 @@
+"""The catalog against the plainest model of it: every country, currency, method and viewer."""
+
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
+from payintent.core.money import CURRENCIES
+from payintent.merchants.model import Market
+from payintent.merchants.payable import Restrictions, list_payable, payable_currencies
+from payintent.quotes.model import QuoteCountry, make_quotes, resolve_quote_country
+from tests.support.making import a_merchant, a_method, a_payment, payable
+
+_EVERYWHERE = Market()
+_FREE = Restrictions()
+
+_countries = st.lists(st.sampled_from(["GL", "TH", "JP", "US", "DE", "FR"]), unique=True)
+_currencies = st.lists(st.sampled_from(sorted(CURRENCIES)), min_size=1, unique=True)
+_markets = st.builds(
+    Market,
+    st.none() | _countries.filter(bool).map(tuple),
+    st.none() | _currencies.map(tuple),
+)
+_methods = st.lists(
+    st.builds(Market, st.none() | _countries.filter(bool).map(tuple), _currencies.map(tuple)),
+    max_size=4,
+).map(tuple)
+_restricted = st.frozensets(st.sampled_from(["GL", "TH", "US", "DE", "KR"]))
+_viewers = st.sampled_from([None, "TH", "DE", "KR", "ZZ"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(market=_markets, methods=_methods, restricted=_restricted, viewer=_viewers)
+def test_the_catalog_is_what_the_model_says(
+    market: Market, methods: tuple[Market, ...], restricted: frozenset[str], viewer: str | None
+) -> None:
+    wanted: dict[str, set[str]] = {}
+    for country, code in product(COUNTRIES, CURRENCIES):
+        if (
+            code in COUNTRIES[country]
+            and (market.countries is None or country in market.countries)
+            and (market.currencies is None or code in market.currencies)
+            and any(
+                code in (method.currencies or ())
+                and (method.countries is None or country in method.countries)
+                for method in methods
+            )
+            and not (CURRENCIES[code].crypto and (country in restricted or viewer in restricted))
+        ):
+            wanted.setdefault(country, set()).add(code)
+    listed = list_payable(market, methods, Restrictions(crypto=restricted), viewer)
+    assert {country: set(codes) for country, codes in listed} == wanted
+    assert [country for country, _ in listed] == sorted(wanted, key=COUNTRY_NAMES.__getitem__)
+    for country, codes in listed:
+        assert codes == [code for code in COUNTRIES[country] if code in codes]
+    unrestricted = list_payable(market, methods, _FREE, None)
+    assert payable_currencies(market, methods) == {
+        code for _, codes in unrestricted for code in codes
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    market=_markets,
+    reached=_methods,
+    restricted=_restricted,
+    viewer=_viewers,
+    country=st.sampled_from(["GL", "TH", "US", "DE"]),
+    currency=st.sampled_from(sorted(CURRENCIES)),
+)
+def test_catalog_and_quotes_offer_the_same_currencies(
+    market: Market,
+    reached: tuple[Market, ...],
+    restricted: frozenset[str],
+    viewer: str | None,
+    country: str,
+    currency: str,
+) -> None:
+    restrictions = Restrictions(crypto=restricted)
+    listed = dict(list_payable(market, reached, restrictions, viewer)).get(country, [])
+    methods = [a_method(currencies=one.currencies, countries=one.countries) for one in reached]
+    place = QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    payment = a_payment(currency=currency, include_pegged_assets=False)
+    merchant = a_merchant(market=market)
+    found = make_quotes(payment, merchant, payable(methods, merchant), place, None, Decimal(0))
+    offered: set[Any] = {offer.price.currency for offer in found}
+    assert offered == ({currency} & set(listed))
+
+
+def test_a_method_for_everything_reaches_the_whole_of_section_2_5() -> None:
+    everything = (Market(None, tuple(CURRENCIES)),)
+    listed = list_payable(_EVERYWHERE, everything, _FREE, None)
+    assert {country: tuple(codes) for country, codes in listed} == COUNTRIES
+    assert len(listed) == 53
+
+
+def test_without_a_usable_method_there_is_nothing() -> None:
+    assert list_payable(_EVERYWHERE, (), _FREE, None) == []
+    assert payable_currencies(_EVERYWHERE, ()) == frozenset()
+
+
+def test_a_currency_that_no_country_of_a_method_has_is_not_payable() -> None:
+    baht_in_america = (Market(("US",), ("THB", "USD")),)
+    assert payable_currencies(_EVERYWHERE, baht_in_america) == {"USD"}
+    assert payable_currencies(Market(("TH",), None), baht_in_america) == frozenset()
+
+
+def test_the_country_is_one_that_the_merchant_was_activated_for() -> None:
+    dollars = a_payment(currency="USD")
+    methods = [a_method(), a_method(currencies=("USDT",))]
+    for market, default, wanted in (
+        (_EVERYWHERE, "US", ("US", "default")),
+        (Market(("SG", "FR"), None), "US", ("FR", "first")),  # of the specification's table
+        (Market(("SG", "FR"), None), "SG", ("SG", "default")),
+        (Market(("TH", "SG"), ("USD",)), "TH", ("SG", "first")),  # it takes no tokens in Thailand
+        (Market(("TH", "SG"), ("USD", "USDT")), "TH", ("TH", "default")),
+        (Market(("JP",), ("JPY",)), "US", ("US", "default")),  # nothing can be paid at all
+    ):
+        merchant = a_merchant(market=market, default_country=default)
+        usable = payable(methods, merchant)
+        place = resolve_quote_country(dollars, merchant, usable, None, None, _FREE)
+        assert (place.country, place.source) == wanted, market

@@ -1,0 +1,187 @@
+"""Who takes payments: a merchant in service, through what is switched on."""
+
+from uuid import uuid4
+
+import pytest
+from markupsafe import escape
+
+from payintent.checkout.languages import LOCALES, load_language
+from payintent.gateway_accounts.operations import DisableAccount
+from payintent.gateway_accounts.providers_operations import DisableProvider
+from payintent.merchants.activation import (
+    ActivateMerchant,
+    ApplyActivation,
+    RequestActivation,
+    ResumeMerchant,
+    SuspendMerchant,
+    ValidateActivation,
+)
+from payintent.merchants.methods_operations import ChangePaymentMethod, DisablePaymentMethod
+from payintent.operators.operation import ChangeOperation
+from tests.support.arrange import DECLINED, callback, cancel, payment_of, quotes, refusal, select
+from tests.support.world import Api, World
+
+_OUT_OF_SERVICE = (422, "UNPROCESSABLE")
+
+
+async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: Api) -> None:
+    created = await api.create()
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
+    refused = await api.create()
+    assert refusal(refused) == _OUT_OF_SERVICE
+    assert "SUSPENDED" in refused.json["message"]
+    assert refusal(await api.create(currency="XXX")) == _OUT_OF_SERVICE  # this is told first
+    offered = await quotes(api, created)
+    assert (offered.status, offered.json["quotes"]) == (200, [])
+    assert refusal(await select(api, created)) == (422, "PG_NOT_AVAILABLE")
+    assert api.world.gateway.created == []
+    page = await api.send("GET", f"/c/{created.json['checkout_id']}")
+    assert (page.status, b'/select"' in page.body) == (200, False)
+    await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
+    assert (await api.create()).status == 201
+    assert (await select(api, created)).status == 200
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+async def test_the_buyer_of_a_suspended_merchant_reads_why_nothing_can_be_paid(
+    api: Api, locale: str
+) -> None:
+    created = await api.create()
+    path = f"/c/{created.json['checkout_id']}"
+    open_page = await api.send("GET", f"{path}?lang={locale}")
+    form = {"method": f"{api.world.card}|THB|1590.00"}
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
+    language = load_language(locale)
+    why = escape(language.t("out_of_service", merchant="Nimbus Books"))
+    assert why not in open_page.body.decode()
+    page = await api.send("GET", f"{path}?lang={locale}")
+    sent = await api.send("POST", f"{path}/select?lang={locale}", data=form)
+    for answer, status in ((page, 200), (sent, 422)):
+        shown = answer.body.decode()
+        assert (answer.status, shown.count(why)) == (status, 1)
+        assert escape(language.t("problem_unavailable")) not in shown
+        assert escape(language.t("nothing_here")) not in shown
+
+
+async def test_a_catalog_is_empty_out_of_service_and_its_tag_tells(api: Api) -> None:
+    async def catalog() -> tuple[str, str, int]:
+        got = await api.send("GET", "/v1/catalog", headers=api.bearer())
+        return got.headers["ETag"], got.json["updated_at"], len(got.json["countries"])
+
+    tag, updated_at, count = await catalog()
+    assert count > 0
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
+    other_tag, later, nothing = await catalog()
+    assert (nothing, other_tag != tag, later > updated_at) == (0, True, True)
+    await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
+    assert (await catalog())[2] == count
+
+
+async def test_what_a_suspended_merchant_began_goes_on_to_its_end(api: Api) -> None:
+    key = str(uuid4())
+    first, selected, pending = await api.create(key), await api.create(), await api.create()
+    assert (await select(api, selected)).status == 200
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
+    again = await api.create(key)
+    assert (again.status, again.body) == (201, first.body)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert refusal(await api.create(key, amount="1")) == (409, "IDEMPOTENCY_CONFLICT")
+    assert (await api.get(first.json["id"])).status == 200
+    assert (await cancel(api, pending)).status == 200
+    session_id = (await payment_of(api, selected)).session_id
+    assert (await callback(api, session_id, DECLINED)).status == 200
+    assert (await payment_of(api, selected)).status == "FAILED"
+
+
+async def test_a_refused_request_keeps_nothing_under_its_key(api: Api) -> None:
+    key = str(uuid4())
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
+    assert refusal(await api.create(key)) == _OUT_OF_SERVICE
+    await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
+    created = await api.create(key)
+    assert (created.status, "Idempotency-Replayed" in created.headers) == (201, False)
+
+
+async def test_a_merchant_comes_into_service_when_its_request_is_applied(api: Api) -> None:
+    here = {"merchant_id": api.world.merchant_id}
+    request = RequestActivation(
+        **here, countries=["TH"], currencies=["THB"], contract="c-1", kyc="k-1"
+    )
+    await api.world.rows("UPDATE merchant SET activation = 'NEW', activated_at = NULL")
+    for operation, status in (
+        (request, 422),
+        (ApplyActivation(**here), 201),
+        (ValidateActivation(**here), 201),
+        (ActivateMerchant(**here), 201),
+        (SuspendMerchant(**here), 422),
+        (ResumeMerchant(**here), 201),
+    ):
+        await api.world.perform(operation)
+        assert (await api.create()).status == status, operation
+    dollars = await api.create(currency="USD", amount="10", include_pegged_assets=False)
+    assert refusal(dollars) == (422, "UNSUPPORTED_CURRENCY")
+
+
+async def test_a_market_narrows_quotes_and_selection_to_its_countries_and_currencies(
+    api: Api,
+) -> None:
+    created = await api.create(currency="USD", amount="10")
+    await _apply_market(api.world, ["FR", "SG"], ["USD"])
+    for country, offered in (("FR", 2), ("SG", 2), ("US", 0)):
+        answer = await quotes(api, created, f"?country={country}")
+        assert len(answer.json["quotes"]) == offered, country
+    anywhere = (await quotes(api, created)).json
+    assert (anywhere["country"], anywhere["country_source"]) == ("FR", "first")
+    assert refusal(await select(api, created, country="US")) == (422, "UNSUPPORTED_CURRENCY")
+    assert (await select(api, created)).status == 200
+
+
+async def test_a_currency_that_no_country_of_the_merchant_has_is_refused_at_once(
+    api: Api,
+) -> None:
+    for method in (api.world.card, api.world.transfer):
+        await api.world.perform(
+            ChangePaymentMethod(method_id=method, currencies=["THB", "USD"], countries=["US"])
+        )
+    assert refusal(await api.create(currency="THB")) == (422, "UNSUPPORTED_CURRENCY")
+    assert (await api.create(currency="USD", amount="10")).status == 201
+    await _apply_market(api.world, ["TH"], ["THB", "USD"])
+    assert refusal(await api.create(currency="USD", amount="10")) == (422, "UNSUPPORTED_CURRENCY")
+
+
+async def _apply_market(world: World, countries: list[str], currencies: list[str]) -> None:
+    await world.perform(
+        RequestActivation(
+            merchant_id=world.merchant_id,
+            countries=countries,
+            currencies=currencies,
+            contract="c-1",
+            kyc="k-1",
+        )
+    )
+    await world.perform(ApplyActivation(merchant_id=world.merchant_id))
+
+
+@pytest.mark.parametrize("switch", ["method", "account", "provider"])
+async def test_what_is_off_is_neither_listed_nor_quoted_nor_selected_nor_created_for(
+    api: Api, switch: str
+) -> None:
+    world = api.world
+    created, selected = await api.create(), await api.create()
+    assert (await select(api, selected)).status == 200
+    off: dict[str, list[ChangeOperation[object]]] = {
+        "method": [DisablePaymentMethod(method_id=one) for one in (world.card, world.transfer)],
+        "account": [DisableAccount(account_id=world.account_id)],
+        "provider": [DisableProvider(provider="fake")],
+    }
+    for operation in off[switch]:
+        await world.perform(operation)
+    listed = await api.send("GET", "/v1/catalog", headers=api.bearer())
+    assert listed.json["countries"] == []
+    assert (await quotes(api, created)).json["quotes"] == []
+    wanted = (404, "PAYMENT_METHOD_NOT_FOUND") if switch == "method" else (422, "PG_NOT_AVAILABLE")
+    assert refusal(await select(api, created)) == wanted
+    assert refusal(await api.create()) == (422, "UNSUPPORTED_CURRENCY")
+    session_id = (await payment_of(api, selected)).session_id  # what runs there, ends
+    assert (await callback(api, session_id, DECLINED)).status == 200
+    assert (await payment_of(api, selected)).status == "FAILED"

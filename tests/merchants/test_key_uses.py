@@ -1,0 +1,84 @@
+"""When a key was last used is written to the minute, apart from the requests that use it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from payintent.http.address_limits import Attempts, UnauthorizedError
+from payintent.http.viewer import ViewerReader
+from payintent.merchants.access import Authenticator
+from payintent.merchants.call_log import KeyUses
+from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys
+from tests.support.world import World
+
+_KEPT_S = 3600.0  # whatever is kept, each use counts
+
+
+@pytest.fixture
+def uses(world: World) -> KeyUses:
+    return KeyUses(world.database)
+
+
+@pytest.fixture
+def authenticator(world: World, uses: KeyUses) -> Authenticator:
+    service = world.service
+    attempts = Attempts(service.settings, ViewerReader(service.settings))
+    return Authenticator(
+        service.database, service.encryption, service.accounts, attempts, _KEPT_S, uses=uses
+    )
+
+
+def _request(key: str) -> Request:
+    headers = [(b"authorization", f"Bearer {key}".encode())]
+    return Request({"type": "http", "headers": headers, "client": None})
+
+
+async def _last_used(world: World) -> dict[str, Any]:
+    listed = await world.perform(ListApiKeys(merchant_id=world.merchant_id))
+    return {key.name: key.last_used_at for key in listed}
+
+
+async def test_a_use_is_written_later_and_of_the_key_that_was_used(
+    world: World, uses: KeyUses, authenticator: Authenticator
+) -> None:
+    await world.perform(IssueApiKey(merchant_id=world.merchant_id, name="second"))
+    await authenticator.authenticate(_request(world.api_key))
+    assert await _last_used(world) == {"first": None, "second": None}
+    await uses.flush()
+    used = await _last_used(world)
+    assert used["first"] is not None
+    assert used["second"] is None
+
+
+async def test_a_key_in_use_is_written_once_a_minute_by_all_processes(
+    world: World, uses: KeyUses, authenticator: Authenticator
+) -> None:
+    await authenticator.authenticate(_request(world.api_key))
+    await uses.flush()
+    first = (await _last_used(world))["first"]
+    other = KeyUses(world.database)
+    for elapsed_s, is_new in ((30, False), (59, False), (61, True)):
+        await world.move_clock(elapsed_s)
+        await authenticator.authenticate(_request(world.api_key))
+        other.note(world.api_key.split("_")[2])
+        await asyncio.gather(uses.flush(), other.flush())
+        assert ((await _last_used(world))["first"] > first) is is_new, elapsed_s
+
+
+async def test_a_wrong_key_is_no_use(
+    world: World, uses: KeyUses, authenticator: Authenticator
+) -> None:
+    forged = world.api_key[:-1] + ("0" if world.api_key[-1] != "0" else "1")
+    with pytest.raises(UnauthorizedError):
+        await authenticator.authenticate(_request(forged))
+    await uses.flush()
+    assert await _last_used(world) == {"first": None}
+
+
+async def test_a_database_that_is_away_breaks_nothing(world: World, uses: KeyUses) -> None:
+    uses.note(world.api_key.split("_")[2])
+    await world.rows("ALTER TABLE api_key RENAME TO gone")
+    await uses.flush()
+    await world.rows("ALTER TABLE gone RENAME TO api_key")

@@ -1,0 +1,115 @@
+"""Idempotency keys over time: other API keys, crashes, crowds, and the end of their day."""
+
+import asyncio
+from uuid import uuid4
+
+from payintent.fraud.model import FraudRuleKind, RiskLevel
+from payintent.fraud.operations import AddFraudRule, RemoveFraudRule
+from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, RevokeApiKey
+from tests.support.arrange import cancel, count, payment_of, refusal
+from tests.support.patience import PATIENCE_S
+from tests.support.world import Answer, Api
+
+DAY_S = 24 * 3600
+_REPLAYED = "Idempotency-Replayed"
+
+
+async def _rotate(api: Api) -> str:
+    """Put a new API key in the place of the old one; gives the old one."""
+    old = api.world.api_key
+    [known] = await api.world.perform(ListApiKeys(merchant_id=api.world.merchant_id))
+    new = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="second"))
+    await api.world.perform(RevokeApiKey(public_id=known.public_id))
+    api.world.api_key = new.api_key
+    return old
+
+
+async def test_a_create_replays_under_the_merchants_next_api_key(api: Api) -> None:
+    key = str(uuid4())
+    first = await api.create(key)
+    old = await _rotate(api)
+    again = await api.create(key)
+    assert (again.status, again.body, again.headers[_REPLAYED]) == (201, first.body, "true")
+    assert refusal(await api.create(key, amount="1.00")) == (409, "IDEMPOTENCY_CONFLICT")
+    api.world.api_key = old
+    assert refusal(await api.create(key)) == (401, "UNAUTHORIZED")
+    assert await count(api) == 1
+
+
+async def test_a_cancel_replays_under_the_merchants_next_api_key(api: Api) -> None:
+    created, key = await api.create(), str(uuid4())
+    first = await cancel(api, created, key)
+    await _rotate(api)
+    again = await cancel(api, created, key)
+    assert (again.status, again.body, again.headers[_REPLAYED]) == (200, first.body, "true")
+    assert await api.world.events(await payment_of(api, created)) == ["payment.cancelled"]
+
+
+async def test_a_cancels_key_lives_for_a_day_of_the_databases_clock(api: Api) -> None:
+    created, key = await api.create(), str(uuid4())
+    assert (await cancel(api, created, key)).status == 200
+    await api.world.move_clock(DAY_S - 60)
+    assert (await cancel(api, created, key)).headers[_REPLAYED] == "true"
+    await api.world.move_clock(DAY_S + 1)
+    assert refusal(await cancel(api, created, key)) == (409, "INVALID_PAYMENT_STATE")
+    other = await cancel(api, await api.create(), key)
+    assert (other.status, other.headers.get(_REPLAYED)) == (200, None)
+
+
+async def test_a_denial_is_replayed_for_a_day_though_its_rule_is_gone(api: Api) -> None:
+    key = str(uuid4())
+    rule = await api.world.perform(
+        AddFraudRule(
+            kind=FraudRuleKind.PAYER, value="eve", code="BLOCKED", level=RiskLevel.HIGH, score=90
+        )
+    )
+    first = await api.create(key, payer_uid="eve")
+    assert first.json["fds"]["outcome"] == "DENY"
+    await api.world.perform(RemoveFraudRule(rule_id=rule.id))
+    await api.world.move_clock(DAY_S - 60)
+    again = await api.create(key, payer_uid="eve")
+    assert (again.status, again.body, again.headers[_REPLAYED]) == (200, first.body, "true")
+    assert refusal(await api.create(key, payer_uid="ann")) == (409, "IDEMPOTENCY_CONFLICT")
+    await api.world.move_clock(DAY_S + 1)
+    assert (await api.create(key, payer_uid="eve")).status == 201
+
+
+async def test_a_cancel_whose_connection_dies_before_its_commit_did_nothing(api: Api) -> None:
+    created, key = await api.create(), str(uuid4())
+    holder = await api.world.other_connection()
+    async with holder.transaction():
+        await holder.execute("LOCK TABLE event IN SHARE MODE")
+        cancelling = asyncio.create_task(cancel(api, created, key))
+        async with asyncio.timeout(PATIENCE_S):
+            waiting = []
+            while not waiting:
+                waiting = await api.world.rows(
+                    "SELECT pid FROM pg_locks WHERE relation = 'event'::regclass AND NOT granted"
+                )
+        await holder.execute("SELECT pg_terminate_backend($1)", waiting[0]["pid"])
+        assert refusal(await cancelling) == (503, "SERVICE_UNAVAILABLE")
+    await holder.close()
+    payment = await payment_of(api, created)
+    assert (payment.status, await api.world.events(payment)) == ("PENDING", [])
+    answer = await cancel(api, created, key)
+    assert (answer.status, answer.headers.get(_REPLAYED)) == (200, None)
+
+
+async def test_many_cancels_at_once_with_one_key_cancel_once(api: Api) -> None:
+    created, key = await api.create(), str(uuid4())
+    answers = await asyncio.gather(*(cancel(api, created, key) for _ in range(50)))
+    assert {(one.status, one.body) for one in answers} == {(200, b'{"status":"cancelled"}')}
+    assert sum(_REPLAYED not in one.headers for one in answers) == 1
+    assert await api.world.events(await payment_of(api, created)) == ["payment.cancelled"]
+
+
+async def test_of_two_keys_at_once_one_cancels_and_the_other_stays_free(api: Api) -> None:
+    created, keys = await api.create(), [str(uuid4()), str(uuid4())]
+    answers = await asyncio.gather(*(cancel(api, created, key) for key in keys))
+    by_status: dict[int, tuple[str, Answer]] = {
+        one.status: (key, one) for key, one in zip(keys, answers, strict=True)
+    }
+    assert sorted(by_status) == [200, 409]
+    free, refused = by_status[409]
+    assert refusal(refused) == (409, "INVALID_PAYMENT_STATE")
+    assert (await cancel(api, await api.create(), free)).status == 200

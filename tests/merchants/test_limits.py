@@ -1,0 +1,198 @@
+"""Merchants' buckets: GCRA as a model has it, whoever asks, and whatever becomes of the clock."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from payintent.core.access import RateLimit, RateLimitClass
+from payintent.db import migrations_runner
+from payintent.db.database import Database
+from payintent.merchants import limits_store as rate_limits
+from payintent.runtime.settings import Settings
+from payintent_sandbox.postgres import Postgres
+from tests.support.clock import StoppedClock
+from tests.support.world import World
+
+pytestmark = pytest.mark.full
+
+CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
+HAIR = Fraction(5, 10_000)  # of a request
+
+
+@dataclass
+class Model:
+    """The generic cell rate algorithm in exact numbers; times in seconds."""
+
+    limit: RateLimit
+    full_at: Fraction = Fraction(0)
+
+    def take(self, now: Fraction, wanted: int) -> int:
+        base = max(self.full_at, now)
+        room = self.limit.burst - (base - now) * self.limit.per_s + HAIR
+        granted = max(0, min(wanted, room.numerator // room.denominator))
+        self.full_at = base + Fraction(granted, self.limit.per_s)
+        return granted
+
+
+@pytest.fixture
+async def clock(world: World) -> StoppedClock:
+    return await StoppedClock(world).stop()
+
+
+_LIMITS = st.builds(RateLimit, per_s=st.integers(1, 200), burst=st.integers(1, 50))
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 3, 10, 100, 999, 1000]) | st.integers(0, 3_000), st.integers(1, 60)
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+async def test_a_bucket_grants_what_the_model_grants(world: World, clock: StoppedClock) -> None:
+    loop, database, merchants = asyncio.get_running_loop(), world.database, iter(range(999))
+
+    async def agrees(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
+        merchant_id, model = 1_000 + next(merchants), Model(limit)
+        for ms, wanted in steps:
+            await clock.move(ms)
+            now = Fraction(round(clock.monotonic() * 1000), 1000)
+            grant = await rate_limits.take_tokens(database, merchant_id, CREATE, limit, wanted)
+            assert grant.granted == model.take(now, wanted)
+            assert grant.full_in_s == pytest.approx(float(model.full_at - now), abs=1e-5)
+
+    @examples(
+        max_examples=150,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(limit=_LIMITS, steps=_STEPS)
+    def agreed(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
+        # Hypothesis runs in a thread, and the database in this loop.
+        asyncio.run_coroutine_threadsafe(agrees(limit, steps), loop).result(60)
+
+    await asyncio.to_thread(agreed)
+
+
+async def test_a_burst_is_granted_at_once_and_comes_back_one_by_one(
+    world: World, clock: StoppedClock
+) -> None:
+    database, limit = world.database, RateLimit(per_s=4, burst=10)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 7)).granted == 7
+    assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 7)).granted == 3
+    empty = await rate_limits.take_tokens(database, 1, CREATE, limit, 7)
+    assert (empty.granted, empty.full_in_s) == (0, pytest.approx(2.5))
+    await clock.move(249)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 7)).granted == 0
+    await clock.move(1)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 7)).granted == 1
+    await clock.move(60_000)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 99)).granted == 10
+
+
+async def test_merchants_and_kinds_have_buckets_of_their_own(
+    world: World, clock: StoppedClock
+) -> None:
+    database, limit = world.database, RateLimit(per_s=1, burst=1)
+    taken = [
+        (await rate_limits.take_tokens(database, merchant_id, kind, limit, 1)).granted
+        for merchant_id, kind in ((1, CREATE), (1, READ), (2, CREATE), (2, READ), (1, CREATE))
+    ]
+    assert taken == [1, 1, 1, 1, 0]
+
+
+async def test_many_at_once_get_no_more_than_there_is(world: World, clock: StoppedClock) -> None:
+    database, limit = world.database, RateLimit(per_s=100, burst=50)
+    grants = await asyncio.gather(
+        *(rate_limits.take_tokens(database, 1, CREATE, limit, 7) for _ in range(20))
+    )
+    assert sum(grant.granted for grant in grants) == 50
+
+
+async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst_takes(
+    world: World, clock: StoppedClock
+) -> None:
+    database, limit = world.database, RateLimit(per_s=10, burst=20)
+    await clock.move(3_600_000)
+    await rate_limits.take_tokens(database, 1, CREATE, limit, 20)
+    await clock.move(-3_600_000)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 20)).granted == 0
+    await clock.move(2_000)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 20)).granted == 20
+
+
+async def test_a_slow_limit_that_was_replaced_is_not_paid_for_under_a_faster_one(
+    world: World, clock: StoppedClock
+) -> None:
+    database = world.database
+    assert (
+        await rate_limits.take_tokens(database, 1, CREATE, RateLimit(per_s=1, burst=600), 600)
+    ).granted == 600
+    fast = RateLimit(per_s=100, burst=200)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, fast, 1)).granted == 0
+    await clock.move(2_000)
+    assert (await rate_limits.take_tokens(database, 1, CREATE, fast, 200)).granted == 200
+
+
+async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
+    world: World, clock: StoppedClock
+) -> None:
+    database, limit, mine = world.database, RateLimit(per_s=1, burst=5), world.merchant_id
+    for change in ("set", "clear"):
+        await rate_limits.take_tokens(database, mine, CREATE, limit, 5)
+        assert (await rate_limits.take_tokens(database, mine, CREATE, limit, 5)).granted == 0
+        async with database.transaction() as tx:
+            if change == "set":
+                own = rate_limits.RateLimitSetting(merchant_id=mine, kind=CREATE, per_s=1, burst=5)
+                await rate_limits.set_limit(tx, own)
+            else:
+                assert await rate_limits.clear_limit(tx, mine, CREATE)
+        assert (await rate_limits.take_tokens(database, mine, CREATE, limit, 5)).granted == 5, (
+            change
+        )
+
+
+async def test_after_a_crash_of_the_database_every_bucket_is_full(settings: Settings) -> None:
+    with tempfile.TemporaryDirectory(prefix="payintent-crash-") as folder:
+        Path(folder).chmod(0o711)  # so that the server's own user can reach its data
+        postgres = Postgres(Path(folder) / "data", durable=False)
+        try:
+            url = postgres.start()
+            await migrations_runner.migrate(url)
+            assert await _take_all(settings, url) == [1_000, 0]
+            await _checkpoint(url)  # the schema is there for good, whatever commits are worth here
+            postmaster = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
+            os.kill(postmaster, signal.SIGQUIT)  # it ends without writing anything down
+            postgres.stop()
+            assert await _take_all(settings, postgres.start()) == [1_000, 0]
+        finally:
+            postgres.stop()
+
+
+async def _checkpoint(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CHECKPOINT")
+    await connection.close()
+
+
+async def _take_all(settings: Settings, url: str) -> list[int]:
+    database, limit = (
+        Database(settings.model_copy(update={"database_url": url})),
+        RateLimit(per_s=1, burst=1_000),
+    )
+    grants = [
+        await rate_limits.take_tokens(database, 1, CREATE, limit, wanted) for wanted in (1_000, 1)
+    ]
+    await database.close()
+    return [grant.granted for grant in grants]

@@ -1,0 +1,69 @@
+"""Who may be offered crypto: every set of restricted countries against every buyer and viewer."""
+
+from datetime import UTC, datetime
+from itertools import chain, combinations, product
+
+from payintent.merchants.payable import Restrictions, RestrictionType
+from payintent.merchants.restrictions import Restriction, collect_countries
+from payintent.quotes.model import QuoteCountry, resolve_quote_country
+from tests.support.making import a_merchant, a_method, a_payment, payable
+
+_PLACES = ("DE", "US", "KR")
+_NOBODY = (None,)
+_AT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_there_are_the_two_types_of_section_2_7() -> None:
+    assert {one.value for one in RestrictionType} == {"CRYPTO", "ONRAMP"}
+
+
+def test_crypto_goes_where_the_country_or_the_viewers_is_restricted_and_nowhere_else() -> None:
+    sets = chain.from_iterable(combinations(_PLACES, size) for size in range(4))
+    for listed, country, viewer in product(sets, _PLACES + _NOBODY, _PLACES + _NOBODY):
+        allowed = Restrictions(crypto=frozenset(listed)).allow_crypto(country, viewer)
+        assert allowed is (country not in listed and viewer not in listed)
+
+
+def test_an_unknown_viewer_is_on_no_list() -> None:
+    everywhere = Restrictions(crypto=frozenset(_PLACES))
+    assert everywhere.allow_crypto(None, None)
+    assert not everywhere.allow_crypto("DE", None)
+
+
+def test_a_restriction_of_on_ramp_orders_leaves_crypto_alone() -> None:
+    known = [_restriction(RestrictionType.ONRAMP, "DE")]
+    assert collect_countries(known).allow_crypto("DE", "DE")
+    assert collect_countries(known) == Restrictions(onramp=frozenset({"DE"}))
+
+
+def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
+    known = [
+        _restriction(RestrictionType.CRYPTO, "DE", active=False),
+        _restriction(RestrictionType.CRYPTO, "US"),
+        _restriction(RestrictionType.ONRAMP, "KR", active=False),
+    ]
+    summed = collect_countries(known)
+    assert (summed.crypto, summed.onramp) == ({"US"}, frozenset())
+    assert summed.crypto_listed == {"DE", "US"}
+
+
+def test_a_place_is_the_same_under_a_restriction_and_only_crypto_goes() -> None:
+    payment, merchant = a_payment(currency="USD"), a_merchant()
+    restricted = Restrictions(crypto=frozenset({"DE"}))
+    for asked, viewer, place in (
+        ("DE", None, QuoteCountry("DE", "query", crypto=False)),
+        ("US", "DE", QuoteCountry("US", "query", crypto=False)),
+        (None, "DE", QuoteCountry("DE", "geo", crypto=False)),
+        ("US", "KR", QuoteCountry("US", "query", crypto=True)),
+        (None, None, QuoteCountry("US", "default", crypto=True)),
+    ):
+        assert (
+            resolve_quote_country(
+                payment, merchant, payable([a_method()]), asked, viewer, restricted
+            )
+            == place
+        )
+
+
+def _restriction(kind: RestrictionType, country: str, *, active: bool = True) -> Restriction:
+    return Restriction(type=kind, country=country, active=active, changed_at=_AT)

@@ -1,0 +1,169 @@
+"""Countries under a CRYPTO restriction: tokens go, everything else stays as it was."""
+
+from typing import Any
+
+import pytest
+
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
+from payintent.merchants.payable import RestrictionType
+from payintent.merchants.restrictions import AddRestriction, LiftRestriction
+from payintent.runtime.settings import Settings
+from tests.support.arrange import offers_tokens, payment_of, quotes, refusal, select
+from tests.support.world import Answer, Api
+
+_TOKENS = ["USDT", "NATIVED"]
+CRYPTO = RestrictionType.CRYPTO
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    secret = type(settings.edge_secret)("edge-secret")
+    return settings.model_copy(update={"edge_secret": secret, "edge_trusted_proxies": "127.0.0.1"})
+
+
+def _seen_from(country: str) -> dict[str, Any]:
+    return {"headers": {"CloudFront-Viewer-Country": country, "X-Edge-Secret": "edge-secret"}}
+
+
+def _currencies(answer: Answer) -> list[str]:
+    assert answer.status == 200, answer.body
+    return [one["currency"] for one in answer.json["quotes"]]
+
+
+async def _dollars(api: Api) -> Answer:
+    await offers_tokens(api)
+    return await api.create(currency="USD", amount="49.90")
+
+
+async def _restrict(api: Api, country: str = "DE", kind: RestrictionType = CRYPTO) -> None:
+    await api.world.perform(AddRestriction(type=kind, country=country))
+
+
+async def test_tokens_are_quoted_neither_in_a_restricted_country_nor_to_its_viewers(
+    api: Api,
+) -> None:
+    created = await _dollars(api)
+    await _restrict(api)
+    for query, viewer, wanted in (
+        ("?country=DE", {}, ["USD"]),
+        ("?country=US", {}, ["USD", *_TOKENS]),
+        ("", {}, ["USD", *_TOKENS]),
+        ("", _seen_from("DE"), ["USD"]),
+        ("?country=US", _seen_from("DE"), ["USD"]),
+        ("?country=DE", _seen_from("US"), ["USD"]),
+        ("?country=GL", _seen_from("DE"), []),
+        ("?country=US&currency=USDT", _seen_from("DE"), []),
+        ("?country=GL", _seen_from("KR"), _TOKENS),
+    ):
+        assert _currencies(await quotes(api, created, query, **viewer)) == wanted, (query, viewer)
+    forged = {"headers": {"CloudFront-Viewer-Country": "DE"}}
+    assert _currencies(await quotes(api, created, **forged)) == ["USD", *_TOKENS]
+
+
+@pytest.mark.parametrize(
+    ("country", "headers"),
+    [
+        ("T1", ["T1"]),  # Cloudflare's code for Tor
+        ("T1", ["t1"]),
+        ("XX", ["XX"]),  # and for a country that it does not know
+        ("XX", ["DE, FR"]),
+        ("XX", ["Germany"]),
+        ("XX", [""]),
+        ("XX", ["DE", "FR"]),
+    ],
+)
+async def test_what_an_edge_sends_for_no_country_can_be_restricted_and_blocked(
+    api: Api, country: str, headers: list[str]
+) -> None:
+    created = await _dollars(api)
+    sent = [("X-Edge-Secret", "edge-secret")]
+    sent += [("CloudFront-Viewer-Country", value) for value in headers]
+    assert _currencies(await quotes(api, created, headers=sent)) == ["USD", *_TOKENS]
+    await _restrict(api, country)
+    assert _currencies(await quotes(api, created, headers=sent)) == ["USD"]
+    assert _currencies(await quotes(api, created, **_seen_from("DE"))) == ["USD", *_TOKENS]
+    assert _currencies(await quotes(api, created)) == ["USD", *_TOKENS]
+    await api.world.perform(AddFraudRule(kind=FraudRuleKind.COUNTRY, value=country))
+    assert list((await quotes(api, created, headers=sent)).json) == ["fds"]
+    assert _currencies(await quotes(api, created)) == ["USD", *_TOKENS]
+    await api.world.perform(LiftRestriction(type=CRYPTO, country=country))
+
+
+async def test_the_shape_of_what_is_left_does_not_change(api: Api) -> None:
+    created = await _dollars(api)
+    free = (await quotes(api, created, "?country=DE")).json
+    await _restrict(api)
+    narrowed = (await quotes(api, created, "?country=DE")).json
+    assert narrowed == free | {"quotes": free["quotes"][:1]}
+
+
+async def test_a_viewer_of_a_country_that_is_none_of_ours_is_restricted_too(api: Api) -> None:
+    created = await _dollars(api)
+    await _restrict(api, "KR")
+    answer = await quotes(api, created, **_seen_from("KR"))
+    assert (_currencies(answer), answer.json["country"]) == (["USD"], "US")
+
+
+async def test_a_token_cannot_be_selected_either_and_nothing_is_opened(api: Api) -> None:
+    created = await _dollars(api)
+    await _restrict(api)
+    path = f"/v1/checkout/{created.json['checkout_id']}/quotes"
+    for body, viewer in (({"country": "DE"}, {}), ({}, _seen_from("DE"))):
+        for currency in ({}, {"currency": "USDT"}):
+            chosen = {"payment_method_id": api.world.transfer, **body, **currency}
+            answer = await api.send("POST", path, json=chosen, **viewer)
+            assert refusal(answer) == (422, "UNSUPPORTED_CURRENCY"), chosen
+    assert api.world.gateway.created == []
+    assert (await payment_of(api, created)).status == "PENDING"
+    card = {"payment_method_id": api.world.card}
+    assert (await api.send("POST", path, json=card, **_seen_from("DE"))).status == 200
+
+
+async def test_the_page_offers_no_tokens_to_a_restricted_viewer(api: Api) -> None:
+    created = await _dollars(api)
+    path = f"/c/{created.json['checkout_id']}"
+    await _restrict(api)
+    free = (await api.send("GET", path, **_seen_from("US"))).body.decode()
+    narrowed = (await api.send("GET", path, **_seen_from("DE"))).body.decode()
+    assert "USDT" in free
+    assert "USDT" not in narrowed
+    assert '/select"' in narrowed
+    token = {"method": f"{api.world.transfer}|USDT|"}
+    answer = await api.send("POST", f"{path}/select", data=token, **_seen_from("DE"))
+    assert answer.status == 422
+    assert api.world.gateway.created == []
+
+
+async def test_what_was_selected_before_a_restriction_stays_selected(api: Api) -> None:
+    created = await _dollars(api)
+    chosen = await select(api, created, payment_method_id=api.world.transfer, currency="USDT")
+    assert chosen.status == 200
+    await _restrict(api)
+    payment = await payment_of(api, created)
+    view = await api.send("GET", f"/v1/checkout/{created.json['checkout_id']}", **_seen_from("DE"))
+    assert view.json["selected"]["currency"] == "USDT"
+    assert (payment.status, api.world.gateway.closed) == ("PROCESSING", [])
+
+
+async def test_a_restriction_that_is_lifted_or_of_on_ramp_orders_restricts_no_quote(
+    api: Api,
+) -> None:
+    created = await _dollars(api)
+    await _restrict(api)
+    await _restrict(api, kind=RestrictionType.ONRAMP)
+    await api.world.perform(LiftRestriction(type=CRYPTO, country="DE"))
+    answer = await quotes(api, created, "?country=DE", **_seen_from("DE"))
+    assert _currencies(answer) == ["USD", *_TOKENS]
+    created = await api.create(currency="USD", amount="1", country="DE")
+    assert created.status == 201  # a create is never restricted
+
+
+async def test_a_token_payment_is_left_without_quotes_where_tokens_are_restricted(
+    api: Api,
+) -> None:
+    await offers_tokens(api)
+    created = await api.create(currency="USDT", amount="1.5")
+    await _restrict(api)
+    assert _currencies(await quotes(api, created, "?country=DE")) == []
+    assert _currencies(await quotes(api, created, "?country=US")) == ["USDT"]

@@ -1,0 +1,33 @@
+"""Where a selection says that the buyer is to go afterwards: to the merchant, and nowhere else."""
+
+import pytest
+
+from payintent.merchants.operations import SetMerchantProfile
+from tests.support.arrange import refusal, select
+from tests.support.making import NO_WAY_BACK
+from tests.support.world import Api
+
+_ORIGINS = ("", "https://shop.example.com", "HTTPS://SHOP.example.com:443", "https://-")
+
+
+@pytest.mark.parametrize("own", ["https://shop.example.com/paid", "HTTPS://Shop.Example.com/paid"])
+async def test_a_buyer_is_sent_nowhere_but_to_an_origin_of_the_merchant(api: Api, own: str) -> None:
+    await api.world.rows(  # as an installation may have kept it
+        "UPDATE merchant SET return_url = $2, allowed_origins = $3 WHERE id = $1",
+        api.world.merchant_id,
+        own,
+        _ORIGINS,
+    )
+    created = await api.create()
+    refused = {url: refusal(await select(api, created, return_url=url)) for url in NO_WAY_BACK}
+    assert refused == dict.fromkeys(NO_WAY_BACK, (400, "BAD_REQUEST"))
+    assert len(refused) >= 40
+    for way_back in ("https://shop.example.com/thanks?a=1", "https://SHOP.example.com:443"):
+        assert (await select(api, created, return_url=way_back)).status == 200
+
+
+async def test_a_merchants_origins_are_kept_in_the_form_that_browsers_send(api: Api) -> None:
+    profile = SetMerchantProfile(
+        merchant_id=api.world.merchant_id, allowed_origins=["HTTPS://Shop.Example.com:443"]
+    )
+    assert (await api.world.perform(profile)).allowed_origins == ("https://shop.example.com",)

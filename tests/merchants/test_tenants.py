@@ -1,0 +1,323 @@
+"""Every route of merchants, with every kind of key that is not theirs, at another's objects."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from starlette.requests import Request
+from starlette.routing import Route
+
+from payintent.core import access as api_key
+from payintent.core.errors import RefusedError
+from payintent.http.address_limits import Attempts
+from payintent.http.viewer import ViewerReader
+from payintent.merchants.access import Authenticator
+from payintent.merchants.call_log import KeyUses
+from payintent.merchants.keys_operations import IssueApiKey, RevokeApiKey
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from tests.refunds.requests import ask as refund
+from tests.refunds.requests import paid
+from tests.support.arrange import BODY, payment_of, refusal, select
+from tests.support.patience import PATIENCE_S
+from tests.support.routes import ROUTES
+from tests.support.serving import serving_api
+from tests.support.world import Answer, Api, World
+
+_UNAUTHORIZED = (401, "UNAUTHORIZED")
+_FORBIDDEN = (403, "FORBIDDEN")
+_NOT_FOUND = (404, "NOT_FOUND")
+
+#: Each route that needs a merchant's key, and what another merchant's key is told there.
+_ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
+    ("POST", "/v1/payments"): None,
+    ("GET", "/v1/payments"): None,
+    ("GET", "/v1/payments/{payment_id}"): _FORBIDDEN,
+    ("POST", "/v1/payments/{payment_id}/cancel"): _FORBIDDEN,
+    ("POST", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
+    ("GET", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
+    ("GET", "/v1/refunds/{refund_id}"): _FORBIDDEN,
+    ("GET", "/v1/refunds"): None,
+    ("GET", "/v1/events"): None,
+    ("POST", "/v1/events/{event_id}/replay"): _NOT_FOUND,
+    ("GET", "/v1/cases"): None,
+    ("GET", "/v1/disputes"): None,
+    ("GET", "/v1/balance"): None,
+    ("GET", "/v1/statements"): None,
+    ("GET", "/v1/statements/{statement_id}"): _NOT_FOUND,
+    ("GET", "/v1/catalog"): None,
+    ("GET", "/v1/test/clock"): None,
+    ("POST", "/v1/test/clock/advance"): None,
+    ("POST", "/v1/test/payments/{payment_id}/pay"): None,  # of test keys alone
+    ("POST", "/v1/test/payments/{payment_id}/decline"): None,
+    ("POST", "/v1/test/payments/{payment_id}/dispute"): None,
+}
+#: Everybody's, with an id as capability, or signed by a gateway.
+_OPEN = {
+    ("POST", "/v1/callbacks/{provider}/{account_id}"),
+    ("GET", "/v1/checkout/{checkout_id}"),
+    ("PATCH", "/v1/checkout/{checkout_id}"),
+    ("GET", "/v1/checkout/{checkout_id}/quotes"),
+    ("POST", "/v1/checkout/{checkout_id}/quotes"),
+    ("POST", "/v1/checkout/{checkout_id}/cancel"),
+    ("GET", "/v1/checkout/{checkout_id}/events"),
+    ("GET", "/v1/countries"),
+    ("GET", "/v1/chains/{slug}"),
+    ("GET", "/v1/onchain/sessions/{session_id}"),
+    ("POST", "/v1/onchain/sessions/{session_id}/transactions"),
+    ("POST", "/v1/onramp/orders"),
+}
+
+
+def test_every_route_below_v1_is_in_one_of_the_tables() -> None:
+    known = {
+        (method, route.path)
+        for route in ROUTES
+        if isinstance(route, Route) and route.path.startswith("/v1/")
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert known == set(_ROUTES) | _OPEN
+
+
+async def _keys(world: World) -> dict[str, dict[str, str]]:
+    """Give `Authorization` in every way that opens nothing."""
+    key = world.api_key
+    revoked = (await world.perform(IssueApiKey(merchant_id=world.merchant_id))).api_key
+    await world.perform(RevokeApiKey(public_id=revoked.split("_")[2]))
+    last = "0" if key[-1] != "0" else "1"
+    texts = {
+        "malformed": key[:-1],
+        "wrong checksum": key[:-1] + last,
+        "revoked": revoked,
+        "unknown": api_key.make_api_key(api_key.MERCHANT, "A" * 8, "A" * 43).text,
+        "another secret": api_key.make_api_key(api_key.MERCHANT, key.split("_")[2], "A" * 43).text,
+        "operator": await world.operator_token(),
+        "test key": api_key.make_api_key("sk_test", key.split("_")[2], "A" * 43).text,
+    }
+    return {"none": {}} | {
+        name: {"Authorization": f"Bearer {text}"} for name, text in texts.items()
+    }
+
+
+async def _ask(
+    api: Api,
+    route: tuple[str, str],
+    payment_id: str,
+    headers: dict[str, str],
+    refund_id: str = "",
+    event_id: str = "",
+) -> Answer:
+    """Ask a route about a payment, or about a refund: nobody's, where none is named."""
+    method, path = route
+    options: dict[str, Any] = {"headers": headers | {"Idempotency-Key": str(uuid4())}}
+    if route == ("POST", "/v1/payments"):
+        options["json"] = BODY
+    refund_id = refund_id or payment_id.replace("pay_", "ref_")
+    names = {"payment_id": payment_id, "refund_id": refund_id, "event_id": event_id or payment_id}
+    names["statement_id"] = payment_id.replace("pay_", "stmt_")
+    named = path.format_map(names)
+    return await api.send(method, named, **options)
+
+
+async def test_a_key_that_is_none_is_401_at_every_route(api: Api) -> None:
+    payment_id = (await api.create()).json["id"]
+    for name, headers in (await _keys(api.world)).items():
+        for route in _ROUTES:
+            for known in (payment_id, "pay_" + "0" * 22, "x"):
+                answer = await _ask(api, route, known, headers)
+                assert refusal(answer) == _UNAUTHORIZED, (name, route)
+    assert (await api.get(payment_id)).json["status"] == "PENDING"
+    [row] = await api.world.rows("SELECT count(*) AS n FROM payment")
+    assert row["n"] == 1
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "CANCELLED"])
+async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: str) -> None:
+    created = await api.create()
+    payment_id = created.json["id"]
+    if status == "PROCESSING":
+        assert (await select(api, created)).status == 200
+    if status == "CANCELLED":
+        path = f"/v1/payments/{payment_id}/cancel"
+        assert (await api.send("POST", path, headers=api.bearer())).status == 200
+    refund_id = (await refund(api, await paid(api))).json["id"]
+    [event, *_] = await api.world.rows("SELECT id FROM event")
+    other = await api.world.other_merchant()
+    theirs = api.bearer(other.api_key)
+    for route, told in _ROUTES.items():
+        if told is not None:
+            answer = await _ask(api, route, payment_id, theirs, refund_id, str(event["id"]))
+            assert refusal(answer) == told, route
+            unknown = await _ask(api, route, "pay_" + "0" * 22, api.bearer(other.api_key))
+            assert refusal(unknown) == (404, "NOT_FOUND"), route
+    assert (await api.get(payment_id)).json["status"] == status
+
+
+async def test_a_list_holds_ones_own_payments_alone(api: Api) -> None:
+    other = await api.world.other_merchant()
+    theirs = api.bearer(other.api_key)
+    ours = [(await api.create(payer_uid="shared")).json for _ in range(3)]
+    assert (await api.send("GET", "/v1/payments", headers=theirs)).json == {"data": []}
+    route = ("POST", "/v1/payments")
+    made = (await _ask(api, route, "", theirs)).json
+    for query in ("", "?payer_uid=shared", "?payer_uid=buyer-1", "?status=PENDING", "?limit=1"):
+        seen = await api.send("GET", f"/v1/payments{query}", headers=theirs)
+        assert {one["id"] for one in seen.json["data"]} <= {made["id"]}
+        for one in ours:
+            assert one["id"].encode() not in seen.body
+            assert one["checkout_id"].encode() not in seen.body
+
+
+async def test_a_cursor_of_another_merchants_list_leads_to_ones_own(api: Api) -> None:
+    other = await api.world.other_merchant()
+    made = (await _ask(api, ("POST", "/v1/payments"), "", api.bearer(other.api_key))).json
+    for _ in range(2):
+        await api.create()
+    first = await api.send("GET", "/v1/payments?limit=1", headers=api.bearer())
+    path = f"/v1/payments?cursor={first.json['next_cursor']}"
+    seen = await api.send("GET", path, headers=api.bearer(other.api_key))
+    assert [one["id"] for one in seen.json["data"]] == [made["id"]]
+
+
+async def test_an_idempotency_key_belongs_to_its_merchant(api: Api) -> None:
+    other = await api.world.other_merchant()
+    key = str(uuid4())
+    ours = await api.create(key)
+    headers = api.bearer(other.api_key) | {"Idempotency-Key": key}
+    theirs = await api.send("POST", "/v1/payments", json=BODY, headers=headers)
+    assert (ours.status, theirs.status) == (201, 201)
+    assert ours.json["id"] != theirs.json["id"]
+    assert "Idempotency-Replayed" not in theirs.headers
+
+
+async def test_a_catalog_is_ones_own(api: Api) -> None:
+    nothing = await api.world.other_merchant(methods="none")
+    own = await api.send("GET", "/v1/catalog", headers=api.bearer())
+    seen = await api.send(
+        "GET",
+        "/v1/catalog",
+        headers=api.bearer(nothing.api_key) | {"If-None-Match": own.headers["ETag"]},
+    )
+    assert (seen.status, seen.json["countries"]) == (200, [])
+    assert own.json["countries"] != []
+
+
+_CHECKOUT = [
+    ("GET", "/v1/checkout/{}"),
+    ("PATCH", "/v1/checkout/{}"),
+    ("GET", "/v1/checkout/{}/quotes"),
+    ("POST", "/v1/checkout/{}/quotes"),
+    ("POST", "/v1/checkout/{}/cancel"),
+    ("GET", "/c/{}"),
+    ("POST", "/c/{}/select"),
+    ("POST", "/c/{}/cancel"),
+    ("GET", "/c/{}/return"),
+]
+
+
+async def test_a_checkout_is_reached_by_its_whole_id_and_by_nothing_else(api: Api) -> None:
+    created = (await api.create()).json
+    checkout_id = created["checkout_id"]
+    other = "A" if checkout_id[-1] != "A" else "B"
+    for wrong in (
+        checkout_id[:-1] + other,
+        checkout_id[:-1],
+        checkout_id + "0",
+        checkout_id.swapcase(),
+        created["id"],
+        created["id"].replace("pay_", "cs_"),
+        "cs_" + "0" * 16,
+    ):
+        for method, path in _CHECKOUT:
+            for headers in ({}, api.bearer()):  # the merchant's own key opens nothing here
+                answer = await api.send(method, path.format(wrong), headers=headers)
+                assert answer.status == 404, (method, path, wrong)
+                if path.startswith("/v1/"):
+                    assert refusal(answer) == (404, "CHECKOUT_NOT_FOUND")
+    assert (
+        await api.send("GET", f"/v1/payments/{checkout_id}", headers=api.bearer())
+    ).status == 404
+
+
+async def test_whoever_has_a_checkout_id_needs_no_key_and_none_is_looked_at(api: Api) -> None:
+    checkout_id = (await api.create()).json["checkout_id"]
+    path = f"/v1/checkout/{checkout_id}"
+    plain = await api.send("GET", path)
+    for headers in (await _keys(api.world)).values():
+        seen = await api.send("GET", path, headers=headers)
+        assert seen.json | {"server_time": ""} == plain.json | {"server_time": ""}
+
+
+async def test_a_method_of_another_merchant_cannot_be_selected(api: Api) -> None:
+    other = await api.world.other_merchant()
+    rows = await api.world.rows(
+        "SELECT id FROM payment_method WHERE merchant_id = $1", other.merchant.id
+    )
+    created = await api.create()
+    for row in rows:
+        chosen = await select(api, created, payment_method_id=row["id"])
+        assert refusal(chosen) == (404, "PAYMENT_METHOD_NOT_FOUND")
+    assert (await payment_of(api, created)).status == "PENDING"
+
+
+@asynccontextmanager
+async def _process(world: World, settings: Settings) -> AsyncIterator[Api]:
+    """Serve the API by a service of its own, as another process would."""
+    service = await open_service(settings, {"fake": world.gateway})
+    async with serving_api(settings, replace(world, service=service)) as api:
+        yield api
+
+
+async def _until(reached: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not await reached():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def test_every_process_sees_a_revocation(world: World) -> None:
+    """With keys kept for a second, as the default is."""
+    settings = world.service.settings.model_copy(
+        update={"api_key_cache_s": Settings.model_fields["api_key_cache_s"].default}
+    )
+    async with AsyncExitStack() as stack:
+        apis = [await stack.enter_async_context(_process(world, settings)) for _ in range(2)]
+        for api in apis:
+            assert (await api.create()).status == 201  # each of them keeps the key now
+        await world.perform(RevokeApiKey(public_id=world.api_key.split("_")[2]))
+        for api in apis:
+
+            async def refused(api: Api = api) -> bool:
+                return (await api.create()).status == 401
+
+            await _until(refused)
+            assert (await api.create()).status == 401  # and never again
+
+
+async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
+    now = 100.0
+    service = world.service
+    attempts = Attempts(service.settings, ViewerReader(service.settings))
+    keeping = Authenticator(
+        service.database,
+        service.encryption,
+        service.accounts,
+        attempts,
+        1.0,
+        lambda: now,
+        uses=KeyUses(world.database),
+    )
+    key = f"Bearer {world.api_key}".encode()
+    request = Request({"type": "http", "headers": [(b"authorization", key)], "client": None})
+    assert (await keeping.authenticate(request)).merchant_id == world.merchant_id
+    await world.perform(RevokeApiKey(public_id=world.api_key.split("_")[2]))
+    now = 100.9
+    assert (await keeping.authenticate(request)).merchant_id == world.merchant_id
+    now = 101.0
+    with pytest.raises(RefusedError):
+        await keeping.authenticate(request)

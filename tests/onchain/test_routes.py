@@ -1,0 +1,408 @@
+"""The wallets' routes: what has to be sent, who may read it and for how long, and posted hashes."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from eth_abi import decode, encode
+from eth_utils import keccak, to_checksum_address
+
+from payintent.chains.tokens_operations import SetToken
+from payintent.core import ids
+from payintent.merchants.model import ExpectedToken
+from payintent.onchain.operations import SetChain
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Payment, Session, SessionStatus
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.support.arrange import refusal
+from tests.support.contracts import (
+    CONTRACT,
+    RECEIVER,
+    TOKENS,
+    USDT,
+    bill,
+    contract_service,
+    offer_tokens,
+    session_path,
+)
+from tests.support.fakes import FakeGateway, declined
+from tests.support.world import Answer, Api
+
+pytestmark = pytest.mark.full
+
+_USDT = "0xdAC17F958D2ee523a2206206994597C13D831ec7"  # Tether's own contract on Ethereum
+_PAYER = "0x52908400098527886E0F7030069857D2E4169EE7"
+_HASH = "0x" + 64 * "a"
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+async def _bill(api: Api, symbol: str = "USDT", chain: str = "native") -> tuple[Payment, Session]:
+    return await bill(api.world, (await offer_tokens(api.world, chain))[symbol])
+
+
+async def _view(api: Api, session: Session) -> Any:
+    answer = await api.send("GET", session_path(session))
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def _post(api: Api, session: Session, tx_hash: Any = _HASH, step: Any = "pay") -> Answer:
+    body = {"tx_hash": tx_hash, "step": step}
+    return await api.send("POST", f"{session_path(session)}/transactions", json=body)
+
+
+def _call(signature: str, *arguments: Any) -> str:
+    """Encode a call as the usual library does."""
+    types = signature.partition("(")[2].removesuffix(")").split(",")
+    return "0x" + (keccak(text=signature)[:4] + encode(types, arguments)).hex()
+
+
+async def test_a_token_needs_an_allowance_first_and_every_call_is_the_librarys(api: Api) -> None:
+    payment, session = await _bill(api, "USDT", "ethereum")
+    shown = await _view(api, session)
+    amount, deadline = 25_500_000, int(payment.expires_at.timestamp())
+    uuid = bytes.fromhex(shown["pay_uuid"][2:])
+    assert len(uuid) == 16
+    assert (shown["amount"], shown["amount_smallest_unit"]) == ("25.5", str(amount))
+    assert (shown["deadline"], shown["status"], shown["payable"]) == (
+        deadline,
+        "awaiting_payment",
+        True,
+    )
+    assert shown["token"] == {
+        "symbol": "USDT",
+        "address": _USDT,
+        "decimals": 6,
+        "native": False,
+        "approve_zero_first": True,
+    }
+    steps = [(one["kind"], one["when"], one["to"], one["value"]) for one in shown["steps"]]
+    assert steps == [
+        ("approve_reset", "allowance_nonzero_lt_amount", _USDT, "0x0"),
+        ("approve", "allowance_lt_amount", _USDT, "0x0"),
+        ("pay", "always", to_checksum_address(CONTRACT), "0x0"),
+    ]
+    assert [one["data"] for one in shown["steps"]] == [
+        _call("approve(address,uint256)", CONTRACT, 0),
+        _call("approve(address,uint256)", CONTRACT, amount),
+        _call("pay(bytes16,address,uint256,uint256)", uuid, _USDT, amount, deadline),
+    ]
+
+
+async def test_the_chains_own_coin_is_sent_along_in_one_step(api: Api) -> None:
+    payment, session = await _bill(api, "NATIVED")
+    shown = await _view(api, session)
+    amount, deadline = 25_500_000_000_000_000_000, int(payment.expires_at.timestamp())
+    uuid, coin = bytes.fromhex(shown["pay_uuid"][2:]), "0x" + 40 * "0"
+    assert (shown["token"]["address"], shown["token"]["native"]) == (None, True)
+    [step] = shown["steps"]
+    assert (step["kind"], step["to"], step["value"]) == (
+        "pay",
+        to_checksum_address(CONTRACT),
+        hex(amount),
+    )
+    assert step["data"] == _call(step["function"], uuid, coin, amount, deadline)
+    assert step["args"] == [
+        {"name": "uuid", "type": "bytes16", "value": f"0x{uuid.hex()}"},
+        {"name": "token", "type": "address", "value": coin},
+        {"name": "amount", "type": "uint256", "value": str(amount)},
+        {"name": "deadline", "type": "uint256", "value": str(deadline)},
+    ]
+    assert shown["checks"] == {
+        "balance": {"method": "eth_getBalance"},
+        "already_paid": {
+            "to": to_checksum_address(CONTRACT),
+            "data": _call("is_paid(bytes16,address,uint256)", uuid, coin, amount),
+        },
+    }
+
+
+async def test_questions_are_the_librarys_once_the_payer_is_put_in(api: Api) -> None:
+    _, session = await _bill(api, "USDT", "ethereum")
+    checks = (await _view(api, session))["checks"]
+    filled = {
+        name: one["data"].replace("{payer}", _PAYER[2:].lower()) for name, one in checks.items()
+    }
+    assert filled["balance"] == _call("balanceOf(address)", _PAYER)
+    assert filled["allowance"] == _call("allowance(address,address)", _PAYER, CONTRACT)
+    paid = bytes.fromhex(filled["already_paid"][10:])
+    assert decode(["bytes16", "address", "uint256"], paid)[1:] == (_USDT.lower(), 25_500_000)
+    assert [one["data"].count("{payer}") for one in checks.values()] == [1, 1, 0]
+
+
+async def test_every_address_has_its_checksum(api: Api) -> None:
+    _, session = await _bill(api, "USDT", "ethereum")
+    shown = await _view(api, session)
+    chain = (await api.send("GET", "/v1/chains/ethereum")).json
+    addresses = [
+        *(shown["contract_address"], shown["receiver"], shown["token"]["address"]),
+        *(one["to"] for one in [*shown["steps"], *shown["checks"].values()]),
+        *(chain["contract_address"], chain["tokens"][0]["address"]),
+    ]
+    assert addresses == [to_checksum_address(one) for one in addresses]
+    assert shown["receiver"] == to_checksum_address(RECEIVER)
+
+
+@pytest.mark.parametrize("slug", TOKENS)
+async def test_a_wallet_can_add_every_chain(api: Api, slug: str) -> None:
+    before = (await api.send("GET", f"/v1/chains/{slug}")).json
+    wallet = before["wallet_chain"]
+    assert wallet.keys() == {"chainId", "chainName", "nativeCurrency"}
+    assert int(wallet["chainId"], 16) == before["network_id"]
+    assert 1 <= len(wallet["nativeCurrency"]["symbol"]) <= 6
+    urls = {"public_rpc_urls": ["https://rpc.test"], "explorer_urls": ["https://explorer.test"]}
+    await api.world.perform(SetChain(chain=slug, **urls))
+    after = (await api.send("GET", f"/v1/chains/{slug}")).json["wallet_chain"]
+    assert after == wallet | {
+        "rpcUrls": ["https://rpc.test"],
+        "blockExplorerUrls": ["https://explorer.test"],
+    }
+    _, session = await _bill(api, "USDT", slug)
+    assert (await _view(api, session))["chain"]["wallet_chain"] == after
+
+
+async def test_the_native_coin_has_its_real_name_where_no_wallet_reads_it(api: Api) -> None:
+    shown = (await api.send("GET", "/v1/chains/native")).json
+    assert shown["native_currency"]["symbol"] == "NATIVED"
+    assert shown["wallet_chain"]["nativeCurrency"]["symbol"] == "NATVD"
+
+
+async def test_a_wallets_browser_is_sent_to_the_hosted_page_by_a_code_that_does_not_last(
+    api: Api,
+) -> None:
+    payment, session = await _bill(api)
+    links = (await _view(api, session))["links"]
+    assert payment.checkout_id not in str(links)
+    assert "eip681" not in links  # the token has to be allowed first
+    before, _, code = links["metamask"].partition("/wallet/open/")
+    assert before == "https://link.metamask.io/dapp/pay.test/c"
+    answer = await api.send("GET", f"/c/wallet/open/{code}?lang=ja")
+    assert (answer.status, answer.headers["Location"]) == (303, f"/c/{payment.checkout_id}?lang=ja")
+    assert answer.headers["Cache-Control"] == "no-store"
+    for forged in (code[:-1] + ("A" if code[-1] != "A" else "B"), code[1:], "", "x", "%00", "ä"):
+        assert (await api.send("GET", f"/c/wallet/open/{forged}")).status == 404
+    await api.world.move_clock(15 * 60)
+    late = await api.send("GET", f"/c/wallet/open/{code}")
+    assert (late.status, "There is no such payment" in late.body.decode()) == (404, True)
+
+
+async def test_a_chains_own_coin_is_paid_by_one_request_that_wallets_read(api: Api) -> None:
+    _, session = await _bill(api, "NATIVED")
+    view = await _view(api, session)
+    [step] = view["steps"]
+    uuid, coin, amount, deadline = (one["value"] for one in step["args"])
+    assert int(step["value"], 16) == int(amount)
+    assert view["links"]["eip681"] == (
+        f"ethereum:{step['to']}@612055/pay?bytes16={uuid}&address={coin}"
+        f"&uint256={amount}&uint256={deadline}&value={amount}"
+    )
+
+
+async def test_what_is_no_session_on_a_chain_is_not_found(api: Api) -> None:
+    _, at_the_gateway = await bill(api.world, api.world.card)
+    payment, session = await _bill(api)
+    named = ids.format_id(ids.SESSION, session.id)
+    for one in (
+        ids.format_id(ids.SESSION, at_the_gateway.id),
+        *("sess_0000000000000000000001", "sess_", "x", named[:-1], named.swapcase(), f"{named}0"),
+        *(
+            ids.format_id(ids.PAYMENT, session.id),
+            ids.format_id(ids.PAYMENT, payment.id),
+            str(session.id),
+        ),
+    ):
+        path = f"/v1/onchain/sessions/{one}"
+        assert refusal(await api.send("GET", path)) == (404, "NOT_FOUND"), one
+        posted = await api.send(
+            "POST", f"{path}/transactions", json={"tx_hash": _HASH, "step": "pay"}
+        )
+        assert refusal(posted) == (404, "NOT_FOUND"), one
+
+
+async def test_an_ended_session_is_gone_however_it_ended(api: Api) -> None:
+    methods = await offer_tokens(api.world)
+    failed, its = await bill(api.world, methods["USDT"])
+    await api.world.report(failed, its.id, declined())
+    left, replaced = await bill(api.world, methods["USDT"])
+    present = (await api.world.select(left, methods["NATIVED"])).session
+    for session in (its, replaced):
+        assert refusal(await api.send("GET", session_path(session))) == (410, "SESSION_GONE")
+        assert refusal(await _post(api, session)) == (410, "SESSION_GONE")
+    assert (await _view(api, present))["token"]["symbol"] == "NATIVED"
+
+
+async def test_the_last_minute_is_too_late_to_pay_and_not_to_look(api: Api) -> None:
+    _, session = await _bill(api)
+    await api.world.move_clock(1800 - 62)
+    assert (await _view(api, session))["payable"]
+    await api.world.move_clock(1800 - 59)
+    assert not (await _view(api, session))["payable"]
+    await api.world.move_clock(1800 + 60)
+    assert not (await _view(api, session))["payable"]
+
+
+async def test_confirmations_are_needed_only_where_they_are_counted(api: Api) -> None:
+    _, session = await _bill(api, "NATIVED")
+    await api.world.perform(SetChain(chain="native", finality="confirmations", confirmations=9))
+    counted = (await _view(api, session))["confirmations"]
+    assert counted == {"mode": "confirmations", "seen": 0, "needed": 9, "eta_seconds": 30}
+    await api.world.perform(SetChain(chain="native", finality="finalized"))
+    told = (await _view(api, session))["confirmations"]
+    assert told == {"mode": "finalized", "seen": 0, "needed": None, "eta_seconds": 30}
+
+
+async def test_a_session_asks_for_the_token_of_its_quote_whatever_the_table_says_later(
+    api: Api,
+) -> None:
+    _, session = await _bill(api)
+    before = await _view(api, session)
+    changed = {"address": f"0x{40 * '6'}", "decimals": 6, "approve_zero_first": True}
+    await api.world.perform(SetToken(chain="native", symbol="USDT", **changed))
+    after = await _view(api, session)
+    for name in ("token", "steps", "checks", "amount_smallest_unit"):
+        assert after[name] == before[name], name
+
+
+async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: Api) -> None:
+    payment, session = await _bill(api)
+    token = ExpectedToken(bytes.fromhex(USDT[2:]), 18, approve_zero_first=False)
+    offer = replace(session.quote, expected_token=token)
+    await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
+    later = replace(
+        session,
+        id=api.world.id_generator.new_id(),
+        status=SessionStatus.OPENING,
+        quote=offer,
+    )
+    async with api.world.database.transaction() as tx:
+        await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)
+        [added] = await session_store.add(tx, [later], 60.0, 20)
+        assert added.is_stored
+    row = await api.world.session(later.id)
+    assert (row["token_address"], row["token_decimals"]) == (token.address, 18)
+
+
+async def test_nothing_is_to_be_paid_on_a_halted_chain(api: Api) -> None:
+    _, session = await _bill(api)
+    await api.world.rows("UPDATE chain_cursor SET halted = 'a person must look'")
+    assert not (await _view(api, session))["payable"]
+    assert (await api.send("GET", "/v1/chains/native")).json["status"] == "halted"
+
+
+async def test_what_is_no_hash_or_no_step_is_refused(api: Api) -> None:
+    _, session = await _bill(api)
+    path = f"{session_path(session)}/transactions"
+    for body in (
+        *({}, [], "pay", {"step": "pay"}, {"tx_hash": _HASH}),
+        *(_hash(None), _hash(17), _hash(64 * "a"), _hash(_HASH[:-1]), _hash(f"{_HASH}0")),
+        *(_hash(f"0X{64 * 'a'}"), _hash(f"0x{64 * 'g'}"), _hash(f"0x{64 * '٣'}")),
+        *(_hash(f"{_HASH}\n"), _hash("")),
+        *(_step("refund"), _step("approve_reset"), _step("PAY"), _step(""), _step(None)),
+    ):
+        assert refusal(await api.send("POST", path, json=body)) == (400, "BAD_REQUEST"), body
+    assert (await _view(api, session))["transactions"] == []
+
+
+def _hash(tx_hash: Any) -> dict[str, Any]:
+    return {"tx_hash": tx_hash, "step": "pay"}
+
+
+def _step(step: Any) -> dict[str, Any]:
+    return {"tx_hash": _HASH, "step": step}
+
+
+async def test_a_session_takes_ten_hashes_and_each_of_them_again(api: Api) -> None:
+    _, session = await _bill(api)
+    hashes = [f"0x{number:064X}".replace("0X", "0x") for number in range(0xA0, 0xAB)]
+    for tx_hash in [*hashes[:10], hashes[0]]:
+        taken = await _post(api, session, tx_hash)
+        assert (taken.status, taken.json) == (202, {"tx_hash": tx_hash.lower(), "step": "pay"})
+    assert refusal(await _post(api, session, hashes[10])) == (409, "CONFLICT")
+    assert (await _post(api, session, hashes[3])).status == 202
+    shown = (await _view(api, session))["transactions"]
+    assert shown == [
+        {"tx_hash": one.lower(), "step": "pay", "state": "unknown"} for one in hashes[:10]
+    ]
+
+
+async def test_a_posted_payment_is_shown_and_an_approval_is_none(api: Api) -> None:
+    _, session = await _bill(api)
+    await _post(api, session, _HASH, "approve")
+    assert (await _view(api, session))["status"] == "awaiting_payment"
+    await _post(api, session, f"0x{64 * 'b'}", "pay")
+    shown = await _view(api, session)
+    assert (shown["status"], shown["payable"]) == ("submitted", True)
+    steps = {(one["tx_hash"], one["step"]) for one in shown["transactions"]}
+    assert steps == {(_HASH, "approve"), (f"0x{64 * 'b'}", "pay")}
+
+
+async def test_every_answer_is_private_and_open_to_browsers(api: Api) -> None:
+    _, session = await _bill(api)
+    path = session_path(session)
+    answers = [
+        await api.send("GET", path),
+        await _post(api, session),
+        await _post(api, session, "0x"),
+        await api.send("GET", "/v1/onchain/sessions/sess_x"),
+        await api.send("DELETE", path),
+        await api.send("POST", f"{path}/transactions", data=b"x"),
+        await api.send("POST", f"{path}/transactions", data=b"x" * 70_000),
+        await api.send("GET", "/v1/chains/native"),
+    ]
+    assert [one.status for one in answers] == [200, 202, 400, 404, 405, 415, 413, 200]
+    for answer in answers:
+        assert answer.headers.getall("Cache-Control") == ["no-store"]
+        assert answer.headers.getall("Access-Control-Allow-Origin") == ["*"]
+        assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+async def test_a_browsers_preflight_is_answered(api: Api) -> None:
+    asks = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
+    path = "/v1/onchain/sessions/sess_x/transactions"
+    answer = await api.send("OPTIONS", path, headers=asks)
+    assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (204, "*")
+    assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+    assert "Content-Type" in answer.headers["Access-Control-Allow-Headers"]
+
+
+class TestBehindAProxy:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        """One request a second, and two at once."""
+        few = {"checkout_per_address_per_s": 1, "checkout_per_address_burst": 2}
+        return settings.model_copy(update=few | {"edge_trusted_proxies": "127.0.0.1"})
+
+    async def test_an_address_has_so_many_requests_and_guessing_costs_too(self, api: Api) -> None:
+        _, session = await _bill(api)
+        path = session_path(session)
+        body = {"json": {"tx_hash": _HASH, "step": "pay"}}
+        for address, method, where, options in (
+            ("192.0.2.7", "GET", path, {}),
+            ("192.0.2.8", "POST", f"{path}/transactions", body),
+            ("192.0.2.9", "GET", "/v1/onchain/sessions/sess_x", {}),
+            ("192.0.2.10", "POST", "/v1/onchain/sessions/sess_x/transactions", {}),
+            ("192.0.2.12", "GET", "/v1/chains/native", {}),
+        ):
+            headers = {"X-Forwarded-For": address}
+            refused = await _exhausted(api, method, where, headers=headers, **options)
+            assert refusal(refused) == (429, "RATE_LIMITED")
+            assert int(refused.headers["Retry-After"]) >= 1
+        free = await api.send("GET", path, headers={"X-Forwarded-For": "192.0.2.11"})
+        assert free.status == 200
+
+
+async def _exhausted(api: Api, method: str, path: str, **options: Any) -> Answer:
+    """Ask until it is refused; a slow machine earns requests meanwhile."""
+    for _ in range(100):
+        answer = await api.send(method, path, **options)
+        if answer.status == 429:
+            return answer
+    raise AssertionError("it was never refused")

@@ -1,0 +1,558 @@
+"""Each operation, and its effect where it matters: keys, quotes, catalogs, callbacks."""
+
+import base64
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from payintent.core.access import RateLimitClass
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.fraud.model import FraudRuleKind, RiskLevel
+from payintent.fraud.operations import (
+    AddFraudRule,
+    ListFraudDecisions,
+    ListFraudRules,
+    RemoveFraudRule,
+)
+from payintent.gateway_accounts.operations import (
+    AddAccount,
+    ChangeAccount,
+    CheckAccount,
+    DisableAccount,
+    EnableAccount,
+    ListAccounts,
+    ShowAccount,
+)
+from payintent.gateway_accounts.providers_operations import (
+    DisableProvider,
+    EnableProvider,
+    ListProviders,
+    RenameProvider,
+)
+from payintent.gateways.port import AccountCheck, AccountProblem
+from payintent.merchants import callback_secrets
+from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, RevokeApiKey
+from payintent.merchants.limits_operations import ClearRateLimit, ListRateLimits, SetRateLimit
+from payintent.merchants.list_operations import ListMerchants
+from payintent.merchants.methods_operations import (
+    AddPaymentMethod,
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    EnablePaymentMethod,
+    ListPaymentMethods,
+)
+from payintent.merchants.operations import (
+    CreateMerchant,
+    RotateCallbackSecret,
+    SetCallbackUrl,
+    SetMerchantProfile,
+    ShowMerchant,
+)
+from payintent.merchants.payable import RestrictionType
+from payintent.merchants.price import FeeMode, TaxCountry, TaxManager
+from payintent.merchants.restrictions import AddRestriction, LiftRestriction, ListRestrictions
+from payintent.merchants.taxes import ListTaxRates, RemoveTaxRate, SetTaxRate
+from payintent.operators.operations import ListOperatorTokens, RevokeOperatorToken
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from payintent.webhooks.operations import ReplayEvent, ReplayMissedEvents
+from tests.support.arrange import cancel, offers_tokens, quotes, refusal, select, view
+from tests.support.fakes import FakeGateway
+from tests.support.world import Answer, Api, World
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Policies are read anew for every request."""
+    return settings.model_copy(update={"policy_cache_s": 0.0})
+
+
+async def _quoted(api: Api, created: Answer, query: str = "?country=TH") -> list[Any]:
+    return (await quotes(api, created, query)).json["quotes"]
+
+
+async def _catalog(api: Api, key: str | None = None) -> dict[str, set[str]]:
+    """Read what can be paid with where."""
+    answer = await api.send("GET", "/v1/catalog", headers=api.bearer(key))
+    return {
+        one["country_code"]: {currency["currency"] for currency in one["currencies"]}
+        for one in answer.json["countries"]
+    }
+
+
+async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: Api) -> None:
+    new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
+    assert {"THB", "JPY"} <= {code for codes in (await _catalog(api, new.api_key)).values()
+                              for code in codes}  # fmt: skip
+    [sealed] = (await callback_secrets.list_secrets(api.world.database, [new.merchant.id], 10))[
+        new.merchant.id
+    ]
+    opened = api.world.service.encryption.decrypt(
+        sealed.sealed, f"callback_secret:{new.merchant.id}:{sealed.id}"
+    )
+    assert new.callback_secret == "whsec_" + base64.b64encode(opened).decode()
+    listed = await api.world.perform(ListMerchants())
+    shown = await api.world.perform(ShowMerchant(merchant_id=new.merchant.id))
+    assert listed[-1] == shown == new.merchant
+    assert shown.auto_refund, "what no payment may own goes back, unless somebody says otherwise"
+    assert (await api.world.perform(ListMerchants(limit=1))) == listed[:1]
+    nothing = await api.world.perform(CreateMerchant(name="Fourth"))
+    assert await _catalog(api, nothing.api_key) == {}
+
+
+async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api) -> None:
+    merchant_id = api.world.merchant_id
+    created = await api.create(currency="USD", amount="10.00")
+    await api.world.perform(
+        SetMerchantProfile(
+            merchant_id=merchant_id,
+            logo_url="https://shop.example.com/logo.png",
+            return_url="https://shop.example.com/thanks",
+            default_country="FR",
+        )
+    )
+    await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, name="Nimbus & Sons"))
+    seen = (await view(api, created)).json
+    assert seen["merchant"] == {
+        "name": "Nimbus & Sons",
+        "logo_url": "https://shop.example.com/logo.png",
+    }
+    assert seen["return_url"] == "https://shop.example.com/thanks"
+    place = (await quotes(api, created)).json
+    assert (place["country"], place["country_source"]) == ("FR", "default")
+    await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, logo_url="", return_url=""))
+    seen = (await view(api, created)).json
+    assert seen["merchant"] == {"name": "Nimbus & Sons"}
+    assert "return_url" not in seen
+
+
+async def test_an_allowed_origin_is_where_a_selection_may_return_to(api: Api) -> None:
+    created = await api.create()
+    there = {"return_url": "https://app.example.com/done"}
+    assert refusal(await select(api, created, **there)) == (400, "BAD_REQUEST")
+    allowed = SetMerchantProfile(
+        merchant_id=api.world.merchant_id, allowed_origins=["https://app.example.com"]
+    )
+    assert (await api.world.perform(allowed)).allowed_origins == ("https://app.example.com",)
+    assert (await select(api, created, **there)).status == 200
+    none = SetMerchantProfile(merchant_id=api.world.merchant_id, allowed_origins=[])
+    assert (await api.world.perform(none)).allowed_origins == ()
+
+
+async def test_a_tax_rate_is_in_the_quotes_of_those_whose_tax_is_managed_here(api: Api) -> None:
+    before = await api.create()
+    await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
+    managed = SetMerchantProfile(merchant_id=api.world.merchant_id, tax_manager=TaxManager.SERVICE)
+    await api.world.perform(managed)
+    created = await api.create(amount="100.00")
+    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"7.00"}
+    # A payment keeps the tax manager that it was created with.
+    assert {one["estimated_tax"] for one in await _quoted(api, before)} == {"0"}
+    await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.1")))
+    [known] = await api.world.perform(ListTaxRates())
+    assert (known.country, known.rate) == ("TH", Decimal("0.1"))
+    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"10.00"}
+    await api.world.perform(RemoveTaxRate(country="TH"))
+    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"0"}
+    assert await api.world.perform(ListTaxRates()) == []
+
+
+async def test_the_merchants_country_decides_tax_whatever_the_buyer_says(api: Api) -> None:
+    merchant_id = api.world.merchant_id
+    for country, rate in (("TH", "0.07"), ("FR", "0.2")):
+        await api.world.perform(SetTaxRate(country=country, rate=Decimal(rate)))
+    managed = SetMerchantProfile(
+        merchant_id=merchant_id, tax_manager=TaxManager.SERVICE, default_country="FR"
+    )
+    await api.world.perform(managed)
+    created = await api.create(currency="USD", amount="100.00")
+
+    async def taxed(query: str) -> set[str]:
+        found = (await quotes(api, created, query)).json["quotes"]
+        return {one["estimated_tax"] for one in found}
+
+    chosen, unchosen = "?country=US", ""
+    assert (await taxed(chosen), await taxed(unchosen)) == ({"0"}, {"20.00"})
+    told = SetMerchantProfile(merchant_id=merchant_id, tax_country=TaxCountry.MERCHANT)
+    assert (await api.world.perform(told)).tax_country is TaxCountry.MERCHANT
+    assert (await taxed(chosen), await taxed(unchosen)) == ({"20.00"}, {"20.00"})
+    selected = await select(api, created, country="US")
+    assert selected.json["quote"]["estimated_tax"] == "20.00"
+    kept = await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, name="Nimbus"))
+    assert kept.tax_country is TaxCountry.MERCHANT
+
+
+async def test_a_callback_url_decides_whether_events_are_sent(api: Api) -> None:
+    world = api.world
+
+    async def states() -> list[str]:
+        rows = await world.rows("SELECT state FROM delivery ORDER BY event_id")
+        return [row["state"] for row in rows]
+
+    await cancel(api, await api.create())
+    assert await states() == ["skipped"]
+    url = "http://127.0.0.1:9/hooks"
+    moved = SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url)
+    assert (await world.perform(moved)).callback_url == url
+    missed = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+    assert (missed.events, await states()) == (1, ["pending"])
+    assert (await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))).events == 0
+    resent = await world.perform(ReplayEvent(event_id=missed.first_event_id))
+    assert (resent.event_id, resent.merchant_id) == (missed.last_event_id, world.merchant_id)
+    assert (await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))).callback_url is None
+
+
+async def test_a_time_without_a_zone_is_utc(api: Api) -> None:
+    await cancel(api, await api.create())
+    [row] = await api.world.rows("SELECT occurred_at FROM event")
+    there = row["occurred_at"].replace(tzinfo=None)
+    hour = timedelta(hours=1)
+
+    async def replayed(**period: datetime) -> int:
+        return (await api.world.perform(ReplayMissedEvents(**period))).events
+
+    assert await replayed(until=there - hour) == 0
+    assert await replayed(since=there + hour) == 0
+    assert await replayed(until=there) == 0
+    assert await replayed(since=there) == 1
+
+
+async def test_an_overlap_of_nothing_ends_the_old_secret_at_once(world: World) -> None:
+    for overlap_s, left in ((60, 2), (0, 1)):
+        rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
+        new = await world.perform(rotated)
+        known = (await callback_secrets.list_secrets(world.database, [world.merchant_id], 10))[
+            world.merchant_id
+        ]
+        assert len(known) == left
+    assert new.id == world.merchant_id
+
+
+async def test_keys_are_named_and_listed_and_one_that_is_revoked_stays_so(api: Api) -> None:
+    world = api.world
+    issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, name="second server"))
+    assert (await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))).status == 200
+    public_id = issued.api_key.split("_")[2]
+    revoked = await world.perform(RevokeApiKey(public_id=public_id))
+    await world.move_clock(60)
+    assert (await world.perform(RevokeApiKey(public_id=public_id))) == revoked
+    listed = await world.perform(ListApiKeys(merchant_id=world.merchant_id))
+    assert {one.name: one.revoked_at for one in listed} == {
+        "second server": revoked.revoked_at,
+        "first": None,
+    }
+    used = await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))
+    assert refusal(used) == (401, "UNAUTHORIZED")
+
+
+async def test_tokens_are_listed_by_their_public_part(world: World) -> None:
+    token = await world.operator_token("Ada")
+    [listed] = await world.perform(ListOperatorTokens())
+    assert (listed.public_id, listed.name, listed.revoked_at) == (token.split("_")[1], "Ada", None)
+    revoked = await world.perform(RevokeOperatorToken(public_id=listed.public_id))
+    assert await world.perform(ListOperatorTokens()) == [revoked]
+
+
+async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> None:
+    world = api.world
+    other = (await world.other_merchant(methods="none")).merchant.id
+    theirs = await world.perform(
+        AddAccount(
+            provider="fake",
+            base_url="http://theirs.test",
+            credentials={"signing_secret": "theirs"},
+            merchant_id=other,
+            name="their own",
+        )
+    )
+    assert theirs == await world.perform(ShowAccount(account_id=theirs.id))
+    assert [one.id for one in await world.perform(ListAccounts())] == [world.account_id, theirs.id]
+    method = {"account_id": theirs.id, "kind": "card", "label": "Card", "currencies": ["THB"]}
+    with pytest.raises(RefusedError, match="this merchant has no account") as refused:
+        await world.perform(AddPaymentMethod(merchant_id=world.merchant_id, **method))
+    assert refused.value.code is ErrorCode.NOT_FOUND
+    added = await world.perform(AddPaymentMethod(merchant_id=other, **method))
+    assert await world.perform(ListPaymentMethods(merchant_id=other)) == [added]
+    # `all` offers the platform's accounts alone.
+    third = (await world.other_merchant("Third")).merchant.id
+    offered = await world.perform(ListPaymentMethods(merchant_id=third))
+    assert {one.account_id for one in offered} == {world.account_id}
+
+
+async def test_a_changed_account_is_used_by_the_next_process_at_once(
+    world: World, gateway: FakeGateway
+) -> None:
+    changed = await world.perform(
+        ChangeAccount(
+            account_id=world.account_id,
+            name="main",
+            base_url="http://gateway.test/v2",
+            credentials={"signing_secret": "another"},
+        )
+    )
+    assert (changed.name, changed.base_url) == ("main", "http://gateway.test/v2")
+    kept = await world.perform(ChangeAccount(account_id=world.account_id))
+    assert kept == await world.perform(ShowAccount(account_id=world.account_id))
+    other = await open_service(world.service.settings, {"fake": gateway})
+    opened = await other.accounts.get(world.account_id)
+    await other.close()
+    assert opened is not None
+    assert (opened.base_url, opened.credentials) == (
+        "http://gateway.test/v2",
+        {"signing_secret": "another"},
+    )
+
+
+async def test_an_account_takes_payments_in_its_countries_alone(
+    api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, capabilities = api.world, gateway.capabilities
+    monkeypatch.setattr(
+        gateway, "capabilities", replace(capabilities, countries=frozenset({"TH", "JP"}))
+    )
+    assert {code for code, taken in (await _catalog(api)).items() if taken} == {"TH", "JP"}
+    change = ChangeAccount(account_id=world.account_id, countries=["TH", "US"])
+    with pytest.raises(RefusedError, match="fake does not accept payments in 'US'") as refused:
+        await world.perform(change)
+    assert refused.value.code is ErrorCode.BAD_REQUEST
+    new = AddAccount(
+        provider="fake",
+        base_url="http://theirs.test",
+        credentials={"signing_secret": "theirs"},
+        countries=["US"],
+    )
+    with pytest.raises(RefusedError, match="fake does not accept payments in 'US'"):
+        await world.perform(new)
+    for countries, kept, payable in (
+        (["TH"], ("TH",), {"TH"}),
+        (None, ("TH",), {"TH"}),
+        ([], None, {"TH", "JP"}),
+    ):
+        changed = await world.perform(
+            ChangeAccount(account_id=world.account_id, countries=countries)
+        )
+        assert changed.countries == kept
+        assert changed == await world.perform(ShowAccount(account_id=world.account_id))
+        assert {code for code, taken in (await _catalog(api)).items() if taken} == payable
+    added = await world.perform(msgspec.structs.replace(new, countries=["JP"]))
+    assert added.countries == ("JP",)
+
+
+async def test_an_account_or_a_provider_that_is_off_offers_nothing(api: Api) -> None:
+    world = api.world
+    created = await api.create()
+    assert len(await _quoted(api, created)) == 2
+    for off, on in (
+        (DisableAccount(account_id=world.account_id), EnableAccount(account_id=world.account_id)),
+        (DisableProvider(provider="fake"), EnableProvider(provider="fake")),
+    ):
+        assert not (await world.perform(off)).enabled
+        assert await _quoted(api, created) == []
+        assert await _catalog(api) == {}
+        assert refusal(await select(api, created)) == (422, "PG_NOT_AVAILABLE")
+        assert refusal(await api.create()) == (422, "UNSUPPORTED_CURRENCY")
+        assert (await world.perform(on)).enabled
+        assert len(await _quoted(api, created)) == 2
+        assert "THB" in (await _catalog(api))["TH"]
+
+
+async def test_a_provider_is_called_outside_what_the_operator_calls_it(api: Api) -> None:
+    before = await api.create()
+    assert (await select(api, before)).json["quote"]["provider"] == "fake"
+    renamed = await api.world.perform(RenameProvider(provider="fake", wire_name="acme"))
+    listed = await api.world.perform(ListProviders())
+    assert renamed in listed
+    assert {one["provider"] for one in await _quoted(api, await api.create())} == {"acme"}
+    assert (await view(api, before)).json["selected"]["provider"] == "fake"
+
+
+async def test_a_methods_fee_label_and_places_are_those_of_the_next_quotes(api: Api) -> None:
+    world = api.world
+    created = await api.create(amount="100.00")
+    frozen = (await select(api, created)).json["quote"]
+    changed = await world.perform(
+        ChangePaymentMethod(
+            method_id=world.card,
+            label="Card, Apple Pay",
+            fee_mode=FeeMode.EXCLUSIVE,
+            fee_rate=Decimal("0.05"),
+            position=9,
+        )
+    )
+    assert (changed.fee_rate, changed.countries, changed.position) == (Decimal("0.05"), None, 9)
+    first, second = await _quoted(api, await api.create(amount="100.00"))
+    assert first["label"] == "Transfer"
+    assert (second["label"], second["fee_amount"], second["total_amount"]) == (
+        *("Card, Apple Pay", "5.00", "105.00"),
+    )
+    assert (await view(api, created)).json["selected"] == frozen
+    await world.perform(
+        ChangePaymentMethod(method_id=world.card, countries=["JP"], currencies=["JPY"])
+    )
+    fresh = await api.create()
+    assert [one["label"] for one in await _quoted(api, fresh)] == ["Transfer"]
+    everywhere = await world.perform(ChangePaymentMethod(method_id=world.card, countries=[]))
+    assert (everywhere.countries, everywhere.currencies) == (None, ("JPY",))
+
+
+async def test_a_method_is_added_turned_off_and_on_again(api: Api) -> None:
+    world = api.world
+    added = await world.perform(
+        AddPaymentMethod(
+            merchant_id=world.merchant_id,
+            account_id=world.account_id,
+            kind="qr",
+            label="QR",
+            currencies=["THB"],
+            countries=["TH"],
+            fee_mode=FeeMode.EXCLUSIVE,
+            fee_rate=Decimal("0.01"),
+            position=7,
+        )
+    )
+    created = await api.create(amount="100.00")
+    assert [(one["label"], one["total_amount"]) for one in await _quoted(api, created)][-1] == (
+        *("QR", "101.00"),
+    )
+    assert not (await world.perform(DisablePaymentMethod(method_id=added.id))).enabled
+    assert "QR" not in {one["label"] for one in await _quoted(api, created)}
+    chosen = await select(api, created, payment_method_id=added.id)
+    assert refusal(chosen) == (404, "PAYMENT_METHOD_NOT_FOUND")
+    assert (await world.perform(EnablePaymentMethod(method_id=added.id))).enabled
+    assert (await select(api, created, payment_method_id=added.id)).status == 200
+
+
+async def test_a_restriction_takes_crypto_out_of_a_country_until_it_is_lifted(api: Api) -> None:
+    world = api.world
+    await offers_tokens(api)
+    created = await api.create(currency="USD", amount="10.00")
+    th = "?country=TH"
+    assert {one["currency"] for one in await _quoted(api, created, th)} == {"USDT", "NATIVED"}
+    restricted = AddRestriction(type=RestrictionType.CRYPTO, country="TH")
+    assert (await world.perform(restricted)).active
+    assert (await world.perform(restricted)).active  # twice is as good as once
+    assert await _quoted(api, created, th) == []
+    catalog = await _catalog(api)
+    assert "USDT" not in catalog.get("TH", set())
+    assert "USDT" in catalog["JP"]
+    known = {(one.type, one.country): one.active for one in await world.perform(ListRestrictions())}
+    assert known == {("CRYPTO", "TH"): True, ("ONRAMP", "KR"): True}
+    lifted = LiftRestriction(type=RestrictionType.CRYPTO, country="TH")
+    assert not (await world.perform(lifted)).active
+    assert len(await _quoted(api, created, th)) == 2
+    with pytest.raises(RefusedError, match="'TH' has no CRYPTO restriction"):
+        await world.perform(lifted)
+
+
+async def test_korea_can_be_let_in_to_on_ramp_orders(api: Api) -> None:
+    order = {"country": "KR"}
+    ask = {"json": order, "headers": api.bearer()}
+    refused = await api.send("POST", "/v1/onramp/orders", **ask)
+    assert refusal(refused) == (422, "UNSUPPORTED_COUNTRY")
+    await api.world.perform(LiftRestriction(type=RestrictionType.ONRAMP, country="KR"))
+    assert refusal(await api.send("POST", "/v1/onramp/orders", **ask)) == (501, "NOT_IMPLEMENTED")
+
+
+async def test_a_fraud_rule_denies_what_it_lists_until_it_is_removed(api: Api) -> None:
+    world = api.world
+    rule = await world.perform(
+        AddFraudRule(
+            kind=FraudRuleKind.EMAIL,
+            value="@Spam.Example",
+            merchant_id=world.merchant_id,
+            code="SPAM",
+            level=RiskLevel.CRITICAL,
+            score=90,
+        )
+    )
+    assert rule.value == "@spam.example"
+    denied = await api.create(payer_email="Eve@SPAM.example")
+    fds = denied.json["fds"]
+    assert (denied.status, fds["code"], fds["risk_level"], fds["risk_score"]) == (
+        *(200, "SPAM", "CRITICAL", 90),
+    )
+    assert (await api.create(payer_email="eve@example.com")).status == 201
+    assert await world.perform(ListFraudRules()) == [rule]
+    [decision] = await world.perform(ListFraudDecisions(merchant_id=world.merchant_id))
+    assert (decision.rule_id, decision.code, decision.payment_id) == (rule.id, "SPAM", None)
+    other = (await world.other_merchant()).merchant.id
+    assert await world.perform(ListFraudDecisions(merchant_id=other)) == []
+    assert await world.perform(RemoveFraudRule(rule_id=rule.id)) == rule
+    assert (await api.create(payer_email="eve@spam.example")).status == 201
+    assert await world.perform(ListFraudRules()) == []
+    assert len(await world.perform(ListFraudDecisions())) == 1
+    with pytest.raises(RefusedError, match=f"no fraud rule {rule.id}"):
+        await world.perform(RemoveFraudRule(rule_id=rule.id))
+
+
+async def test_a_velocity_lets_so_many_pass(api: Api) -> None:
+    rule = AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=2, window_s=3600)
+    assert (await api.world.perform(rule)).code == "VELOCITY_EXCEEDED"
+    answers = [await api.create() for _ in range(3)]
+    assert [one.status for one in answers] == [201, 201, 200]
+    assert (await api.create(payer_uid="buyer-2")).status == 201
+
+
+async def test_a_limit_is_told_in_the_answers_until_it_is_cleared(api: Api) -> None:
+    world = api.world
+    limit = SetRateLimit(merchant_id=world.merchant_id, kind=RateLimitClass.CREATE, per_s=1)
+    assert (await world.perform(limit)).burst == 2
+    answers = [await api.create() for _ in range(3)]
+    assert "RateLimit-Policy" in answers[0].headers
+    assert refusal(answers[-1]) == (429, "RATE_LIMITED")
+    assert len(await world.perform(ListRateLimits(merchant_id=world.merchant_id))) == 1
+    clear = ClearRateLimit(merchant_id=world.merchant_id, kind=RateLimitClass.CREATE)
+    assert await world.perform(clear) is None
+    assert await world.perform(ListRateLimits()) == []
+    freed = await api.create()
+    assert (freed.status, "RateLimit-Policy" in freed.headers) == (201, False)
+
+
+async def test_an_account_without_what_its_provider_needs_is_refused(world: World) -> None:
+    page = {"script_url": "http://gateway.test/script.js"}
+    for operation in (
+        AddAccount(provider="fake", base_url="http://gateway.test", credentials=page),
+        ChangeAccount(account_id=world.account_id, credentials=page),
+    ):
+        with pytest.raises(RefusedError, match="needs signing_secret") as refused:
+            await world.perform(operation)
+        assert refused.value.code is ErrorCode.BAD_REQUEST
+    assert len(await world.perform(ListAccounts())) == 1
+
+
+async def test_a_credential_that_no_adapter_reads_is_refused_and_the_right_name_said(
+    world: World,
+) -> None:
+    mistyped = {"signing_secret": "x", "signing_secrets": "x"}
+    for operation in (
+        AddAccount(provider="fake", base_url="http://gateway.test", credentials=mistyped),
+        ChangeAccount(account_id=world.account_id, credentials=mistyped),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            await world.perform(operation)
+        assert refused.value.message == (
+            "credentials: an account at fake has no 'signing_secrets' (did you mean "
+            "signing_secret?); it has api_key, page_url, script_url, signing_secret"
+        )
+
+
+async def test_an_account_is_shown_with_the_address_that_its_gateway_calls_back(
+    world: World,
+) -> None:
+    shown = await world.perform(ShowAccount(account_id=world.account_id))
+    base = world.service.settings.api_base
+    assert shown.callback_url == f"{base}/callbacks/fake/{world.account_id}"
+
+
+async def test_a_check_of_an_account_says_what_its_adapter_found(world: World) -> None:
+    good = await world.perform(CheckAccount(account_id=world.account_id))
+    assert (good.works, good.problem, good.detail) == (True, None, "as it should be")
+    world.gateway.answer_check = AccountCheck(
+        problem=AccountProblem.CREDENTIALS, detail="the key was revoked"
+    )
+    bad = await world.perform(CheckAccount(account_id=world.account_id))
+    assert (bad.works, bad.problem, bad.detail) == (False, "credentials", "the key was revoked")

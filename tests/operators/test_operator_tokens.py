@@ -1,0 +1,153 @@
+"""Roles at the operator's port, over every operation; and how long a token and a name last."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.operations import OPERATIONS
+from payintent.operators.operation import Actor, ChangeOperation, ReadOperation
+from payintent.operators.operations import ExtendToken, IssueOperatorToken, ListOperatorTokens
+from payintent.reconciliation.operations import CompareProviderFile, ReconcileProviderFile
+from payintent.service import Service
+from tests.support.arrange import refusal
+from tests.support.stage import Stage
+from tests.support.world import Api, World
+
+_DAY_S = 24 * 3600
+_SUPPORT = {"webhooks.replay", "webhooks.replay-missed", "case.resolve", "payment.cancel"}
+_SUPPORT |= {"account.check"}
+_FINANCE = {"refund.approve", "refund.reject", "approval.approve", "approval.reject"}
+_FINANCE |= {
+    "payment.end",
+    "payment.refund",
+    "refund.resend",
+    "ledger.adjust",
+    "refund.ask-first",
+    "ledger.backfill",
+    "payout.record",
+    "payout.import",
+    "payout.reverse",
+    "gateway-payout.record",
+    "gateway-payout.reverse",
+    "reconciliation.retry",
+}
+_OWN = {"operator.replace"}  # one's own token: every role
+
+
+def _least(action: str) -> Role:
+    """Say who may do an operation, independently of its class."""
+    if action in _SUPPORT:
+        return Role.SUPPORT
+    if issubclass(OPERATIONS[action], ReadOperation) or action in _OWN:
+        return Role.VIEWER
+    return Role.FINANCE if action in _FINANCE else Role.ADMIN
+
+
+def test_every_operation_needs_the_role_that_the_manual_says() -> None:
+    for action, kind in OPERATIONS.items():
+        assert kind.needs_role is _least(action), action
+    assert (CompareProviderFile.needs_role, ReconcileProviderFile.needs_role) == (
+        Role.VIEWER,
+        Role.FINANCE,
+    )
+    assert (ReadOperation.needs_role, ChangeOperation.needs_role) == (Role.VIEWER, Role.ADMIN)
+
+
+def test_a_role_includes_those_before_it_and_no_other() -> None:
+    roles = [Role.VIEWER, Role.SUPPORT, Role.FINANCE, Role.ADMIN]
+    assert list(Role) == roles
+    for rank, role in enumerate(roles):
+        assert [role.includes(other) for other in roles] == [at <= rank for at in range(4)]
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
+    operator: Api, stage: Stage, role: Role
+) -> None:
+    """Bodies are empty: what is let in is refused for them, and nothing is changed."""
+    headers = operator.bearer(await stage.world.operator_token(f"of {role}", role))
+    for action, kind in OPERATIONS.items():
+        if action == "operator.replace":
+            continue  # needs no field, and is every role's
+        sent = stage.fields(action) | {"why": "ticket 7"}
+        path = f"/operator/{action.replace('.', '/')}"
+        if issubclass(kind, ReadOperation):
+            query = {name: str(value) for name, value in stage.fields(action).items()}
+            answer = await operator.send("GET", path, params=query, headers=headers)
+            assert answer.status == (200 if role.includes(_least(action)) else 403), action
+        elif not role.includes(_least(action)):
+            answer = await operator.send("POST", path, json=sent, headers=headers)
+            assert refusal(answer) == (403, "FORBIDDEN"), action
+            assert answer.json["message"] == (
+                f"{action} needs the role {_least(action)}; of {role} is {role}"
+            )
+        else:
+            answer = await operator.send("POST", path, json=sent | {"nome": 1}, headers=headers)
+            assert refusal(answer) == (400, "BAD_REQUEST"), action
+    event = stage.known["event"]
+    answer = await operator.send(
+        "POST", f"/operator/webhooks/{event}/replay", json={"why": "x"}, headers=headers
+    )
+    assert answer.status == (200 if role.includes(Role.SUPPORT) else 403)
+
+
+async def test_a_case_is_refunded_by_finance_and_closed_by_support(stage: Stage) -> None:
+    fields = stage.fields("case.resolve") | {"resolution": "refund"}
+    refund = msgspec.convert(fields, OPERATIONS["case.resolve"])
+    with pytest.raises(RefusedError, match=r"case\.resolve needs the role finance") as refused:
+        await stage.service.submit(refund, Actor("Ada", "ticket 7", Role.SUPPORT))
+    assert refused.value.code is ErrorCode.FORBIDDEN
+    closed: Any = await stage.service.submit(
+        stage.example("case.resolve"), Actor("Ada", "ticket 7", Role.SUPPORT)
+    )
+    assert closed.status == "DISMISSED"
+
+
+async def test_a_token_is_a_viewers_for_ninety_days_unless_it_is_said_otherwise(
+    operator: Api, world: World
+) -> None:
+    issued = await world.perform(IssueOperatorToken(name="Grace"))
+    [token] = await world.perform(ListOperatorTokens())
+    assert (token.role, token.last_used_at, issued.expires_at) == (
+        *(Role.VIEWER, None, token.expires_at),
+    )
+    assert (token.expires_at - token.created_at).total_seconds() == 90 * _DAY_S
+    headers = operator.bearer(issued.token)
+
+    async def status() -> int:
+        return (await operator.send("GET", "/operator/tax/list", headers=headers)).status
+
+    assert await status() == 200
+    [first] = await world.perform(ListOperatorTokens())
+    assert first.last_used_at is not None
+    await world.move_clock(3600)
+    assert await status() == 200
+    [later] = await world.perform(ListOperatorTokens())
+    assert later.last_used_at is not None
+    assert (later.last_used_at - first.last_used_at).total_seconds() >= 3600 - 60
+    await world.move_clock(90 * _DAY_S + 1)
+    assert await status() == 401
+    await world.perform(ExtendToken(public_id=token.public_id, days=1))
+    assert await status() == 200
+    await world.move_clock(91 * _DAY_S + 2)
+    assert await status() == 401
+
+
+async def test_a_name_is_nobody_elses_for_ever(world: World) -> None:
+    service: Service = world.service
+    token = await world.operator_token("Grace")
+    for revoke in (False, True):
+        if revoke:
+            await world.rows("UPDATE operator_token SET revoked_at = clock()")
+        for name in ("Grace", "grace", "GRACE"):
+            with pytest.raises(RefusedError, match="is or was the name of an operator") as refused:
+                await world.perform(IssueOperatorToken(name=name))
+            assert refused.value.code is ErrorCode.CONFLICT
+    [row] = await world.rows("SELECT public_id FROM operator_token")
+    with pytest.raises(RefusedError, match="is revoked and cannot be extended"):
+        await world.perform(ExtendToken(public_id=row["public_id"]))
+    assert token.split("_")[1] == row["public_id"]
+    assert service.settings.sandbox

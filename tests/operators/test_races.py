@@ -1,0 +1,203 @@
+"""Operations beside each other and beside payments: nothing is lost, and no payment waits."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.chains.operations import AddContract, RetireContract
+from payintent.chains.tokens_operations import SetToken
+from payintent.chains.views import ChainView, TokenView
+from payintent.db.database import Tx
+from payintent.gateway_accounts.operations import ChangeAccount, DisableAccount, ShowAccount
+from payintent.gateway_accounts.store import AccountRecord
+from payintent.merchants.methods_operations import (
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    ListPaymentMethods,
+)
+from payintent.merchants.model import Merchant, PaymentMethod
+from payintent.merchants.operations import SetCallbackUrl, SetMerchantProfile, ShowMerchant
+from payintent.onchain.operations import SetChain
+from payintent.operators.operation import ChangeOperation, OperationContext
+from payintent.runtime.settings import Settings
+from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.fakes import captured
+from tests.support.patience import PATIENCE_S
+from tests.support.world import World
+
+
+@dataclass
+class _Gate:
+    """Where a slow change stops before its commit."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+_gate: ContextVar[_Gate] = ContextVar("_gate")
+
+
+async def _hold() -> None:
+    gate = _gate.get()
+    gate.begun.set()
+    await gate.opened.wait()
+
+
+class _SlowAccount(ChangeAccount, frozen=True, kw_only=True):
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
+        changed = await super().apply(context, tx)
+        await _hold()
+        return changed
+
+
+class _SlowMethod(ChangePaymentMethod, frozen=True, kw_only=True):
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
+        changed = await super().apply(context, tx)
+        await _hold()
+        return changed
+
+
+class _SlowProfile(SetMerchantProfile, frozen=True, kw_only=True):
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
+        changed = await super().apply(context, tx)
+        await _hold()
+        return changed
+
+
+class _SlowChain(SetChain, frozen=True, kw_only=True):
+    async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
+        changed = await super().apply(context, tx)
+        await _hold()
+        return changed
+
+
+class _SlowToken(SetToken, frozen=True, kw_only=True):
+    async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
+        changed = await super().apply(context, tx)
+        await _hold()
+        return changed
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"database_lock_timeout_ms": 60_000})
+
+
+@asynccontextmanager
+async def _uncommitted(world: World, change: ChangeOperation[Any]) -> AsyncIterator[None]:
+    """Make a change and do not commit it before the end."""
+    gate = _Gate()
+    _gate.set(gate)
+    changing = asyncio.create_task(world.perform(change))
+    try:
+        await asyncio.wait_for(gate.begun.wait(), PATIENCE_S)
+        yield
+    finally:
+        gate.opened.set()
+        await changing
+
+
+async def _until(reached: Callable[[], Awaitable[Any]]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not await reached():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def _beside(world: World, first: ChangeOperation[Any], second: ChangeOperation[Any]) -> None:
+    """Begin one change, then the other, which must wait; commit the first, then the second."""
+
+    async def waits() -> bool:
+        [row] = await world.rows(
+            "SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+            "WHERE NOT l.granted AND a.datname = current_database()"
+        )
+        return row["n"] > 0
+
+    async with _uncommitted(world, first):
+        other = asyncio.create_task(world.perform(second))
+        await _until(waits)
+    await other
+
+
+async def test_an_account_that_is_turned_off_stays_off_when_it_is_renamed(world: World) -> None:
+    account_id = world.account_id
+    renamed = _SlowAccount(account_id=account_id, name="main")
+    await _beside(world, renamed, DisableAccount(account_id=account_id))
+    seen = await world.perform(ShowAccount(account_id=account_id))
+    assert (seen.name, seen.enabled) == ("main", False)
+
+
+async def test_a_method_that_is_turned_off_stays_off_when_its_price_changes(world: World) -> None:
+    changed = _SlowMethod(method_id=world.card, fee_rate=Decimal("0.05"))
+    await _beside(world, changed, DisablePaymentMethod(method_id=world.card))
+    seen = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
+    assert (seen[0].fee_rate, seen[0].enabled) == (Decimal("0.05"), False)
+
+
+async def test_two_changes_of_a_merchant_are_both_kept(world: World) -> None:
+    merchant_id = world.merchant_id
+    profile = _SlowProfile(merchant_id=merchant_id, locale="ja")
+    url = "http://127.0.0.1:9/"
+    await _beside(world, profile, SetCallbackUrl(merchant_id=merchant_id, callback_url=url))
+    other = _SlowProfile(merchant_id=merchant_id, name="Two")
+    await _beside(world, other, SetMerchantProfile(merchant_id=merchant_id, default_country="JP"))
+    seen = await world.perform(ShowMerchant(merchant_id=merchant_id))
+    assert (seen.locale, seen.callback_url) == ("ja", url)
+    assert (seen.name, seen.default_country) == ("Two", "JP")
+
+
+async def test_what_two_people_have_changed_of_a_chain_stays_beside_the_change_of_one(
+    world: World,
+) -> None:
+    above, refunder = "5", f"0x{40 * '7'}"
+    agreed = _SlowChain(chain="native", refund_approval_above=above, refunder=refunder)
+    await _beside(world, agreed, SetChain(chain="native", finality="finalized"))
+    [row] = await world.rows("SELECT * FROM chain WHERE slug = 'native'")
+    assert (row["refund_approval_above"], row["finality"]) == (Decimal(above), "finalized")
+    assert [one.hex() for one in row["refunders"]] == [refunder[2:]]
+
+
+async def test_a_tokens_address_stays_when_it_is_enabled_meanwhile(world: World) -> None:
+    address = f"0x{40 * '6'}"
+    moved = _SlowToken(chain="native", symbol="USDT", address=address, decimals=6)
+    await _beside(world, moved, SetToken(chain="native", symbol="USDT", enabled=True))
+    [row] = await world.rows("SELECT * FROM chain_token WHERE chain = 'native' AND symbol = 'USDT'")
+    assert (row["address"].hex(), row["decimals"], row["enabled"]) == (address[2:], 6, True)
+
+
+async def test_a_contracts_account_keeps_its_name_when_it_is_retired_meanwhile(
+    world: World,
+) -> None:
+    contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
+    account_id = (await world.perform(contract)).account_id
+    renamed = _SlowAccount(account_id=account_id, name="main")
+    await _beside(world, renamed, RetireContract(account_id=account_id))
+    seen = await world.perform(ShowAccount(account_id=account_id))
+    assert (seen.name, seen.enabled) == ("main", False)
+
+
+async def test_payments_do_not_wait_for_an_operator(world: World) -> None:
+    """Sessions, captures and cases refer to what is being changed; no key of it changes."""
+    for change in (
+        _SlowAccount(account_id=world.account_id, name="main"),
+        _SlowMethod(method_id=world.card, label="Card!"),
+        _SlowProfile(merchant_id=world.merchant_id, name="Other"),
+    ):
+        async with _uncommitted(world, change):
+            payment = await asyncio.wait_for(world.create(), PATIENCE_S)
+            selected = await asyncio.wait_for(world.select(payment), PATIENCE_S)
+            for reference in ("cap-1", "cap-2"):
+                report = captured(159000, reference=f"{payment.id}-{reference}")
+                await asyncio.wait_for(
+                    world.report(payment, selected.session.id, report), PATIENCE_S
+                )
+            assert await world.status(payment) == "PAID"
+            assert await world.cases(payment) == ["DOUBLE_PAYMENT"]

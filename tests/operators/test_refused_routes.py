@@ -1,0 +1,190 @@
+"""What the operator's port refuses: no token, no such operation, no object, fields of other kinds.
+
+A refused call changes nothing, so these tests share one installation and one server.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec.structs import fields
+from pytest_asyncio import fixture
+
+from payintent.core import access as api_key
+from payintent.operations import OPERATIONS
+from payintent.operators.operations import RevokeOperatorToken
+from tests.operators.operator_calls import BAD, WHY, ask, post, reads, route_of
+from tests.support.arrange import refusal
+from tests.support.operator_port import operator_port
+from tests.support.stage import EXAMPLES, Stage, make_stage, out_of_the_sandbox
+from tests.support.world import Api, World
+
+LOOP = "module"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+
+@fixture(loop_scope=LOOP, scope=LOOP)
+async def installation(shared_world: World) -> AsyncIterator[tuple[Stage, Api]]:
+    """Arrange what the operations' examples name, and serve it: no sandbox, reasons are needed."""
+    async with out_of_the_sandbox(shared_world) as service:
+        stage = await make_stage(shared_world, service)
+        async with operator_port(shared_world.service.settings, shared_world, service) as api:
+            yield stage, api
+
+
+@pytest.fixture
+def stage(installation: tuple[Stage, Api]) -> Stage:
+    return installation[0]
+
+
+@pytest.fixture
+def operator(installation: tuple[Stage, Api]) -> Api:
+    return installation[1]
+
+
+@pytest.fixture
+def token(stage: Stage) -> str:
+    return stage.tokens["Ada"]
+
+
+async def test_every_operation_needs_an_operators_token(
+    operator: Api, stage: Stage, token: str
+) -> None:
+    forged = api_key.make_api_key(
+        api_key.OPERATOR, token.split("_")[1], "A" * api_key.SECRET_CHARS
+    ).text
+    revoked = await stage.world.operator_token("Mallory")
+    await stage.world.perform(RevokeOperatorToken(public_id=revoked.split("_")[1]))
+    keys = [f"Bearer {text}" for text in (stage.world.api_key, "op_x", forged, revoked)]
+    for action in EXAMPLES:
+        method = "GET" if reads(action) else "POST"
+        for headers in ({}, *({"Authorization": key} for key in keys)):
+            answer = await operator.send(method, route_of(action), headers=headers)
+            assert refusal(answer) == (401, "UNAUTHORIZED"), action
+    assert await stage.world.rows("SELECT * FROM tax_rate") == []
+
+
+async def test_a_wrong_method_is_405_and_the_right_one_is_named(operator: Api, token: str) -> None:
+    headers = operator.bearer(token)
+    for action in EXAMPLES:
+        wrong, right = ("POST", "GET") if reads(action) else ("GET", "POST")
+        answer = await operator.send(wrong, route_of(action), headers=headers)
+        assert refusal(answer) == (405, "BAD_REQUEST"), action
+        assert answer.headers["Allow"] == right, action
+    deleted = await operator.send("DELETE", route_of("tax.set"), headers=headers)
+    assert deleted.status == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/operator/merchant/burn",
+        "/operator/tax/set/",
+        "/operator/tax",
+        "/operator/tax.set/x",
+        "/operator/merchant/set_callback_url",
+        "/operator/Tax/Set",
+        "/operator/%00/%ff",
+    ],
+)
+async def test_what_is_no_operation_is_404(operator: Api, token: str, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = await operator.send(method, path, headers=operator.bearer(token))
+        assert refusal(answer) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b'"why"',
+        b"{",
+        b'{"country":"TH"',
+        b"\xff",
+        b'{"country":"\\ud800","rate":"0","why":"x"}',
+        b'{"rate":1e400,"country":"TH","why":"x"}',
+        b'{"rate":' + b"9" * 5_000 + b',"country":"TH","why":"x"}',
+        b"[" * 60_000,
+        b'{"a":' * 10_000,
+    ],
+    ids=lambda body: body[:20].decode(errors="replace"),
+)
+async def test_what_is_no_json_object_is_refused(operator: Api, token: str, body: bytes) -> None:
+    answer = await post(operator, token, "tax.set", body)
+    assert refusal(answer) == BAD
+    assert answer.json["message"] == "the body must be a JSON object"
+
+
+async def test_a_body_that_is_too_large_is_413(operator: Api, token: str) -> None:
+    answer = await post(operator, token, "tax.set", b'{"why":"' + b"x" * 65_536 + b'"}')
+    assert refusal(answer) == (413, "BAD_REQUEST")
+
+
+async def test_a_wrong_field_is_named(operator: Api, stage: Stage, token: str) -> None:
+    for action, kind in OPERATIONS.items():
+        if reads(action):
+            continue
+        good = stage.fields(action)
+        for one in fields(kind):
+            wrong = good | {one.name: {"nested": [True]}, "why": WHY}
+            answer = await ask(operator, token, action, wrong)
+            assert refusal(answer) == BAD, (action, one.name)
+            assert f"`{one.name}" in answer.json["message"], (action, answer.json)
+            if one.required:
+                short = {name: value for name, value in good.items() if name != one.name}
+                answer = await ask(operator, token, action, short | {"why": WHY})
+                assert refusal(answer) == BAD
+                assert f"`{one.name}`" in answer.json["message"], (action, answer.json)
+        answer = await ask(operator, token, action, good | {"nome": 1, "why": WHY})
+        assert refusal(answer) == BAD
+        assert "unknown field `nome`" in answer.json["message"]
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", [1], None])
+async def test_a_number_is_a_number(operator: Api, token: str, value: object) -> None:
+    sent = {"merchant_id": value, "name": "x", "why": WHY}
+    answer = await ask(operator, token, "key.issue", sent)
+    assert refusal(answer) == BAD
+    assert "`merchant_id`" in answer.json["message"]
+
+
+@pytest.mark.parametrize("why", [None, 7, ["x"], {}, True])
+async def test_a_reason_is_text(operator: Api, token: str, why: object) -> None:
+    sent = {"country": "TH", "rate": "0.07", "why": why}
+    answer = await ask(operator, token, "tax.set", sent)
+    assert (refusal(answer), answer.json["message"]) == (BAD, "why must be text")
+
+
+@pytest.mark.parametrize(
+    ("action", "query"),
+    [
+        ("merchant.list", {"limit": "x"}),
+        ("merchant.list", {"limit": "0"}),
+        ("merchant.list", {"limit": "1.5"}),
+        ("merchant.list", {"limit": "9" * 5_000}),
+        ("merchant.list", {"limits": "1"}),
+        ("merchant.show", {}),
+        ("merchant.show", {"merchant_id": ""}),
+        ("merchant.show", {"merchant_id": "true"}),
+        ("tax.list", {"why": "x"}),
+    ],
+)
+async def test_a_query_is_read_as_strictly(
+    operator: Api, token: str, action: str, query: dict[str, str]
+) -> None:
+    answer = await ask(operator, token, action, query)
+    assert refusal(answer) == BAD
+    assert len(answer.json["message"]) < 200
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**40])
+async def test_an_id_that_nothing_has_is_refused_everywhere(
+    operator: Api, stage: Stage, token: str, number: int
+) -> None:
+    for action, known in EXAMPLES.items():
+        for name in known:
+            if name.endswith("_id") and name not in {"event_id", "public_id"}:
+                sent = stage.fields(action) | {name: number, "why": WHY}
+                if reads(action):
+                    del sent["why"]
+                answer = await ask(operator, token, action, sent)
+                assert refusal(answer) in {BAD, (404, "NOT_FOUND")}, (action, name)

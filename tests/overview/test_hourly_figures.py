@@ -1,0 +1,253 @@
+"""What happened in each hour is counted once: by steps, late, anew, and never by two at a time."""
+
+import random
+from decimal import Decimal
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
+from payintent.overview import hourly_figures
+from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
+from payintent.payments.model import Payment
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.outbox_store import AttemptRecord
+from tests.payments.test_expire import sweep
+from tests.refunds.refunding import DECLINED, DONE, asked, hear, paid
+from tests.support.clock import StoppedClock
+from tests.support.fakes import declined
+from tests.support.world import World
+
+pytestmark = pytest.mark.full
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+COUNTED = "SELECT kind, subject, value, hour, count, amount FROM hourly_figure"
+#: The same, counted from what is stored.
+STORED = """
+    WITH happened AS (
+        SELECT e.at, e.kind, p.currency, coalesce(s.provider || ' ' || s.kind, '') AS method,
+            coalesce(s.country, '') AS country, p.amount
+        FROM payment p
+        LEFT JOIN session s ON s.id = p.session_id
+        CROSS JOIN LATERAL (VALUES (p.paid_at, 'PAID'), (p.failed_at, 'FAILED'),
+            (p.expired_at, 'EXPIRED'), (p.cancelled_at, 'CANCELLED')) AS e (at, kind)
+        WHERE e.at IS NOT NULL
+        UNION ALL
+        SELECT updated_at, 'REFUNDED', currency, NULL, NULL, amount
+        FROM refund
+        WHERE status = 'SUCCEEDED' AND case_id IS NULL
+        UNION ALL
+        SELECT created_at, 'DISPUTED', currency, NULL, NULL, amount_minor
+        FROM dispute
+        UNION ALL
+        SELECT started_at + duration_ms * interval '1 ms',
+            CASE outcome WHEN 'delivered' THEN 'DELIVERED' ELSE 'UNDELIVERED' END, '', NULL, NULL, 0
+        FROM attempt
+    )
+    SELECT kind, 'currency', currency, date_trunc('hour', at, 'UTC'), count(*), sum(amount)
+    FROM happened
+    GROUP BY 1, 2, 3, 4
+    UNION ALL
+    SELECT kind, 'method', method, date_trunc('hour', at, 'UTC'), count(*), 0
+    FROM happened
+    WHERE method IS NOT NULL
+    GROUP BY 1, 2, 3, 4
+    UNION ALL
+    SELECT kind, 'country', country, date_trunc('hour', at, 'UTC'), count(*), 0
+    FROM happened
+    WHERE country IS NOT NULL
+    GROUP BY 1, 2, 3, 4
+"""
+
+
+class History:
+    """Payments that end, are refunded and disputed, at times of a clock that stands still."""
+
+    def __init__(self, world: World, clock: StoppedClock, chance: random.Random) -> None:
+        self.world = world
+        self.clock = clock
+        self._chance = chance
+        self._paid: list[Payment] = []
+
+    async def step(self) -> None:
+        """Let something happen, then time pass, then maybe a worker count."""
+        steps = [self.pay, self.pay, self._fail, self._cancel, self._expire, self._attempt]
+        if self._paid:
+            steps += [self._refund, self._refund, self._dispute]
+        await self._chance.choice(steps)()
+        minutes = self._chance.choice((0, 0, 1, 9, 31, 75))
+        await self.clock.move(minutes * MINUTE_MS + self._chance.randint(0, 9_000))
+        for _ in range(self._chance.randint(0, 3)):
+            await hourly_figures.count_next(self.world.database)
+
+    async def _created(self) -> Payment:
+        terms: dict[str, Any] = {"currency": self._chance.choice(("THB", "USD"))}
+        terms["amount"] = Decimal(self._chance.randint(1, 9_999))
+        return await self.world.create(amount_text=str(terms["amount"]), **terms)
+
+    async def pay(self) -> None:
+        self._paid.append(await paid(self.world, amount=Decimal(30), amount_text="30"))
+
+    async def _fail(self) -> None:
+        payment = await self._created()
+        method = self._chance.choice((self.world.card, self.world.transfer))
+        session = (await self.world.select(payment, method)).session
+        await self.world.report(payment, session.id, declined())
+
+    async def _cancel(self) -> None:
+        payment = await self._created()
+        async with self.world.database.transaction() as tx:
+            if self._chance.random() < 0.5:
+                await cancel_by_buyer(tx, payment.id)
+            else:
+                await cancel_by_merchant(tx, payment, None)
+
+    async def _expire(self) -> None:
+        await self._created()
+        await self.clock.move(31 * MINUTE_MS)
+        await sweep(self.world)
+
+    async def _refund(self) -> None:
+        payment = self._paid.pop()
+        refund = await asked(self.world, payment, self._chance.choice(("10", None)))
+        await self.clock.move(MINUTE_MS)
+        await hear(self.world, refund.id, self._chance.choice((DONE, DONE, DECLINED)))
+
+    async def _dispute(self) -> None:
+        payment = self._chance.choice(self._paid)
+        report = DisputeReport(
+            reference=uuid4().hex,
+            capture=f"cap-{payment.id}",
+            state=DisputeState.OPEN,
+            funds=DisputedFunds.WITHDRAWN,
+            amount_minor=1_000,
+            currency="THB",
+        )
+        callback = VerifiedCallback(id=uuid4().hex, dispute=report)
+        receiver = self.world.service.callback_receiver
+        await receiver.receive(self.world.account_id, callback, b"raw")
+
+    async def _attempt(self) -> None:
+        delivered = self._chance.random() < 0.5
+        [event] = await self.world.rows("SELECT id FROM event LIMIT 1") or [{"id": None}]
+        if event["id"] is not None:
+            await attempt(self.world, event["id"], delivered=delivered)
+
+
+async def attempt(world: World, event_id: UUID, *, delivered: bool) -> None:
+    """Record an attempt that took four seconds, with an id of the database's time."""
+    [row] = await world.rows("SELECT (extract(epoch FROM clock()) * 1000)::bigint AS ms")
+    made = AttemptRecord(
+        id=UUID(int=row["ms"] << 80 | uuid4().int >> 64),
+        event_id=event_id,
+        number=1,
+        url="https://merchant.example",
+        outcome="delivered" if delivered else "timeout",
+        status=200 if delivered else None,
+        detail="",
+        answer="",
+        duration_ms=4_000,
+        delivered=delivered,
+        next_wait_s=60.0,
+    )
+    await outbox.record(world.database, [made])
+
+
+@pytest.fixture
+async def clock(world: World) -> StoppedClock:
+    clock = await StoppedClock(world).stop()
+    await world.rows("UPDATE figure_mark SET counted_until = clock(), closed_until = clock()")
+    return clock
+
+
+async def settle(world: World, clock: StoppedClock) -> None:
+    """Count whatever is left to count, as a worker does in the end."""
+    await clock.move(2 * HOUR_MS)
+    while await hourly_figures.count_next(world.database):
+        pass
+    await hourly_figures.count_next(world.database)
+
+
+async def figures(world: World, query: str) -> set[tuple[Any, ...]]:
+    return {tuple(row.values()) for row in await world.rows(query)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_figures_of_random_histories_are_those_of_the_rows(
+    world: World, clock: StoppedClock, seed: int
+) -> None:
+    history = History(world, clock, random.Random(seed))
+    for _ in range(40):
+        await history.step()
+    await settle(world, clock)
+    counted = await figures(world, COUNTED)
+    assert counted == await figures(world, STORED)
+    assert len({row[0] for row in counted}) >= 6
+
+
+async def test_what_happened_is_counted_within_seconds(world: World, clock: StoppedClock) -> None:
+    await paid(world)
+    await hourly_figures.count_next(world.database)
+    assert await figures(world, COUNTED) == set()
+    await clock.move(int(hourly_figures.SETTLED_S * 1000) + 1)
+    await hourly_figures.count_next(world.database)
+    assert await figures(world, COUNTED) == await figures(world, STORED)
+    assert await figures(world, COUNTED) != set()
+
+
+async def test_what_was_committed_late_is_counted_when_its_hour_is_closed(
+    world: World, clock: StoppedClock
+) -> None:
+    payment, database = await world.create(), world.database
+    async with database.transaction() as tx:
+        await cancel_by_buyer(tx, payment.id)
+        await clock.move(10_000)
+        await hourly_figures.count_next(database)
+    await clock.move(10_000)
+    await hourly_figures.count_next(database)
+    assert await figures(world, COUNTED) == set()
+    await settle(world, clock)
+    assert await figures(world, COUNTED) == await figures(world, STORED)
+    assert await figures(world, COUNTED) != set()
+
+
+async def test_hours_from_before_are_counted_one_after_another(
+    world: World, clock: StoppedClock
+) -> None:
+    await paid(world)
+    await world.rows(
+        """
+        UPDATE figure_mark
+        SET counted_until = clock() - interval '30 days',
+            closed_until = clock() - interval '30 days'
+        """
+    )
+    await settle(world, clock)
+    assert await figures(world, COUNTED) == await figures(world, STORED)
+
+
+async def test_figures_of_a_month_ago_are_forgotten(world: World, clock: StoppedClock) -> None:
+    await paid(world)
+    await settle(world, clock)
+    assert await figures(world, COUNTED) != set()
+    await clock.move(33 * 24 * HOUR_MS)
+    await settle(world, clock)
+    assert await figures(world, COUNTED) == set()
+
+
+async def test_two_workers_count_nothing_twice(world: World, clock: StoppedClock) -> None:
+    await paid(world)
+    await clock.move(10_000)
+    connection = await world.other_connection()
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM figure_mark FOR UPDATE")
+            assert not await hourly_figures.count_next(world.database)
+            assert await figures(world, COUNTED) == set()
+    finally:
+        await connection.close()
+    for _ in range(2):
+        await hourly_figures.count_next(world.database)
+    assert await figures(world, COUNTED) == await figures(world, STORED)

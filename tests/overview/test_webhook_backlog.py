@@ -1,0 +1,120 @@
+"""A backlog of deliveries: what the dispatcher asks of it reads as little as without one."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.overview.store import COUNTED_MAX, WaitingFigures, read_overview
+from payintent.webhooks import outbox_store as outbox
+from tests.support.plans import Recorder, nodes, pages_read, plan
+from tests.support.world import World
+
+ROWS = 3_000
+PAGES_MAX = 20_000  # a release writes 1,000 rows
+_SEED = """
+WITH made AS (
+    INSERT INTO payment (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
+        include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+    SELECT gen_random_uuid(), $1::bigint, 'cs_' || left(md5($1::bigint || '/' || n), 16), 'THB',
+        1590, '1590.00', 'buyer-1', true, '{}', 'NONE', clock() + interval '1 day', clock(), clock()
+    FROM generate_series(1, $2::int) AS n
+    RETURNING id
+), told AS (
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    SELECT gen_random_uuid(), id, $1::bigint, 'payment.cancelled', '{}', clock()
+    FROM made
+    RETURNING id
+)
+INSERT INTO delivery (event_id, merchant_id, state, next_at)
+SELECT id, $1::bigint, 'pending', clock() + $3::int * interval '1 second'
+FROM told
+"""
+
+
+@pytest.fixture
+async def raw(world: World) -> AsyncIterator[asyncpg.Connection]:
+    """A merchant with a backlog that is due, and another one with failed deliveries."""
+    connection = await world.other_connection()
+    await connection.execute(_SEED, world.merchant_id, ROWS, -1)
+    await connection.execute("VACUUM ANALYZE")
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    yield connection
+    await connection.close()
+
+
+async def _explain(
+    raw: asyncpg.Connection, ask: Callable[[Any], Awaitable[object]]
+) -> dict[str, Any]:
+    recorder = Recorder()
+    await ask(recorder)
+    return await plan(raw, recorder)
+
+
+async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
+    world: World, raw: asyncpg.Connection
+) -> None:
+    """The planner expects as few rows as there will be: else it would scan whole tables."""
+    other = (await world.other_merchant()).merchant.id
+    await raw.execute(_SEED, other, ROWS, 3600)
+    limits = [(world.merchant_id, 16), (other, 16)]
+    queries: dict[str, tuple[int, Callable[[Any], Awaitable[object]]]] = {
+        "merchants": (2_000, lambda database: outbox.list_due_merchants(database, 100_000)),
+        "claim": (500, lambda database: outbox.claim_due(database, limits, 45.0)),
+        "release": (1_000, lambda database: outbox.release(database, other)),
+    }
+    for name, (rows, ask) in queries.items():
+        asked = await _explain(raw, ask)
+        written = [node for node in nodes(asked) if node["Node Type"] == "ModifyTable"]
+        assert (*written, asked)[0]["Plan Rows"] <= rows, name
+        assert pages_read(asked) < PAGES_MAX, name
+
+
+async def test_a_backlog_of_one_merchant_hides_no_late_webhook_of_another(
+    world: World, raw: asyncpg.Connection
+) -> None:
+    other = (await world.other_merchant()).merchant.id
+    await raw.execute(_SEED, other, 5, 3600)
+    for tried, late in ((True, 5), (False, 0)):
+        await raw.execute(
+            "UPDATE delivery SET attempts = $2::bool::int WHERE merchant_id = $1", other, tried
+        )
+        waiting = await _waiting(world.database)
+        assert (waiting.deliveries_waiting, waiting.deliveries_late) == (COUNTED_MAX, late)
+    recorder = Recorder()
+    with pytest.raises(AssertionError):  # it gives no row
+        await _waiting(recorder)
+    assert pages_read(await plan(raw, recorder)) < PAGES_MAX
+
+
+async def test_what_is_due_after_a_try_is_late_too_and_all_are_counted_up_to_a_number(
+    world: World,
+) -> None:
+    for name, rows, due_in_s, counted in (
+        ("A", 2, -1, 2),
+        ("B", 3, 3600, 5),
+        ("C", COUNTED_MAX, 3600, COUNTED_MAX),
+    ):
+        merchant_id = (await world.other_merchant(name)).merchant.id
+        await world.rows(_SEED, merchant_id, rows, due_in_s)
+        await world.rows("UPDATE delivery SET attempts = 1")
+        assert (await _waiting(world.database)).deliveries_late == counted
+
+
+async def _waiting(database: Any) -> WaitingFigures:
+    return (await read_overview(database, None, with_conversion=False)).waiting
+
+
+async def test_failed_deliveries_are_released_as_many_as_a_statement_can_take(
+    world: World,
+) -> None:
+    await world.rows(_SEED, world.merchant_id, 1_005, 3600)
+    database = world.database
+    assert [await outbox.release(database, world.merchant_id) for _ in "123"] == [
+        True,
+        False,
+        False,
+    ]
+    [row] = await world.rows("SELECT count(*) FROM delivery WHERE next_at <= clock()")
+    assert row["count"] == 1_005

@@ -1,0 +1,232 @@
+"""Everything that is stored of a payment, in the order of time: what happened, and who did it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from payintent.approvals.operations import Approve
+from payintent.core import ids
+from payintent.disputes.record import record_dispute
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState
+from payintent.onchain import pending_store as pending_transfers
+from payintent.payment_history.operations import ShowPayment
+from payintent.payment_history.timeline import TimelineEntry
+from payintent.payment_sessions.operations import EndPayment
+from payintent.payments.cancel import cancel_by_buyer
+from payintent.payments.model import Payment
+from payintent.refunds.operations import RefundPayment
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks.operations import ReplayEvent, ShowEvent
+from payintent.webhooks.outbox_store import AttemptRecord
+from tests.refunds.refund_gateway import RefundGateway
+from tests.refunds.refunding import hear, paid, work
+from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.fakes import FakeGateway, captured
+from tests.support.stage import ADA, ALAN
+from tests.support.world import World
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+def name(payment: Payment) -> str:
+    return ids.format_id(ids.PAYMENT, payment.id)
+
+
+async def timeline(world: World, payment: Payment) -> list[TimelineEntry]:
+    shown = await world.perform(ShowPayment(payment_id=name(payment)))
+    entries = shown["timeline"]
+    assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
+    return entries
+
+
+def whats(entries: list[TimelineEntry]) -> list[str]:
+    return [entry.what for entry in entries]
+
+
+def one(entries: list[TimelineEntry], what: str) -> TimelineEntry:
+    [entry] = [entry for entry in entries if entry.what == what]
+    return entry
+
+
+async def attempt(world: World, event_id: Any, number: int, **more: Any) -> None:
+    fields: dict[str, Any] = {
+        "id": world.id_generator.new_id(),
+        "event_id": event_id,
+        "number": number,
+        "url": "https://shop.example.com/hooks",
+        "outcome": "http_error",
+        "status": 500,
+        "detail": "HTTP 500",
+        "answer": "try later",
+        "duration_ms": 12,
+        "delivered": False,
+        "next_wait_s": None,
+    }
+    await outbox.record(world.database, [AttemptRecord(**(fields | more))])
+
+
+async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: World) -> None:
+    payment = await paid(world)
+    [event] = await world.rows("SELECT id FROM event")
+    await world.rows("UPDATE delivery SET state = 'pending'")
+    await attempt(world, event["id"], 1)
+    await world.service.submit(ReplayEvent(event_id=event["id"]), ADA)
+    await attempt(world, event["id"], 1, outcome="delivered", status=200, delivered=True)
+    refund = await world.service.submit(
+        RefundPayment(payment_id=name(payment), amount="590.00", reason="a page"), ADA
+    )
+    await work(world)
+    await hear(world, ids.parse_id(ids.REFUND, refund.id))  # type: ignore[arg-type]
+    entries = await timeline(world, payment)
+    assert whats(entries)[0] == "created"
+    assert set(whats(entries)) == {
+        *("created", "selected", "captured", "paid", "session-ended", "event", "attempt"),
+        *("refund", "refund-sent", "refund-ended", "refund-callback", "operator"),
+    }
+    assert one(entries, "created").text == "1590.00 THB of payer buyer-1"
+    assert one(entries, "selected").text.startswith("Card at fake, account 1, 1590.00 THB")
+    assert one(entries, "captured").text.startswith("1590.00 THB, pays it, account 1")
+    attempts = [entry.text for entry in entries if entry.what == "attempt"]
+    assert attempts == [
+        "attempt 1: http_error, HTTP 500, 12 ms, https://shop.example.com/hooks",
+        "attempt 2: delivered, HTTP 200, 12 ms, https://shop.example.com/hooks",
+    ]
+    asked = one(entries, "refund")
+    assert (asked.id, asked.who, asked.text) == (refund.id, "Ada", "590.00 THB, a page")
+    assert one(entries, "refund-ended").text.startswith("SUCCEEDED, reference")
+    by_operators = [(entry.who, entry.text) for entry in entries if entry.what == "operator"]
+    assert by_operators == [
+        ("Ada", "webhooks.replay: ticket 7"),
+        ("Ada", "payment.refund: ticket 7"),
+    ]
+    shown = await world.perform(ShowEvent(event_id=event["id"]))
+    assert [(made.number, made.url, made.answer) for made in shown.attempts] == [
+        (1, "https://shop.example.com/hooks", "try later"),
+        (2, "https://shop.example.com/hooks", "try later"),
+    ]
+
+
+async def test_a_payment_on_a_chain_posted_seen_and_final(world: World) -> None:
+    methods = await offer_tokens(world)
+    payment, session = await bill(world, methods["NATIVED"])
+    log = log_of(session)
+    async with world.database.transaction() as tx:
+        await pending_transfers.add_posted(tx, session.id, log.tx_hash, "pay")
+    seen = pending_transfers.PendingTransfer(
+        tx_hash=bytes(32), log_index=0, session_id=session.id, exact=True, block=6
+    )
+    await pending_transfers.save_pending(world.database, "native", [seen])
+    await pending_transfers.mark_gone(world.database, "native", [bytes(32)])
+    await finalized(world, log)
+    entries = await timeline(world, payment)
+    assert {"posted", "seen", "gone", "final", "captured", "paid"} <= set(whats(entries))
+    final, amount = one(entries, "final"), session.quote.price.total_amount
+    assert final.text.startswith(f"credited, {amount} NATIVED, from 0x")
+    assert f"0x{log.tx_hash.hex()} on native, in block 7" in final.text
+    assert one(entries, "captured").text.startswith(f"{amount} NATIVED, pays it")
+    assert final.id == ids.format_id(ids.SESSION, session.id)
+
+
+async def test_cases_and_disputes_with_who_closed_them(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(100_000))
+    [case] = await world.rows("SELECT id FROM money_case")
+    case_id = ids.format_id(ids.CASE, case["id"])
+    report = DisputeReport(
+        reference="dp_1",
+        capture=captured(1).capture.reference,  # type: ignore[union-attr]
+        state=DisputeState.OPEN,
+        funds=DisputedFunds.WITHDRAWN,
+        amount_minor=100_000,
+        currency="THB",
+        reason="fraudulent",
+    )
+    async with world.database.transaction() as tx:
+        await record_dispute(tx, world.account_id, report)
+    await world.service.submit(
+        ResolveCase(case_id=case_id, resolution="dismiss", note="it went back"), ADA
+    )
+    entries = await timeline(world, payment)
+    assert one(entries, "failed").text == "AMOUNT_MISMATCH"
+    opened = [entry.text for entry in entries if entry.what == "case"]
+    assert sorted(opened) == ["AMOUNT_MISMATCH", "DISPUTE"]
+    assert one(entries, "dispute").text == "1000.00 THB, fraudulent, reference dp_1"
+    assert one(entries, "dispute-now").text == "open, funds withdrawn"
+    closed = one(entries, "case-closed")
+    assert (closed.id, closed.who) == (case_id, "Ada")
+    assert closed.text.startswith("DISMISSED, ")
+    assert (one(entries, "operator").who, one(entries, "operator").text) == (
+        *("Ada", "case.resolve: ticket 7"),
+    )
+
+
+async def test_what_two_people_did_names_both(world: World) -> None:
+    for who in ("Ada", "Alan"):
+        await world.operator_token(who)
+    payment = await world.create()
+    other = await world.create()
+    for stuck in (payment, other):
+        await world.select(stuck)
+    await world.rows("UPDATE provider_account SET enabled = false")
+    for stuck in (payment, other):
+        proposal = await world.service.submit(EndPayment(payment_id=name(stuck)), ADA)
+        approval_id = ids.format_id(ids.APPROVAL, proposal.id)
+        await world.service.run_operation(Approve(approval_id=approval_id), ALAN)
+    entries = await timeline(world, payment)
+    done = [(entry.who, entry.text) for entry in entries if entry.what == "operator"]
+    assert sorted(done) == [
+        ("Ada", "approval.propose: ticket 7"),
+        ("Ada", "payment.end: ticket 7"),
+        ("Alan", "approval.approve: agreed"),
+    ]
+    assert {"expired", "case", "closing"} <= set(whats(entries))
+
+
+async def test_who_cancelled_is_told(world: World) -> None:
+    payment = await world.create()
+    async with world.database.transaction() as tx:
+        await cancel_by_buyer(tx, payment.id)
+    entries = await timeline(world, payment)
+    assert whats(entries) == ["created", "cancelled"]
+    assert one(entries, "cancelled").text == "by the buyer"
+
+
+async def test_what_fraud_screening_denied_is_part_of_it(world: World) -> None:
+    payment = await world.create()
+    await world.rows(
+        """
+        WITH rule AS (
+            INSERT INTO fraud_rule (kind, value, code, level, score)
+            VALUES ('COUNTRY', 'CU', 'COUNTRY_BLOCKED', 'HIGH', 90)
+            RETURNING id
+        )
+        INSERT INTO fraud_decision (id, merchant_id, payment_id, rule_id, code, level, score)
+        SELECT gen_random_uuid(), $2, $1, id, 'COUNTRY_BLOCKED', 'HIGH', 90
+        FROM rule
+        """,
+        payment.id,
+        world.merchant_id,
+    )
+    denied = one(await timeline(world, payment), "denied")
+    assert denied.text == "COUNTRY_BLOCKED by rule 1, HIGH, score 90"
+
+
+async def test_the_checkout_is_masked_and_nothing_secret_is_shown(world: World) -> None:
+    payment = await paid(world)
+    shown = await world.perform(ShowPayment(payment_id=name(payment)))
+    assert payment.checkout_id not in repr(shown)
+    assert world.signing_secret not in repr(shown)

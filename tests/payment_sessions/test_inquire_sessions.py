@@ -1,0 +1,299 @@
+"""The janitor: what it asks, when it asks again, and what it repairs."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from structlog.testing import capture_logs
+
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.payment_sessions.inquire import (
+    CLOSING_WAITS_S,
+    GIVE_UP_AFTER_S,
+    OPEN_WAITS_S,
+    inquire_on_return,
+)
+from payintent.payments import sessions_store as session_store
+from payintent.payments.model import Payment
+from tests.payments.test_expire import ask_all
+from tests.support.fakes import FakeGateway, captured, declined
+from tests.support.world import World
+
+SILENT = OutcomeUnknown(detail="timeout")
+ABSENT = SessionReport(state=GatewaySessionState.ABSENT)
+DAY_S = 24 * 3600
+
+
+class _Crash(BaseException):
+    """Our process dies."""
+
+
+async def wait_s(world: World, session_id: UUID) -> float | None:
+    """Tell how long the janitor waits before it asks about a session again."""
+    [row] = await world.rows(
+        "SELECT extract(epoch FROM inquire_at - clock())::float8 AS wait FROM session "
+        "WHERE id = $1",
+        session_id,
+    )
+    return row["wait"]
+
+
+async def crash_in_selection(world: World) -> tuple[Payment, UUID]:
+    """Select, and die while the gateway is asked: a session stays `opening`."""
+
+    def crash(_: object) -> None:
+        raise _Crash
+
+    payment = await world.create(expires_in_s=86_400)
+    accept, world.gateway.answer_create = world.gateway.answer_create, crash  # type: ignore[assignment]
+    with pytest.raises(_Crash):
+        await world.select(payment)
+    world.gateway.answer_create = accept
+    [row] = await world.rows("SELECT id FROM session WHERE payment_id = $1", payment.id)
+    return payment, row["id"]
+
+
+async def test_an_open_session_is_asked_about_ever_more_rarely(world: World) -> None:
+    session = (await world.select(await world.create(expires_in_s=86_400))).session
+    assert await ask_all(world) == 0
+    assert await wait_s(world, session.id) == pytest.approx(30, abs=2)
+    moved = 0.0
+    for expected in (*OPEN_WAITS_S, OPEN_WAITS_S[-1]):
+        wait = await wait_s(world, session.id)
+        assert wait is not None
+        moved += wait + 1
+        await world.move_clock(moved)
+        assert await ask_all(world) == 1
+        assert await wait_s(world, session.id) == pytest.approx(expected, abs=2)
+    assert world.gateway.inquired == [session.id] * 4
+    assert OPEN_WAITS_S == (120, 600, 3600)
+
+
+async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -> None:
+    payment = await world.create(expires_in_s=86_400)
+    first = (await world.select(payment, world.card)).session
+    await world.select(payment, world.transfer)
+    world.gateway.answer_close = SILENT
+    moved = 0.0
+    for expected in CLOSING_WAITS_S:
+        await world.move_clock(moved)
+        await ask_all(world)
+        assert await wait_s(world, first.id) == pytest.approx(expected, abs=2)
+        moved += expected + 1
+    assert world.gateway.closed == [first.id] * len(CLOSING_WAITS_S)
+    assert set(world.gateway.inquired) <= {first.id, (await world.see(payment)).payment.session_id}
+
+
+async def test_a_gateway_is_inquired_no_sooner_than_it_wants_but_when_the_buyer_returns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = replace(FakeGateway.capabilities, inquiry_gap_s=600.0)
+    monkeypatch.setattr(world.gateway, "capabilities", patient)
+    session = (await world.select(await world.create(expires_in_s=86_400))).session
+    await world.move_clock(31)
+    await ask_all(world)
+    assert world.gateway.inquired == []
+    assert await wait_s(world, session.id) == pytest.approx(569, abs=3)
+    await world.move_clock(601)
+    await ask_all(world)
+    assert world.gateway.inquired == [session.id]
+    assert await wait_s(world, session.id) == pytest.approx(600, abs=3)
+    returning = (await world.select(await world.create(expires_in_s=86_400))).session
+    await inquire_on_return(world.database, world.service.accounts, world.merchant_id, returning)
+    await ask_all(world)
+    assert world.gateway.inquired == [session.id, returning.id]
+
+
+async def test_an_answer_that_limits_our_inquiries_ends_them_for_half_an_hour(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = replace(FakeGateway.capabilities, inquiry_gap_s=600)
+    monkeypatch.setattr(world.gateway, "capabilities", patient)
+    session = (await world.select(await world.create(expires_in_s=86_400))).session
+    world.gateway.answer_inquire = OutcomeUnknown(detail="status 403", throttled=True)
+    await world.move_clock(601)
+    await ask_all(world)
+    assert await wait_s(world, session.id) == pytest.approx(1800, abs=3)
+
+
+async def test_a_session_is_closed_soon_although_its_gateway_limits_our_requests_once(
+    world: World,
+) -> None:
+    """Until it is closed, the buyer may pay it beside the method that replaced it."""
+    payment = await world.create(expires_in_s=86_400)
+    first = (await world.select(payment, world.card)).session
+    await world.select(payment, world.transfer)
+    world.gateway.answer_close = OutcomeUnknown(detail="status 429", throttled=True)
+    await ask_all(world)
+    assert await wait_s(world, first.id) == pytest.approx(CLOSING_WAITS_S[0], abs=2)
+
+
+async def test_silence_is_logged_with_whose_it_is(world: World) -> None:
+    session = (await world.select(await world.create())).session
+    world.gateway.answer_inquire = SILENT
+    await world.move_clock(31)
+    with capture_logs() as logged:
+        await ask_all(world)
+    assert [event for event in logged if event["event"] == "provider_silent"] == [
+        {
+            "event": "provider_silent",
+            "log_level": "warning",
+            "part": "inquire",
+            "provider": "fake",
+            "account": world.account_id,
+            "session": ids.format_id(ids.SESSION, session.id),
+            "why": "timeout",
+        }
+    ]
+
+
+async def test_an_ended_session_is_never_asked_about(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159000))
+    await world.move_clock(DAY_S)
+    assert await ask_all(world) == 0
+    assert await wait_s(world, session.id) is None
+
+
+async def test_a_session_that_is_taken_is_nobody_elses_until_the_lease_ends(world: World) -> None:
+    await world.select(await world.create())
+    database = world.database
+    await world.move_clock(31)
+    assert len(await session_store.claim_due(database, 10, 60, [])) == 1
+    assert await session_store.claim_due(database, 10, 60, []) == []
+    await world.move_clock(100)
+    assert len(await session_store.claim_due(database, 10, 60, [])) == 1
+
+
+async def test_sessions_of_a_busy_account_are_left_alone(world: World) -> None:
+    await world.select(await world.create())
+    await world.move_clock(31)
+    assert await session_store.claim_due(world.database, 10, 60, [world.account_id]) == []
+
+
+async def test_a_payment_whose_callback_was_lost_is_paid_by_asking(world: World) -> None:
+    payment = await world.create()
+    await world.select(payment)
+    world.gateway.answer_inquire = captured(159000)
+    await world.move_clock(31)
+    await ask_all(world)
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_a_buyer_who_comes_back_is_asked_about_at_once(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    world.gateway.answer_inquire = captured(159000)
+    await session_store.request_inquiry(world.database, session.id)
+    assert await ask_all(world) == 1
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_selection_that_died_is_given_up_so_that_another_can_be_made(world: World) -> None:
+    payment, session_id = await crash_in_selection(world)
+    with pytest.raises(RefusedError) as refused:
+        await world.select(payment)
+    assert refused.value.code is ErrorCode.CONFLICT
+    await world.move_clock(31)
+    await ask_all(world)
+    assert (await world.session(session_id))["life"] == "closing"
+    assert (await world.select(payment)).payment.status == "PROCESSING"
+    await ask_all(world)
+    assert world.gateway.closed == [session_id]
+    assert (await world.session(session_id))["life"] == "ended"
+
+
+async def test_an_adapter_that_fails_gives_a_selection_that_died_up_all_the_same(
+    world: World,
+) -> None:
+    payment, session_id = await crash_in_selection(world)
+
+    async def broken(*_: object) -> SessionReport:
+        raise KeyError("a bug of its own")
+
+    world.gateway.inquire = broken  # type: ignore[method-assign]
+    await world.move_clock(31)
+    with pytest.raises(KeyError):
+        await ask_all(world)
+    assert (await world.session(session_id))["life"] == "closing"
+    assert (await world.select(payment)).payment.status == "PROCESSING"
+
+
+@pytest.mark.parametrize(("answer", "status"), [(captured(159000), "PAID"), (declined(), "FAILED")])
+async def test_a_selection_that_died_is_completed_if_the_buyer_got_through(
+    world: World, answer: SessionReport, status: str
+) -> None:
+    payment, session_id = await crash_in_selection(world)
+    world.gateway.answer_inquire = answer
+    await world.move_clock(31)
+    await ask_all(world)
+    seen = (await world.see(payment)).payment
+    assert (seen.status, seen.session_id) == (status, session_id)
+    assert len(await world.events(payment)) == 1
+
+
+async def test_absence_ends_a_closing_session_only_when_no_request_can_be_on_its_way(
+    world: World,
+) -> None:
+    _, session_id = await crash_in_selection(world)
+    world.gateway.answer_inquire = world.gateway.answer_close = ABSENT
+    await world.move_clock(31)
+    await ask_all(world)
+    await ask_all(world)
+    assert (await world.session(session_id))["life"] == "closing"
+    await world.move_clock(601)
+    await ask_all(world)
+    assert (await world.session(session_id))["life"] == "ended"
+
+
+async def test_absence_ends_no_session_that_is_open(world: World) -> None:
+    session = (await world.select(await world.create(expires_in_s=86_400))).session
+    world.gateway.answer_inquire = ABSENT
+    await world.move_clock(3600)
+    await ask_all(world)
+    assert (await world.session(session.id))["life"] == "open"
+
+
+async def test_after_a_week_of_silence_a_person_is_asked_instead(world: World) -> None:
+    payment = await world.create(expires_in_s=86_400)
+    session = (await world.select(payment)).session
+    world.gateway.answer_inquire = SILENT
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await ask_all(world)
+    assert await world.cases(payment) == ["UNKNOWN_REFERENCE"]
+    assert await wait_s(world, session.id) is None
+    assert (await world.session(session.id))["life"] == "open"
+    await world.move_clock(2 * GIVE_UP_AFTER_S)
+    assert await ask_all(world) == 0
+
+
+async def test_a_week_in_which_we_were_away_is_no_silence_of_the_gateway(world: World) -> None:
+    payment = await world.create(expires_in_s=86_400)
+    await world.select(payment)
+    world.gateway.answer_inquire = captured(159000)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await ask_all(world)
+    assert await world.status(payment) == "PAID"
+    assert await world.cases(payment) == []
+
+
+async def test_money_that_is_told_after_the_case_of_silence_still_counts(world: World) -> None:
+    payment = await world.create(expires_in_s=86_400)
+    session = (await world.select(payment)).session
+    world.gateway.answer_inquire = SILENT
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await ask_all(world)
+    await world.report(payment, session.id, captured(159000))
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_session_without_an_adapter_waits_for_one(world: World) -> None:
+    session = (await world.select(await world.create())).session
+    world.service.accounts.gateways.clear()  # type: ignore[attr-defined]
+    await world.move_clock(31)
+    await ask_all(world)
+    assert await wait_s(world, session.id) == pytest.approx(120, abs=2)

@@ -1,0 +1,286 @@
+"""What a provider's word does, for every situation it can meet, stated as rules."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from payintent.gateways.port import Capture, FailureReason, GatewaySessionState, SessionReport
+from payintent.payment_sessions.model import (
+    SettlementDecision,
+    completes_selection,
+    decide_settlement,
+)
+from payintent.payments.model import Payment, PaymentStatus, PaymentTrigger, Session, SessionStatus
+from tests.payments.test_model import EXPECTED
+from tests.support.making import (
+    NOW,
+    OTHER_SESSION_ID,
+    RECEIPT_ID,
+    SESSION_ID,
+    TOTAL_MINOR,
+    a_payment,
+    a_session,
+)
+
+ENDS_WITHOUT_MONEY = {"declined", "cancelled", "closed"}
+SAYS_NOTHING = {"open", "authorising", "absent"}
+ATTEMPTS = (0, 1, 2, 3)  # that were declined before
+PAID_ONCE = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
+ENDED_UNPAID = {"FAILED", "EXPIRED", "CANCELLED"}
+
+
+def _captured(amount_minor: int, currency: str) -> SessionReport:
+    capture = Capture(reference="cap-1", amount_minor=amount_minor, currency=currency)
+    return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
+
+
+EXACT = _captured(TOTAL_MINOR, "THB")
+INEXACT = (
+    _captured(TOTAL_MINOR - 1, "THB"),
+    _captured(TOTAL_MINOR + 1, "THB"),
+    _captured(TOTAL_MINOR, "USD"),
+    _captured(0, "THB"),
+    SessionReport(state=GatewaySessionState.CAPTURED),
+)
+OTHERS = (
+    *(
+        SessionReport(state=state)
+        for state in GatewaySessionState
+        if state is not GatewaySessionState.CAPTURED
+    ),
+    SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.UNKNOWN),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    payment: Payment
+    session: Session
+    report: SessionReport
+    current: bool
+    elapsed: bool
+
+    @property
+    def said(self) -> str:
+        return self.report.state.value
+
+    @property
+    def status(self) -> str:
+        return self.payment.status.value
+
+    @property
+    def under_way(self) -> bool:
+        """The payment ended while this selection had not."""
+        ended = self.status in PAID_ONCE | ENDED_UNPAID
+        return ended and self.session.status is SessionStatus.OPENING
+
+    @property
+    def live(self) -> bool:
+        """The payment waits for this session."""
+        return self.current and self.status == "PROCESSING"
+
+    @property
+    def tried(self) -> bool:
+        """The buyer has had his tries."""
+        return self.session.declines >= 3
+
+    @property
+    def exact(self) -> bool:
+        return self.report is EXACT
+
+    @property
+    def verdict(self) -> SettlementDecision:
+        return decide_settlement(self.payment, self.session, self.report, NOW)
+
+
+def _cases() -> Iterator[Case]:
+    relations = (SESSION_ID, OTHER_SESSION_ID, None)
+    reports = (EXACT, *INEXACT, *OTHERS)
+    for status, life, relation, report, elapsed, declines in product(
+        PaymentStatus, SessionStatus, relations, reports, (True, False), ATTEMPTS
+    ):
+        if (status is PaymentStatus.PENDING and relation is not None) or (
+            status not in {PaymentStatus.PENDING, PaymentStatus.EXPIRED, PaymentStatus.CANCELLED}
+            and relation is None
+        ):
+            continue  # no selection has succeeded in PENDING; one has where a provider was heard
+        current = relation == SESSION_ID
+        if current and life is SessionStatus.OPENING:
+            continue  # it becomes current by being open
+        paid = {"paid_at": NOW, "receipt_id": RECEIPT_ID} if status.value in PAID_ONCE else {}
+        ago = timedelta(seconds=-1 if elapsed else 1)
+        payment = a_payment(status=status, session_id=relation, expires_at=NOW + ago, **paid)
+        yield Case(payment, a_session(status=life, declines=declines), report, current, elapsed)
+
+
+CASES = list(_cases())
+
+
+def _where(**wanted: Any) -> list[Case]:
+    found = [
+        case
+        for case in CASES
+        if all(getattr(case, name) == value for name, value in wanted.items())
+    ]
+    assert found
+    return found
+
+
+def test_every_situation_is_looked_at() -> None:
+    assert len(CASES) > 6000
+
+
+def test_a_verdict_follows_only_arrows_that_the_table_has() -> None:
+    for case in CASES:
+        trigger = case.verdict.trigger
+        assert trigger is None or (case.status, trigger.value) in EXPECTED, case
+
+
+def test_an_ended_payment_never_changes_its_status() -> None:
+    for case in CASES:
+        if case.status not in {"PENDING", "PROCESSING"}:
+            assert case.verdict.trigger is None, case
+
+
+def test_only_exact_money_on_the_current_session_of_a_processing_payment_confirms() -> None:
+    for case in CASES:
+        confirms = case.exact and case.current and case.status == "PROCESSING"
+        assert (case.verdict.trigger == "confirm") is confirms, case
+        assert case.verdict.credited is confirms, case
+
+
+def test_every_capture_is_either_credited_or_a_case_and_nothing_else_is_either() -> None:
+    for case in CASES:
+        verdict = case.verdict
+        assert (verdict.credited + (verdict.case is not None)) == (case.said == "captured"), case
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [
+        ({"current": False, "under_way": False}, "ORPHAN_CAPTURE"),
+        *(
+            ({"current": False, "under_way": True, "status": one}, "DOUBLE_PAYMENT")
+            for one in sorted(PAID_ONCE)
+        ),
+        *(
+            ({"current": False, "under_way": True, "status": one}, "LATE_PAYMENT")
+            for one in sorted(ENDED_UNPAID)
+        ),
+        *(({"current": True, "status": one}, "DOUBLE_PAYMENT") for one in sorted(PAID_ONCE)),
+        *(({"current": True, "status": one}, "LATE_PAYMENT") for one in sorted(ENDED_UNPAID)),
+        ({"current": True, "status": "PROCESSING", "exact": False}, "AMOUNT_MISMATCH"),
+    ],
+)
+def test_uncredited_money_becomes_the_case_that_says_why(wanted: dict[str, Any], kind: str) -> None:
+    for case in _where(said="captured", **wanted):
+        assert case.verdict.case == kind, case
+
+
+def test_a_current_processing_payment_fails_by_declines_or_by_other_money_alone() -> None:
+    for case in CASES:
+        other_money = case.said == "captured" and not case.exact
+        ends = case.said in ENDS_WITHOUT_MONEY and case.tried  # whatever it is called: declined
+        fails = case.live and (case.said == "declined" or other_money or ends)
+        assert (case.verdict.trigger == "fail") is fails, case
+        reason = None
+        if fails:
+            reason = "AMOUNT_MISMATCH" if other_money else case.report.reason or "DECLINED"
+        assert case.verdict.reason == reason, case
+
+
+def test_a_closed_or_left_session_expires_its_payment_only_when_the_time_is_over() -> None:
+    for case in CASES:
+        left = case.said in {"closed", "cancelled"} and not case.tried
+        expires = case.live and case.elapsed and left
+        assert (case.verdict.trigger == "expire") is expires, case
+
+
+def test_a_buyer_cancels_at_the_gateway_while_pending_however_the_opening_went() -> None:
+    for case in CASES:
+        cancels = (
+            case.said == "cancelled"
+            and case.status == "PENDING"
+            and not case.elapsed  # then it expires, and the merchant is told
+        )
+        assert (case.verdict.trigger == "buyer_cancel") is cancels, case
+
+
+def test_a_session_ends_by_every_last_word_and_by_no_other() -> None:
+    for case in CASES:
+        last = case.said in ENDS_WITHOUT_MONEY | {"captured"}
+        assert case.verdict.outcome == (case.said if last else None), case
+
+
+def test_a_word_that_ends_nothing_does_nothing() -> None:
+    for case in CASES:
+        if case.said in SAYS_NOTHING:
+            assert case.verdict == SettlementDecision(), case
+
+
+def test_a_declined_attempt_is_counted_in_whatever_state_and_does_nothing_else() -> None:
+    for case in _where(said="attempted"):
+        assert replace(case.verdict, close=False) == SettlementDecision(attempt=True), case
+
+
+def test_no_other_word_counts_an_attempt_or_wants_a_session_closed() -> None:
+    for case in CASES:
+        if case.said != "attempted":
+            assert (case.verdict.attempt, case.verdict.close) == (False, False), case
+
+
+def test_the_third_attempt_closes_the_session_that_its_payment_waits_for() -> None:
+    for case in _where(said="attempted"):
+        third = case.live and case.session.declines >= 2
+        assert case.verdict.close is third, case
+
+
+@pytest.mark.parametrize("life", SessionStatus)
+def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: SessionStatus) -> None:
+    payment = a_payment(status=PaymentStatus.PROCESSING, session_id=SESSION_ID)
+    session = a_session(status=life)
+    verdicts = []
+    for _ in range(3):
+        verdicts.append(
+            decide_settlement(
+                payment, session, SessionReport(state=GatewaySessionState.ATTEMPTED), NOW
+            )
+        )
+        session = replace(session, declines=session.declines + 1)
+    assert [one.close for one in verdicts] == [False, False, True]
+    assert [one.trigger for one in verdicts] == [None] * 3
+    closed = decide_settlement(
+        payment, session, SessionReport(state=GatewaySessionState.CLOSED), NOW
+    )
+    assert (closed.trigger, closed.reason, closed.outcome) == ("fail", "DECLINED", "closed")
+
+
+def test_money_wins_over_any_number_of_attempts() -> None:
+    for case in _where(live=True, tried=True, exact=True):
+        assert case.verdict == SettlementDecision(
+            trigger=PaymentTrigger.CONFIRM, outcome="captured", credited=True
+        )
+
+
+def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() -> None:
+    for case in CASES:
+        completes = (
+            case.session.status is SessionStatus.OPENING
+            and case.status in {"PENDING", "PROCESSING"}
+            and case.said in {"captured", "declined"}
+        )
+        assert completes_selection(case.payment, case.session, case.report) is completes, case
+
+
+def test_a_completed_selection_is_judged_as_the_current_one() -> None:
+    for case in CASES:
+        if completes_selection(case.payment, case.session, case.report):
+            payment = replace(case.payment, status=PaymentStatus.PROCESSING, session_id=SESSION_ID)
+            verdict = decide_settlement(
+                payment, replace(case.session, status=SessionStatus.OPEN), case.report, NOW
+            )
+            assert verdict.trigger == ("confirm" if case.exact else "fail"), case

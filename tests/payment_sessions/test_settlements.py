@@ -1,0 +1,63 @@
+"""What settlements lock and write: the order of locks, and the name of the money of a chain."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from payintent.chains.tokens_operations import SetToken
+from payintent.payments import sessions_store as session_store
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.callbacks.test_receive import selected, tell
+from tests.support.contracts import USDT, bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.fakes import FakeGateway, captured
+from tests.support.staging import held, until_waiting
+from tests.support.world import World, patient
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Whoever waits for another waits as long as a slow machine needs."""
+    return patient(settings)
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+async def test_a_session_is_locked_before_the_capture_that_is_reported_again(world: World) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id)
+    async with held(world, lambda tx: session_store.lock(tx, session_id)) as first:
+        again = asyncio.create_task(world.report(payment, session_id, captured(159000)))
+        await until_waiting(world, again)
+        connection = await world.other_connection()
+        free = await connection.fetch("SELECT FROM capture FOR UPDATE NOWAIT")
+        await connection.close()
+        assert len(free) == 1
+        await first.commit()
+        assert (await again).id == payment.id
+    assert await world.cases(payment) == []
+
+
+async def test_a_transfer_of_an_unknown_token_is_named_by_the_tokens_address(world: World) -> None:
+    methods = await offer_tokens(world)
+    _, session = await bill(world, methods["USDT"])
+    await finalized(world, log_of(session, token=b"\x07" * 20))
+    [capture] = await world.rows("SELECT currency FROM capture")
+    assert capture["currency"] == f"0x{20 * '07'}"
+
+
+async def test_money_of_an_address_that_two_tokens_have_is_kept_once(world: World) -> None:
+    methods = await offer_tokens(world, "ethereum")
+    await world.perform(SetToken(chain="ethereum", symbol="USDT", address=USDT))
+    await world.perform(SetToken(chain="ethereum", symbol="USDC", address=USDT))
+    payment, session = await bill(world, methods["USDT"])
+    log = log_of(session, token=bytes.fromhex(USDT[2:]))
+    await finalized(world, log, chain="ethereum")
+    [capture] = await world.rows("SELECT currency, credited FROM capture")
+    assert dict(capture) == {"currency": "USDT", "credited": True}
+    assert await world.status(payment) == "PAID"

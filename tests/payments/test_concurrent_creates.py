@@ -1,0 +1,182 @@
+"""Requests with one key in one process: one works, the others share what came of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.fraud.model import FraudDenial, FraudDeniedError, RiskLevel
+from payintent.payments.create import ConcurrentCreates, CreatedPayment
+from tests.support.patience import PATIENCE_S
+from tests.support.world import World
+
+KEY = UUID(int=1)
+DENIAL = FraudDenial(rule_id=1, code="BLOCKED", level=RiskLevel.HIGH, score=90, rule="payer:1")
+
+
+class Work:
+    """Waits until it is told what to do; counts how often it was begun."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self._ends: asyncio.Queue[CreatedPayment | BaseException] = asyncio.Queue()
+
+    async def __call__(self) -> CreatedPayment:
+        self.begun += 1
+        end = await self._ends.get()
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    def end(self, outcome: CreatedPayment | BaseException) -> None:
+        self._ends.put_nowait(outcome)
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+async def created(world: World) -> CreatedPayment:
+    return CreatedPayment(await world.create(), None, replayed=False)
+
+
+def start(
+    replays: ConcurrentCreates, work: Callable[[], Awaitable[CreatedPayment]], **other: Any
+) -> asyncio.Task[CreatedPayment]:
+    name = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | other
+    return asyncio.create_task(replays.run_once(**name, work=work))
+
+
+async def started(
+    replays: ConcurrentCreates, work: Work, count: int
+) -> list[asyncio.Task[CreatedPayment]]:
+    tasks = [start(replays, work) for _ in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def next_has_begun(work: Work) -> None:
+    """Wait for the second try, and for everyone else to see it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while work.begun < 2:
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_first_works_and_the_others_share_its_payment(
+    work: Work, created: CreatedPayment
+) -> None:
+    tasks = await started(ConcurrentCreates(), work, 5)
+    work.end(created)
+    found = await outcomes(tasks)
+    assert work.begun == 1
+    assert [one.replayed for one in found] == [False, True, True, True, True]
+    assert {one.payment for one in found} == {created.payment}
+
+
+async def test_when_it_is_done_nothing_is_remembered(work: Work, created: CreatedPayment) -> None:
+    replays = ConcurrentCreates()
+    for _ in range(2):
+        tasks = await started(replays, work, 1)
+        work.end(created)
+        await outcomes(tasks)
+    assert work.begun == 2
+    assert replays._running == {}
+
+
+@pytest.mark.parametrize("failure", [StorageUnavailableError("gone"), RuntimeError("a bug")])
+async def test_where_the_first_fails_the_next_one_tries(
+    work: Work, created: CreatedPayment, failure: Exception
+) -> None:
+    tasks = await started(ConcurrentCreates(), work, 4)
+    work.end(failure)
+    await next_has_begun(work)
+    work.end(created)
+    first, second, *others = await outcomes(tasks)
+    assert first is failure
+    assert not second.replayed
+    assert [one.replayed for one in others] == [True, True]
+    assert work.begun == 2
+
+
+async def test_where_the_first_is_cancelled_the_next_one_tries(
+    work: Work, created: CreatedPayment
+) -> None:
+    tasks = await started(ConcurrentCreates(), work, 3)
+    tasks[0].cancel()
+    await next_has_begun(work)
+    work.end(created)
+    first, second, third = await outcomes(tasks)
+    assert isinstance(first, asyncio.CancelledError)
+    assert (second.replayed, third.replayed) == (False, True)
+
+
+async def test_one_that_is_cancelled_while_it_waits_spoils_nothing(
+    work: Work, created: CreatedPayment
+) -> None:
+    tasks = await started(ConcurrentCreates(), work, 3)
+    tasks[1].cancel()
+    work.end(created)
+    first, second, third = await outcomes(tasks)
+    assert isinstance(second, asyncio.CancelledError)
+    assert (first.replayed, third.replayed, work.begun) == (False, True, 1)
+
+
+async def test_a_refusal_is_shared_as_it_is(work: Work) -> None:
+    tasks = await started(ConcurrentCreates(), work, 50)
+    work.end(RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the key was used"))
+    found = await outcomes(tasks)
+    assert {(type(one), one.code) for one in found} == {
+        (RefusedError, ErrorCode.IDEMPOTENCY_CONFLICT)
+    }
+    assert work.begun == 1
+
+
+async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
+    tasks = await started(ConcurrentCreates(), work, 3)
+    work.end(FraudDeniedError(DENIAL))
+    found = await outcomes(tasks)
+    assert [(one.denial, one.replayed) for one in found] == [
+        (DENIAL, False),
+        (DENIAL, True),
+        (DENIAL, True),
+    ]
+    assert work.begun == 1
+
+
+@pytest.mark.parametrize(
+    "other", [{"merchant_id": 2}, {"key": uuid4()}, {"request_hash": b"another"}]
+)
+async def test_another_merchant_key_or_body_does_not_wait(
+    work: Work, created: CreatedPayment, other: dict[str, Any]
+) -> None:
+    replays, second = ConcurrentCreates(), Work()
+    first = await started(replays, work, 1)
+    second.end(created)
+    [found] = await outcomes([start(replays, second, **other)])
+    assert (found.replayed, second.begun) == (False, 1)
+    work.end(created)
+    await outcomes(first)
+
+
+async def test_whoever_has_waited_two_seconds_is_asked_to_come_back(
+    work: Work, created: CreatedPayment
+) -> None:
+    now = iter([0.0, 0.0, 2.0])  # the first starts, the second starts, the second waits
+    replays = ConcurrentCreates(lambda: next(now))
+    first, second = await started(replays, work, 2)
+    [refused] = await outcomes([second])
+    assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)
+    work.end(created)
+    assert not (await outcomes([first]))[0].replayed

@@ -1,0 +1,110 @@
+"""Idempotency keys: how long they hold, and how they are forgotten."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.payments import idempotency
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.model import Payment
+from tests.support.world import World
+
+DAY_S = 24 * 3600
+SAME: dict[str, Any] = {"request_hash": b"the same request"}
+
+
+async def _cancel(world: World, payment: Payment, key: UUID) -> bool:
+    async with world.database.transaction() as tx:
+        return await cancel_by_merchant(tx, payment, key)
+
+
+async def test_a_key_gives_the_same_payment_for_a_day(world: World) -> None:
+    key = uuid4()
+    first = await world.create(key=key, **SAME)
+    await world.move_clock(DAY_S - 60)
+    again = await world.create(key=key, **SAME)
+    assert again == first
+
+
+async def test_after_a_day_a_key_is_free_for_anything(world: World) -> None:
+    key = uuid4()
+    first = await world.create(key=key, **SAME)
+    await world.move_clock(DAY_S + 1)
+    second = await world.create(key=key, request_hash=b"another request")
+    assert second.id != first.id
+    assert await world.create(key=key, request_hash=b"another request") == second
+
+
+async def test_a_key_that_is_too_old_is_not_found_though_nobody_pruned_it(world: World) -> None:
+    key, database = uuid4(), world.database
+    await world.create(key=key, **SAME)
+    assert (
+        await idempotency.find_first_request(database, world.merchant_id, "create", key) is not None
+    )
+    await world.move_clock(DAY_S + 1)
+    assert await idempotency.find_first_request(database, world.merchant_id, "create", key) is None
+
+
+async def test_a_key_with_another_request_is_a_conflict(world: World) -> None:
+    key = uuid4()
+    await world.create(key=key, **SAME)
+    with pytest.raises(RefusedError) as refused:
+        await world.create(key=key, request_hash=b"another request")
+    assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    [row] = await world.rows("SELECT count(*) AS found FROM payment")
+    assert row["found"] == 1
+
+
+async def test_a_replay_shows_the_payment_as_it_was_created(world: World) -> None:
+    key = uuid4()
+    first = await world.create(key=key, **SAME)
+    await _cancel(world, first, uuid4())
+    assert await world.create(key=key, **SAME) == first
+
+
+async def test_the_same_key_serves_a_create_and_a_cancel(world: World) -> None:
+    key = uuid4()
+    payment = await world.create(key=key, **SAME)
+    assert await _cancel(world, payment, key)
+    assert not await _cancel(world, payment, key)
+    assert await world.events(payment) == ["payment.cancelled"]
+
+
+async def test_a_key_that_cancelled_one_payment_cancels_no_other(world: World) -> None:
+    key, first, second = uuid4(), await world.create(), await world.create()
+    await _cancel(world, first, key)
+    with pytest.raises(RefusedError) as refused:
+        await _cancel(world, second, key)
+    assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    assert await world.status(second) == "PENDING"
+
+
+async def test_a_refused_cancel_leaves_its_key_free(world: World) -> None:
+    key, selected, other = uuid4(), await world.create(), await world.create()
+    await world.select(selected)
+    with pytest.raises(RefusedError, match="PROCESSING"):
+        await _cancel(world, selected, key)
+    assert await _cancel(world, other, key)
+
+
+async def test_another_merchants_key_is_another_key(world: World) -> None:
+    key = uuid4()
+    first = await world.create(key=key, **SAME)
+    other = await world.other_merchant()
+    second = await world.create(key=key, merchant_id=other.merchant.id, **SAME)
+    assert second.id != first.id
+
+
+async def test_only_old_keys_are_pruned_and_in_batches(world: World) -> None:
+    database = world.database
+    for _ in range(3):
+        await world.create()
+    await world.move_clock(DAY_S + 1)
+    young = uuid4()
+    payment = await world.create(key=young, **SAME)
+    assert await idempotency.delete_old_keys(database, 2) == 2
+    assert await idempotency.delete_old_keys(database, 2) == 1
+    assert await idempotency.delete_old_keys(database, 2) == 0
+    assert await world.create(key=young, **SAME) == payment

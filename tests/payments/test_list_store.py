@@ -1,0 +1,128 @@
+"""A list reads as many rows as it shows, and never more because there are more."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from payintent.core.money import CURRENCIES
+from payintent.fraud import store as fraud_store
+from payintent.payments import list_store as payment_lists
+from payintent.payments.list_store import PaymentFilter
+from payintent.payments.model import PaymentStatus
+from payintent.runtime.settings import Settings
+from tests.support.databases import Databases
+from tests.support.filled import open_filled_template
+from tests.support.plans import Recorder, nodes, pages_read, plan
+from tests.support.rows import write_payments
+from tests.support.world import World
+
+pytestmark = pytest.mark.full
+
+ROWS = 40_000
+LIMIT = 10
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)
+MIDDLE = START + timedelta(milliseconds=ROWS / 2)
+LATER, EARLIER = MIDDLE + timedelta(seconds=1), MIDDLE - timedelta(seconds=1)
+
+_FILTERS = [
+    {"statuses": statuses, "currencies": currencies, "payer_uid": payer}
+    for statuses, currencies, payer in product(
+        (tuple(PaymentStatus), (PaymentStatus.PAID,), (PaymentStatus.REFUNDED,)),
+        (tuple(CURRENCIES), ("THB",), ("JPY",)),
+        (None, "ann", "nobody"),
+    )
+]
+_PLACES: list[dict[str, Any]] = [
+    {},
+    {"before": (MIDDLE, UUID(int=0))},
+    {"created_from": MIDDLE},
+    {"created_to": MIDDLE},
+    {"created_from": EARLIER, "created_to": LATER},
+    {"created_from": EARLIER, "created_to": LATER, "before": (MIDDLE, UUID(int=2**128 - 1))},
+    {"created_to": MIDDLE, "before": (LATER, UUID(int=0))},
+    {"created_from": LATER, "created_to": EARLIER},
+]
+
+
+def rows_read(node: dict[str, Any]) -> float:
+    """Count what was read of the table and its indexes, shown or thrown away."""
+    return sum(
+        one["Actual Loops"]
+        * sum(
+            one.get(name, 0)
+            for name in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+        )
+        for one in nodes(node)
+        if one.get("Relation Name") == "payment" or one["Node Type"] == "Bitmap Index Scan"
+    )
+
+
+@pytest.fixture(scope="module", params=["nothing else", "alone", "among many small ones"])
+def template(
+    databases: Databases, any_settings: Settings, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """A merchant whose payments are nearly all of one kind and of one payer."""
+
+    async def fill(world: World, raw: asyncpg.Connection) -> None:
+        await _fill(world, raw, request.param)
+
+    with open_filled_template(databases, any_settings, fill) as name:
+        yield name
+
+
+async def _fill(world: World, raw: asyncpg.Connection, others: str) -> None:
+    one_kind: dict[str, Any] = {"statuses": ("PAID",), "currencies": ("THB",), "payers": ("ann",)}
+    await write_payments(world, ROWS, **one_kind)
+    if others != "nothing else":
+        await write_payments(world, 200)
+    if others == "among many small ones":
+        other = world.merchant_id + 1
+        await write_payments(world, 3_000, merchant_id=other)
+        await raw.execute(
+            "UPDATE payment SET merchant_id = $1 + extract(epoch FROM created_at - $2) * 1000 "
+            "WHERE merchant_id = $1",
+            other,
+            START,
+        )
+    await raw.execute("VACUUM (ANALYZE) payment")
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
+    world: World, raw: asyncpg.Connection, mode: str
+) -> None:
+    await raw.execute(f"SET plan_cache_mode = {mode}")
+    for filters, place in product(_FILTERS, _PLACES):
+        asked = Recorder()
+        wanted = PaymentFilter(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
+        await payment_lists.list_payments(asked, wanted)
+        done = await plan(raw, asked)
+        looks = len(wanted.statuses) * len(wanted.currencies)
+        if looks == len(PaymentStatus) * len(CURRENCIES) and wanted.payer_uid is None:
+            looks = 1
+        # Where few are there at all, another way may seem as short.
+        assert rows_read(done) <= looks * LIMIT + 5 * LIMIT, (filters, place)
+        # A look into an index takes its height; each row shown, its own and its session's look.
+        assert pages_read(done) <= looks * 4 + LIMIT * 10, (filters, place)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_counting_a_payers_latest_payments_reads_no_older_ones(
+    world: World, raw: asyncpg.Connection, mode: str
+) -> None:
+    await raw.execute(f"SET plan_cache_mode = {mode}")
+    since = (datetime.now(UTC) - START).total_seconds()
+    for payer, window_s in (("ann", 1.0), ("ann", since + 3600), ("nobody", since + 3600)):
+        asked = Recorder()
+        await fraud_store.count_payments(
+            asked, world.merchant_id, payer, int(window_s), LIMIT, list(PaymentStatus)
+        )
+        done = await plan(raw, asked)
+        kinds = len(PaymentStatus) * len(CURRENCIES)
+        assert rows_read(done) <= LIMIT * 2, payer
+        assert pages_read(done) <= kinds * 4 + LIMIT, payer

@@ -1,0 +1,114 @@
+"""The table of the specification's section 3, written out again, against `step`."""
+
+from datetime import timedelta
+
+import pytest
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import FailureReason
+from payintent.payments.model import (
+    OPEN,
+    TERMINAL,
+    TRANSITIONS,
+    PaymentStatus,
+    PaymentTrigger,
+    find_transition,
+)
+from payintent.webhooks.model import EventType, event_payload_fields
+from tests.support.making import NOW, a_payment
+
+# From | Trigger | To | Also happens, row by row. "(new)" is no state of a payment yet.
+SPECIFIED = """
+PENDING            | select       | PROCESSING         |
+PROCESSING         | select       | PROCESSING         |
+PROCESSING         | confirm      | PAID               | payment.completed
+PROCESSING         | fail         | FAILED             | payment.failed
+PENDING            | expire       | EXPIRED            | payment.expired
+PROCESSING         | expire       | EXPIRED            | payment.expired
+PENDING            | cancel       | CANCELLED          | payment.cancelled
+PENDING            | buyer_cancel | CANCELLED          |
+PAID               | refund_part  | PARTIALLY_REFUNDED |
+PAID               | refund_rest  | REFUNDED           |
+PARTIALLY_REFUNDED | refund_rest  | REFUNDED           |
+"""
+# The specification shows only the last part of a refund; a part before it changes no status.
+DECIDED = "PARTIALLY_REFUNDED | refund_part | PARTIALLY_REFUNDED |"
+
+
+def _read(table: str) -> dict[tuple[str, str], tuple[str, str | None]]:
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
+    return {(before, trigger): (after, event or None) for before, trigger, after, event in rows}
+
+
+EXPECTED = _read(SPECIFIED) | _read(DECIDED)
+
+
+def test_there_are_the_eight_states_and_eight_triggers_of_the_specification() -> None:
+    assert {status.value for status in PaymentStatus} == {
+        *("PENDING", "PROCESSING", "PAID", "FAILED"),
+        *("EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED"),
+    }
+    assert {trigger.value for trigger in PaymentTrigger} == {trigger for _, trigger in EXPECTED}
+    assert {status.value for status in OPEN} == {"PENDING", "PROCESSING"}
+    assert set(PaymentStatus) - OPEN == TERMINAL
+
+
+@pytest.mark.parametrize("trigger", PaymentTrigger)
+@pytest.mark.parametrize("status", PaymentStatus)
+def test_every_state_takes_every_trigger_as_the_table_says(
+    status: PaymentStatus, trigger: PaymentTrigger
+) -> None:
+    expected = EXPECTED.get((status.value, trigger.value))
+    if expected is None:
+        with pytest.raises(RefusedError) as refused:
+            find_transition(status, trigger)
+        assert refused.value.code is ErrorCode.INVALID_TRANSITION
+        assert status.value in refused.value.message
+        return
+    arrow = find_transition(status, trigger)
+    assert (arrow.to.value, arrow.event and arrow.event.value) == expected
+
+
+def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
+    reached = {
+        arrow.to for (status, _), arrow in TRANSITIONS.items() if status is PaymentStatus.PENDING
+    }
+    assert not reached & {PaymentStatus.PAID, PaymentStatus.FAILED}
+
+
+def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
+    for (status, _), arrow in TRANSITIONS.items():
+        if arrow.event is not None:
+            assert status in OPEN
+            assert arrow.to in TERMINAL
+
+
+@pytest.mark.parametrize("status", PaymentStatus)
+def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: PaymentStatus) -> None:
+    is_open = status.value in {"PENDING", "PROCESSING"}
+    payment = a_payment(status=status, expires_at=NOW)
+    assert payment.is_past_expiry(NOW) is is_open
+    assert payment.is_past_expiry(NOW + timedelta(days=1)) is is_open
+    assert payment.is_past_expiry(NOW - timedelta(milliseconds=1)) is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("payment.completed", ["receipt_id", "provider", "paid_at"]),
+        ("payment.failed", ["failure_reason", "failed_at"]),
+        ("payment.expired", ["expired_at"]),
+        ("payment.cancelled", ["cancelled_at"]),
+    ],
+)
+def test_an_event_has_the_fields_of_section_6_1_and_no_others(kind: str, own: list[str]) -> None:
+    common = ["id", "status", "currency", "amount", "payer_uid"]
+    assert list(event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
+
+
+def test_there_are_four_events_and_the_six_reasons_of_section_6_3() -> None:
+    assert len(EventType) == 4
+    assert {reason.value for reason in FailureReason} == {
+        *("UNKNOWN", "DECLINED", "TX_REVERTED"),
+        *("AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"),
+    }

@@ -1,0 +1,156 @@
+"""Operators cancel and refund payments as their merchants could, in their own names."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.approvals.operations import Approve
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.operators.operation import Actor
+from payintent.payments.model import Payment
+from payintent.payments.operations import CancelPayment
+from payintent.refunds.list_store import RefundDetails
+from payintent.refunds.operations import RefundPayment
+from tests.refunds.refund_gateway import RefundGateway
+from tests.refunds.refunding import Books, books, paid, work
+from tests.support.fakes import FakeGateway
+from tests.support.stage import ADA, ALAN
+from tests.support.world import Api, World
+
+_BOB = Actor("Bob", "ticket 7", Role.SUPPORT)
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+def name(payment: Payment) -> str:
+    return ids.format_id(ids.PAYMENT, payment.id)
+
+
+async def refund(world: World, payment: Payment, who: Actor = ADA, **more: Any) -> RefundDetails:
+    made = await world.service.submit(RefundPayment(payment_id=name(payment), **more), who)
+    assert isinstance(made, RefundDetails)
+    return made
+
+
+async def audited(world: World, action: str) -> list[tuple[str, dict[str, Any]]]:
+    rows = await world.rows(
+        "SELECT who, details::text AS details FROM audit WHERE action = $1 ORDER BY id", action
+    )
+    return [(row["who"], json.loads(row["details"])) for row in rows]
+
+
+async def test_a_pending_payment_is_cancelled_with_its_event(world: World) -> None:
+    payment = await world.create()
+    done = await world.service.run_operation(CancelPayment(payment_id=name(payment)), _BOB)
+    assert (done.status, await world.status(payment)) == ("CANCELLED", "CANCELLED")
+    assert await world.events(payment) == ["payment.cancelled"]
+    [(who, details)] = await audited(world, "payment.cancel")
+    assert (who, details) == ("Bob", {"payment_id": name(payment)})
+
+
+async def test_what_its_merchant_could_not_cancel_no_operator_can(world: World) -> None:
+    processing, elapsed = await world.create(), await world.create()
+    await world.select(processing)
+    await world.rows("UPDATE payment SET expires_at = clock() WHERE id = $1", elapsed.id)
+    for payment, status in ((processing, "PROCESSING"), (elapsed, "EXPIRED")):
+        with pytest.raises(RefusedError, match=f"cannot cancel a payment in {status}") as refused:
+            await world.service.run_operation(CancelPayment(payment_id=name(payment)), _BOB)
+        assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
+    assert await audited(world, "payment.cancel") == []
+
+
+async def test_an_operators_refund_is_reserved_sent_and_named(world: World) -> None:
+    payment = await paid(world)
+    made = await refund(world, payment, amount="590.00", reason="a page is missing")
+    assert (made.status, made.step, made.amount) == ("PENDING", "queued", "590.00")
+    assert (made.requested_by, made.approved_by) == ("Ada", None)
+    assert await books(world, payment) == Books("PAID", "0", "590", 0, 59000)
+    [(who, details)] = await audited(world, "payment.refund")
+    assert (who, details["refund_id"], details["amount"]) == ("Ada", made.id, "590.00")
+    await work(world)
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
+
+
+async def test_without_an_amount_an_operator_refunds_all_that_is_left(world: World) -> None:
+    payment = await paid(world)
+    await refund(world, payment, amount="0.01")
+    assert (await refund(world, payment)).amount == "1589.99"
+    with pytest.raises(RefusedError) as refused:
+        await refund(world, payment)
+    assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
+    assert len(await audited(world, "payment.refund")) == 2
+
+
+async def test_two_operators_at_once_refund_no_more_than_was_paid(world: World) -> None:
+    payment = await paid(world)
+    made = await asyncio.gather(
+        refund(world, payment), refund(world, payment, ALAN), return_exceptions=True
+    )
+    assert sum(isinstance(one, RefundDetails) for one in made) == 1
+    assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
+
+
+async def test_a_key_makes_a_repetition_harmless_and_is_not_the_merchants(
+    world: World, api: Api
+) -> None:
+    payment, key = await paid(world), uuid4()
+    headers = api.bearer() | {"Idempotency-Key": str(key)}
+    path = f"/v1/payments/{name(payment)}/refunds"
+    theirs = await api.send("POST", path, json={"amount": "10.00"}, headers=headers)
+    assert theirs.status == 201
+    first = await refund(world, payment, amount="10.00", key=key)
+    again = await refund(world, payment, amount="10.00", key=key)
+    assert first.id == again.id != theirs.json["id"]
+    with pytest.raises(RefusedError) as refused:
+        await refund(world, payment, amount="20.00", key=key)
+    assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    assert await books(world, payment) == Books("PAID", "0", "20", 0, 2000)
+
+
+async def test_a_refund_whose_key_was_stored_without_a_version_replays(world: World) -> None:
+    payment, key = await paid(world), uuid4()
+    first = await refund(world, payment, amount="10.00", key=key)
+    sent = ["refund", str(payment.id), "10.00", None, None, ADA.who]
+    former = hashlib.sha256(json.dumps(sent, separators=(",", ":")).encode()).digest()
+    await world.rows("UPDATE idempotency SET request_hash = $1 WHERE key = $2", former, key)
+    again = await refund(world, payment, amount="10.00", key=key)
+    assert again.id == first.id
+
+
+async def test_support_may_not_refund(world: World) -> None:
+    payment = await paid(world)
+    with pytest.raises(RefusedError, match="needs the role finance") as refused:
+        await refund(world, payment, _BOB)
+    assert refused.value.code is ErrorCode.FORBIDDEN
+
+
+async def test_who_asked_for_a_refund_that_waits_cannot_approve_it(world: World) -> None:
+    """Above a threshold on a chain it waits; here it is made to wait after it was reserved."""
+    payment = await paid(world)
+    made = await refund(world, payment)
+    await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+        await world.service.run_operation(Approve(approval_id=made.id), ADA)
+    approved = await world.service.run_operation(Approve(approval_id=made.id), ALAN)
+    assert approved.result["approved_by"] == "Alan"
+
+
+async def test_a_refund_is_refused_while_its_gateway_has_a_rest(world: World) -> None:
+    payment = await paid(world)
+    await world.rows(
+        "INSERT INTO gateway_outage (account_id, channel, until) "
+        "VALUES ($1, 'refunds', clock() + interval '1 minute')",
+        world.account_id,
+    )
+    with pytest.raises(RefusedError) as refused:
+        await refund(world, payment)
+    assert refused.value.code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE

@@ -1,0 +1,92 @@
+"""The hottest route asks the database once: counted on the wire between the two."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
+from payintent.runtime.settings import Settings
+from tests.http.fault_proxy import FaultProxy
+from tests.support.world import Api
+
+_CREATES = 10
+
+
+class CountingProxy(FaultProxy):
+    """Counts what the driver sends: each request is one write, for it waits for the answer."""
+
+    asked = 0
+
+    async def _ask(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                self.asked += 1
+                writer.write(data)
+                await writer.drain()
+
+
+@pytest.fixture
+async def proxy(database_url: str) -> AsyncIterator[CountingProxy]:
+    proxy = CountingProxy(database_url)
+    await proxy.mend()
+    yield proxy
+    await proxy.cut()
+
+
+@pytest.fixture
+def settings(settings: Settings, proxy: CountingProxy) -> Settings:
+    return settings.model_copy(
+        update={
+            "database_url": proxy.url,
+            "database_connections_max": 1,  # so that every statement is prepared once
+            "policy_cache_s": 3600.0,
+            "api_key_cache_s": 3600.0,
+        }
+    )
+
+
+async def _asked(api: Api, proxy: CountingProxy) -> int:
+    """Count what ten creates ask, after one that makes everything known."""
+    assert (await api.create()).status == 201
+    before = proxy.asked
+    for number in range(_CREATES):
+        assert (await api.create(payer_uid=f"buyer-{number}")).status == 201
+    return proxy.asked - before
+
+
+async def test_a_create_is_one_round_trip_where_no_rule_is(api: Api, proxy: CountingProxy) -> None:
+    assert await _asked(api, proxy) == _CREATES
+
+
+async def test_a_create_is_one_round_trip_where_lists_let_it_pass(
+    api: Api, proxy: CountingProxy
+) -> None:
+    other = await api.world.other_merchant()
+    rules = [
+        AddFraudRule(kind=FraudRuleKind.COUNTRY, value="KP"),
+        AddFraudRule(kind=FraudRuleKind.PAYER, value="somebody"),
+        AddFraudRule(kind=FraudRuleKind.ADDRESS, value="192.0.2.0/24"),
+        AddFraudRule(kind=FraudRuleKind.ADDRESS_VELOCITY, count_max=1, window_s=60),
+        AddFraudRule(
+            kind=FraudRuleKind.PAYER_VELOCITY,
+            count_max=1,
+            window_s=60,
+            merchant_id=other.merchant.id,
+        ),
+    ]
+    for rule in rules:
+        await api.world.perform(rule)
+    assert await _asked(api, proxy) == _CREATES
+
+
+async def test_a_velocity_of_payers_is_what_costs_more(api: Api, proxy: CountingProxy) -> None:
+    """So the count is a count: BEGIN, lock, count, create, COMMIT."""
+    await api.world.perform(
+        AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=100, window_s=60)
+    )
+    assert await _asked(api, proxy) == 5 * _CREATES

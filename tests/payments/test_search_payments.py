@@ -1,0 +1,266 @@
+"""Payments are found by whatever is known of one, and listed a page at a time."""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from payintent.core import ids
+from payintent.evm.port import PaidLog
+from payintent.onchain import pending_store as pending_transfers
+from payintent.payments import search_store as payment_search
+from payintent.payments.model import Payment, PaymentStatus
+from payintent.payments.search_operations import ListPayments, SearchPayments
+from payintent.payments.search_store import PaymentRecord
+from payintent.refunds.operations import RefundPayment
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.support.contracts import PAYER, bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.fakes import FakeGateway, captured
+from tests.support.rows import write_payments
+from tests.support.world import World
+
+_HOUR_S = 3600
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+async def found(world: World, text: str, **more: Any) -> dict[str, str | None]:
+    """Search; gives what each payment was found by."""
+    listed = await world.perform(SearchPayments(text=text, **more))
+    return {payment.id: payment.found_by for payment in listed}
+
+
+async def listed(world: World, **wanted: Any) -> list[str]:
+    payments: list[PaymentRecord] = await world.perform(ListPayments(**wanted))
+    return [payment.id for payment in payments]
+
+
+def name(payment: Payment) -> str:
+    return ids.format_id(ids.PAYMENT, payment.id)
+
+
+async def test_a_payment_is_found_by_every_id_that_belongs_to_it(world: World) -> None:
+    await world.create()
+    payment = await world.create(payer_uid="buyer-2")
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference="ch_9"))
+    refund = await world.perform(RefundPayment(payment_id=name(payment), amount="10.00"))
+    await world.rows("UPDATE refund SET reference = 're_9'")
+    [event] = await world.rows("SELECT id FROM event")
+    for text, how in (
+        (name(payment), "payment"),
+        (payment.checkout_id, "checkout"),
+        (ids.format_id(ids.SESSION, session.id), "session"),
+        (refund.id, "refund"),
+        (str(event["id"]), "event"),
+        (session.reference, "reference"),
+        ("ch_9", "reference"),
+        ("re_9", "reference"),
+        (" buyer-2 ", "payer"),
+    ):
+        assert await found(world, text) == {name(payment): how}, text
+    for text in ("buyer-3", "ch_", f"pay_{22 * '0'}", "cs_0000000000000000", str(UUID(int=5)), "%"):
+        assert await found(world, text) == {}, text
+
+
+async def test_a_case_and_a_dispute_lead_to_their_payment(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(1))
+    [case] = await world.rows("SELECT id, capture_id FROM money_case")
+    assert await found(world, ids.format_id(ids.CASE, case["id"])) == {name(payment): "case"}
+    await world.rows(
+        """
+        INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds,
+            amount_minor, currency, held_minor)
+        VALUES ($1, $2, 'dp_1', $3, $4, 'open', 'untouched', 1, 'THB', 0)
+        """,
+        UUID(int=7),
+        world.account_id,
+        case["capture_id"],
+        case["id"],
+    )
+    assert await found(world, "dp_1") == {name(payment): "reference"}
+
+
+async def test_an_order_number_is_found_in_any_metadata_and_breaks_none(world: World) -> None:
+    """What PostgreSQL cannot take apart, such as half a surrogate pair, is stored all the same."""
+    orders = {
+        '{"order_id":"A-7","note":{"order_id":"B"}}': "A-7",
+        '{"order_id":7}': "7",
+        '{"order_id":"\\u0e01\\u0e02"}': "\u0e01\u0e02",
+    }
+    for metadata, order in orders.items():
+        payment = await world.create(metadata=metadata)
+        assert await found(world, order) == {name(payment): "order"}
+        [shown] = await world.perform(ListPayments(order_id=order))
+        assert shown.order_id == order
+    for metadata in (
+        f'{{"order_id":"{"x" * 15_000}"}}',
+        '{"order_id":"\\ud800"}',
+        '{"note":"\\u0000","order_id":"A-8"}',
+        '{"product":{"order_id":"A-9"}}',
+    ):
+        await world.create(metadata=metadata)
+    assert await found(world, "A-8") == await found(world, "A-9") == {}
+    assert len(await listed(world)) == 7
+
+
+async def test_a_transaction_is_found_posted_seen_and_final(world: World) -> None:
+    methods = await offer_tokens(world)
+    payment, session = await bill(world, methods["NATIVED"])
+    posted, seen, log = bytes([1] * 32), bytes([2] * 32), log_of(session)
+    async with world.database.transaction() as tx:
+        await pending_transfers.add_posted(tx, session.id, posted, "pay")
+    await pending_transfers.save_pending(
+        world.database,
+        "native",
+        [
+            pending_transfers.PendingTransfer(
+                tx_hash=seen, log_index=0, session_id=session.id, exact=True, block=6
+            )
+        ],
+    )
+    await finalized(world, log)
+    for tx_hash in (posted, seen, log.tx_hash):
+        text = f"0x{tx_hash.hex()}"
+        assert await found(world, text) == {name(payment): "transaction"}
+        assert await found(world, text.upper().replace("0X", "0x")) == {
+            name(payment): "transaction"
+        }
+        assert await listed(world, tx_hash=text) == [name(payment)]
+    assert await found(world, f"0x{bytes(32).hex()}") == {}
+
+
+async def test_a_text_that_is_several_things_finds_all_of_them(world: World) -> None:
+    by_payer = await world.create(payer_uid="77", metadata="{}")
+    by_order = await world.create(metadata='{"order_id":"77"}')
+    assert await found(world, "77") == {name(by_payer): "payer", name(by_order): "order"}
+    other = (await world.other_merchant(methods="none")).merchant.id
+    assert await found(world, "77", merchant_id=other) == {}
+
+
+async def test_pages_follow_each_other_without_a_gap_or_a_repetition(world: World) -> None:
+    await write_payments(world, 60, at_once=7)
+    for wanted in (
+        {},
+        {"status": PaymentStatus.PAID},
+        {"payer_uid": "ann"},
+        {"amount_min": Decimal(1)},
+        {"merchant_id": world.merchant_id, "status": PaymentStatus.PENDING, "payer_uid": "bob"},
+    ):
+        whole = await listed(world, limit=1000, **wanted)
+        pages: list[str] = []
+        while page := await listed(world, limit=7, before=pages[-1] if pages else None, **wanted):
+            pages += page
+        assert pages == whole, wanted
+        assert len(whole) == len(set(whole)) > 2
+    rows = await world.rows(
+        "SELECT id FROM payment WHERE merchant_id > 0 ORDER BY created_at DESC, id DESC"
+    )
+    assert await listed(world, limit=1000) == [
+        ids.format_id(ids.PAYMENT, row["id"]) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("amount_min", [None, Decimal(1)], ids=["all", "looked through"])
+async def test_pages_have_every_payment_once_while_others_are_created(
+    world: World, amount_min: Decimal | None
+) -> None:
+    created = [await world.create() for _ in range(10)]
+    pages: list[str] = []
+    while page := await listed(
+        world, limit=3, before=pages[-1] if pages else None, amount_min=amount_min
+    ):
+        pages += page
+        await world.create()
+    assert pages == [name(payment) for payment in reversed(created)]
+
+
+async def test_what_has_waited_long_is_listed_by_its_age(world: World) -> None:
+    old = await world.create()
+    await world.select(old)
+    await world.move_clock(2 * _HOUR_S)
+    young = await world.create()
+    await world.select(young)
+    waiting = {"status": PaymentStatus.PROCESSING}
+    assert await listed(world, **waiting) == [name(young), name(old)]
+    for age in ("1h", "60m", "3600s"):
+        assert await listed(world, older_than=age, **waiting) == [name(old)]
+    assert await listed(world, older_than="1d", **waiting) == []
+
+
+async def test_all_that_is_given_must_agree(world: World) -> None:
+    payment = await world.create(payer_uid="ann", metadata='{"order_id":"A-1"}')
+    session = (await world.select(payment)).session
+    await world.create(payer_uid="bob", metadata='{"order_id":"A-1"}')
+    right = {
+        "merchant_id": world.merchant_id,
+        "status": PaymentStatus.PROCESSING,
+        "payer_uid": "ann",
+        "order_id": "A-1",
+        "reference": session.reference,
+    }
+    assert await listed(world, **right) == [name(payment)]
+    other = (await world.other_merchant(methods="none")).merchant.id
+    for field, wrong in (
+        ("merchant_id", other),
+        ("status", PaymentStatus.PAID),
+        ("payer_uid", "bob"),
+        ("order_id", "A-2"),
+        ("reference", "x"),
+    ):
+        assert await listed(world, **(right | {field: wrong})) == [], field
+
+
+async def test_a_list_says_what_an_operator_needs_and_no_capability(world: World) -> None:
+    payment = await world.create()
+    await world.select(payment)
+    [shown] = await world.perform(ListPayments())
+    assert (shown.status, shown.amount, shown.currency) == ("PROCESSING", "1590.00", "THB")
+    assert (shown.payer_uid, shown.order_id, shown.provider) == ("buyer-1", "A-1", "fake")
+    assert payment.checkout_id not in str(shown)
+
+
+async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_order_or_payer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payment_search, "SHARED_MAX", 3)
+    monkeypatch.setattr(payment_search, "SHARED_MAX", 3, raising=False)
+    other = (await world.other_merchant()).merchant.id
+    await write_payments(world, 8)
+    own = await world.create(merchant_id=other)
+    await world.rows(
+        """
+        UPDATE payment
+        SET metadata = json_build_object('order_id', '1001'), payer_email = 'ann@shop.example'
+        """
+    )
+    for text, how in (("1001", "order"), ("ann@shop.example", "e-mail")):
+        assert len(await found(world, text)) == 3, how
+        assert await found(world, text, merchant_id=other) == {name(own): how}
+    assert await listed(world, order_id="1001", merchant_id=other) == [name(own)]
+
+
+async def test_an_address_that_pays_one_merchant_hides_no_payment_of_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payment_search, "SHARED_MAX", 1)
+    methods = await offer_tokens(world)
+    logs: list[PaidLog] = []
+    own: dict[int, str] = {}
+    for merchant_id in (world.merchant_id, (await world.other_merchant()).merchant.id):
+        payment, session = await bill(world, methods["NATIVED"])
+        logs.append(log_of(session, tx_hash=bytes([merchant_id] * 32)))
+        own[merchant_id] = name(payment)
+    await finalized(world, *logs)
+    await world.rows("UPDATE payment SET merchant_id = $1 WHERE id = $2", merchant_id, payment.id)
+    for merchant_id, payment_id in own.items():
+        assert await found(world, PAYER, merchant_id=merchant_id) == {payment_id: "address"}

@@ -1,0 +1,321 @@
+"""A search and a timeline read what they show, and never a table from end to end."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from payintent.cases import list_store as case_lists
+from payintent.cases.list_store import CaseListFilter, DisputeFilter
+from payintent.core.money import CURRENCIES
+from payintent.payment_history import store as history_store
+from payintent.payments import search_store as payment_search
+from payintent.payments.model import PaymentStatus
+from payintent.payments.search_store import PaymentScope
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds.list_store import MerchantRefundFilter, RefundFilter
+from payintent.runtime.settings import Settings
+from payintent.webhooks import deliveries_store as delivery_list
+from payintent.webhooks import deliveries_store as event_replays
+from payintent.webhooks import endpoints_store as endpoint_list
+from payintent.webhooks.deliveries_store import DeliveryFilter
+from payintent.webhooks.model import MissedEvents
+from tests.support.databases import Databases
+from tests.support.filled import open_filled_template
+from tests.support.plans import Recorder, nodes, pages_read, plan
+from tests.support.rows import write_payments
+from tests.support.world import World
+
+pytestmark = pytest.mark.full
+
+_ROWS = 20_000
+_LIMIT = 10
+_NO_ID = UUID(int=1)
+_MODES = ("force_custom_plan", "force_generic_plan")
+#: Tables that grow with payments, and have many rows here.
+_LARGE = {"payment", "callback", "money_case", "audit", "delivery", "refund", "capture"}
+
+
+@pytest.fixture(scope="module")
+def crowded_template(databases: Databases, any_settings: Settings) -> Iterator[str]:
+    """Many payments, sessions, callbacks, cases, audit entries and deliveries of two merchants."""
+    with open_filled_template(databases, any_settings, _fill) as name:
+        yield name
+
+
+@pytest.fixture
+def template(request: pytest.FixtureRequest, template: str) -> str:
+    """The crowded database for who asks for it, since copying it costs more than an empty one."""
+    if "crowded" in request.fixturenames:
+        return request.getfixturevalue("crowded_template")
+    return template
+
+
+@pytest.fixture
+def crowded(raw: asyncpg.Connection) -> asyncpg.Connection:
+    """A connection to a copy of the crowded database."""
+    return raw
+
+
+async def _fill(world: World, raw: asyncpg.Connection) -> None:
+    other = (await world.other_merchant(methods="none")).merchant.id
+    await write_payments(world, _ROWS)
+    await write_payments(world, 200, merchant_id=other)
+    await raw.execute(
+        """
+        UPDATE payment
+        SET metadata = json_build_object('order_id', 'A-' || id),
+            payer_email = 'ann-' || right(checkout_id, 4) || '@shop.example'
+        """
+    )
+    for statement in _FILL:
+        await raw.execute(statement, world.merchant_id)
+    await raw.execute("VACUUM (ANALYZE)")
+
+
+_FILL = [
+    """
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    SELECT gen_random_uuid(), id, merchant_id, 'payment.completed', '{}', updated_at
+    FROM payment WHERE status = 'PAID' AND $1::bigint IS NOT NULL
+    """,
+    """
+    INSERT INTO delivery (event_id, merchant_id, state, next_at)
+    SELECT id, merchant_id,
+        CASE WHEN merchant_id <> $1 OR random() < 0.01 THEN 'dead' ELSE 'delivered' END, occurred_at
+    FROM event
+    """,
+    """
+    INSERT INTO callback (account_id, callback_id, session_id, applied_at)
+    SELECT 1, n::text, gen_random_uuid(), clock()
+    FROM generate_series(1, 20000) n WHERE $1::bigint IS NOT NULL
+    """,
+    """
+    INSERT INTO money_case (id, kind, merchant_id, payment_id, subject, opened_at)
+    SELECT gen_random_uuid(), 'RECONCILIATION', merchant_id, id, id::text, created_at
+    FROM payment WHERE status = 'FAILED' AND merchant_id = $1
+    """,
+    """
+    INSERT INTO audit (id, who, why, action, merchant_id, details)
+    SELECT (lpad(to_hex(n), 12, '0') || '70008' || left(md5(n::text), 15))::uuid, 'x', '', 'x.set',
+        CASE WHEN n % 3 = 0 THEN $1::bigint WHEN n % 3 = 1 THEN $1 + 1 END, '{}'
+    FROM generate_series(1, 20000) n
+    """,
+    """
+    INSERT INTO capture (id, account_id, reference, currency, amount_minor, credited, captured_at,
+        callback_id)
+    SELECT id, 1, 'ch_' || id, currency, 100, false, created_at, n::text
+    FROM (SELECT *, row_number() OVER () AS n FROM payment WHERE merchant_id = $1) p
+    WHERE n <= 20000
+    """,
+    """
+    INSERT INTO refund (id, merchant_id, payment_id, capture_id, amount, amount_text, currency,
+        amount_minor, status, step, requested_by)
+    SELECT id, merchant_id, id, id, 1, '1', currency, 100,
+        CASE WHEN n % 100 = 0 THEN 'PENDING' ELSE 'SUCCEEDED' END,
+        CASE WHEN n % 100 > 0 THEN 'ended' WHEN n % 200 = 0 THEN 'approval' ELSE 'sent' END, 'x'
+    FROM (SELECT *, row_number() OVER () AS n FROM payment WHERE merchant_id = $1) p
+    WHERE id IN (SELECT id FROM capture)
+    """,
+]
+
+
+async def _read(
+    raw: asyncpg.Connection, asked: Recorder, *, pages: int, mode: str = "force_generic_plan"
+) -> None:
+    """Plan and run a statement; it reads so many pages at most, and no large table whole."""
+    await raw.execute(f"SET plan_cache_mode = {mode}")
+    done = await plan(raw, asked)
+    whole = {
+        one["Relation Name"]
+        for one in nodes(done)
+        if one["Node Type"] == "Seq Scan" and one["Actual Loops"]
+    }
+    assert whole & _LARGE == set(), asked.query
+    assert pages_read(done) <= pages, asked.query
+
+
+async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.Connection) -> None:
+    order = await crowded.fetchval("SELECT metadata ->> 'order_id' FROM payment LIMIT 1")
+    scope = PaymentScope(limit=_LIMIT)
+    searches: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
+        (lambda asked: payment_search.find_by_order(asked, order), 20),
+        (lambda asked: payment_search.find_by_order(asked, "nothing"), 20),
+        (lambda asked: payment_search.find_by_reference(asked, "pi_nothing"), 60),
+        (lambda asked: payment_search.find_by_email(asked, "Ann-7@shop.example"), 20),
+        (lambda asked: payment_search.find_by_address(asked, bytes(20)), 20),
+        (lambda asked: payment_search.find_by_transaction(asked, bytes(32)), 60),
+        (lambda asked: payment_search.find_by_id(asked, _NO_ID), 30),
+        (lambda asked: payment_search.find_by_checkout(asked, "cs_nothing"), 10),
+        (lambda asked: payment_search.list_records(asked, [_NO_ID], scope), 20),
+    ]
+    for (search, pages), mode in product(searches, _MODES):
+        asked = Recorder()
+        await search(asked)
+        await _read(crowded, asked, pages=pages, mode=mode)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["metadata = json_build_object('order_id', '%s')", "payer_email = '%s@shop.example'"],
+    ids=["order number", "e-mail"],
+)
+async def test_payments_that_share_a_searched_value_make_no_other_payment_slower(
+    world: World, raw: asyncpg.Connection, change: str
+) -> None:
+    """An index that keeps equal values in one chain of pages would be walked through each time."""
+    await write_payments(world, _ROWS)
+    await raw.execute(f"UPDATE payment SET {change % 'shared'}")
+    await raw.execute("VACUUM (ANALYZE)")
+    shared = await _pages_of_change(raw, change % "before", change % "shared")
+    fresh = await _pages_of_change(raw, change % "before", change % "fresh")
+    assert shared <= fresh + 10
+
+
+async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> int:
+    """Count the pages of an update: the least of three, since a full page is tidied first."""
+    update = "UPDATE payment SET %s WHERE id = (SELECT id FROM payment ORDER BY id LIMIT 1)"
+    counts = []
+    for _ in range(3):
+        await raw.execute(update % before)
+        shown = await raw.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {update % after}")
+        counts.append(pages_read(json.loads(shown)[0]["Plan"]))
+    return min(counts)
+
+
+async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    every = tuple(PaymentStatus)
+    for statuses, payer, merchant_id, mode in product(
+        (every, (PaymentStatus.PAID,), (PaymentStatus.REFUNDED,)),
+        (None, "ann", "nobody"),
+        (None, world.merchant_id),
+        _MODES,
+    ):
+        scope = PaymentScope(
+            merchant_id=merchant_id, statuses=statuses, payer_uid=payer, limit=_LIMIT
+        )
+        asked = Recorder()
+        await payment_search.list_positions(asked, scope)
+        looks = (2 if merchant_id is None else 1) * len(statuses) * len(CURRENCIES)
+        await _read(crowded, asked, pages=looks * (4 + _LIMIT), mode=mode)
+
+
+async def test_a_timeline_reads_its_payment_alone(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
+    for read, pages in (
+        (lambda asked: history_store.list_entries(asked, payment_id), 150),
+        (lambda asked: case_lists.list_for_payment(asked, payment_id), 10),
+    ):
+        asked = Recorder()
+        await read(asked)
+        await _read(crowded, asked, pages=pages)
+    since = await crowded.fetchval("SELECT id FROM audit ORDER BY id DESC OFFSET 100 LIMIT 1")
+    asked = Recorder()
+    await history_store.list_audit_entries(asked, world.merchant_id, since, ["pay_x"])
+    await _read(crowded, asked, pages=100)
+
+
+async def test_what_a_queue_reads_is_bounded_by_its_page(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    """Where no index holds what is listed in order, the newest so many are looked through.
+
+    These tables have fewer rows than that, so PostgreSQL is told to leave their indexes no way out.
+    """
+    await crowded.execute("UPDATE delivery SET state = 'skipped' WHERE state = 'delivered'")
+    await crowded.execute("VACUUM (ANALYZE) delivery")
+    await crowded.execute("SET enable_seqscan = off")
+    merchant_id = world.merchant_id
+    deliveries = [
+        DeliveryFilter(merchant_id=merchant, state=state)
+        for merchant, state in product((None, merchant_id), (None, "dead", "skipped", "pending"))
+    ]
+    refunds = [
+        RefundFilter(merchant_id=merchant, status=status, step=step)
+        for merchant, (status, step) in product(
+            (None, merchant_id), ((None, None), (None, "approval"), ("PENDING", None))
+        )
+    ]
+    queues: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
+        *(
+            (partial(_deliveries, wanted), 2_500 if wanted.state == "skipped" else 250)
+            for wanted in deliveries
+        ),
+        *(
+            (partial(_own_events, merchant_id, state), pages)
+            for state, pages in (("pending", 20), ("dead", 250), ("skipped", 2_500), (None, 250))
+        ),
+        *((partial(_refunds, wanted), 1_500) for wanted in refunds),
+        *((partial(_own_refunds, merchant_id, status), 50) for status in (None, "FAILED")),
+        (lambda asked: case_lists.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
+        (lambda asked: case_lists.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
+        *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
+        (lambda asked: endpoint_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
+        (lambda asked: endpoint_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
+    ]
+    for (read, pages), mode in product(queues, _MODES):
+        asked = Recorder()
+        await read(asked)
+        await _read(crowded, asked, pages=pages, mode=mode)
+
+
+_OLDEST_FIRST: list[tuple[Any, Any, int]] = [
+    (case_lists.list_cases, CaseListFilter(oldest_first=True), 4_000),
+    (case_lists.list_disputes, DisputeFilter(oldest_first=True), 50),
+    (refund_lists.list_refunds, RefundFilter(oldest_first=True), 1_500),
+]
+
+
+async def _oldest_first(read: Any, wanted: Any, asked: Recorder) -> None:
+    await read(asked, wanted, _LIMIT)
+
+
+async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
+    await delivery_list.list_deliveries(asked, wanted, _LIMIT)
+
+
+async def _own_events(merchant_id: int, state: str | None, asked: Recorder) -> None:
+    wanted = DeliveryFilter(merchant_id=merchant_id, state=state)
+    await delivery_list.list_deliveries(asked, wanted, _LIMIT)
+
+
+async def _own_refunds(merchant_id: int, status: str | None, asked: Recorder) -> None:
+    wanted = MerchantRefundFilter(merchant_id=merchant_id, status=status)
+    await refund_lists.page_by_update(asked, wanted, _LIMIT)
+
+
+async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:
+    await refund_lists.list_refunds(asked, wanted, _LIMIT)
+
+
+async def test_a_page_of_a_story_reads_its_payment_alone(crowded: asyncpg.Connection) -> None:
+    payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
+    for read, pages in (
+        (lambda asked: history_store.list_entries_page(asked, payment_id, None, 100, 100), 150),
+        (lambda asked: history_store.list_subject_ids(asked, payment_id), 20),
+    ):
+        asked = Recorder()
+        await read(asked)
+        await _read(crowded, asked, pages=pages)
+
+
+async def test_what_did_not_arrive_is_counted_without_what_did(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    missed = MissedEvents(merchant_id=world.merchant_id)
+    count = await crowded.fetchval(
+        "SELECT count(*) FROM delivery WHERE state = 'dead' AND merchant_id = $1", world.merchant_id
+    )
+    asked = Recorder()
+    with pytest.raises(AssertionError):  # nothing is counted by who only writes it down
+        await event_replays.count_missed(asked, missed)
+    await _read(crowded, asked, pages=20 + 4 * count, mode="force_custom_plan")

@@ -1,0 +1,454 @@
+"""The key ring is changed while everything runs, and no secret is lost on the way."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import asyncpg
+import pytest
+from aiohttp import web
+from pydantic import SecretStr
+from standardwebhooks import Webhook
+
+from payintent.accounting.adjustments import AdjustLedger
+from payintent.chains.operations import AddContract
+from payintent.core.access import Role
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.db.database import Tx
+from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
+from payintent.merchants import callback_secrets
+from payintent.merchants.operations import (
+    CreatedMerchant,
+    CreateMerchant,
+    RotateCallbackSecret,
+    SetCallbackUrl,
+)
+from payintent.operators.operation import Actor, OperationContext
+from payintent.operators.proposals_store import Proposal
+from payintent.privacy.keyring_operations import RotateKeyring, ShowKeyring
+from payintent.runtime.encryption import (
+    EncryptionKeyError,
+    callback_secret_context,
+    first_account_context,
+)
+from payintent.runtime.settings import Settings
+from payintent.service import Service, open_service
+from tests.support.arrange import callback, captured, payment_of, select
+from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.http_server import clean_up
+from tests.support.patience import PATIENCE_S
+from tests.support.workers import working
+from tests.support.world import Api, World
+
+_ADA = Actor("cli:ada", "ticket 7")
+_KEYS = {name: base64.b64encode(name[0].encode() * 32).decode() for name in ("b", "c", "x")}
+
+
+@dataclass
+class Ring:
+    """Opens the world's installation with other key rings, as other processes would have them."""
+
+    world: World
+    stack: AsyncExitStack
+
+    async def open(self, *names: str, lock_timeout_ms: int = 60_000) -> Service:
+        """Start a process whose ring has these keys, the first one writing; `a` is the world's."""
+        ours = self.world.service.settings.keyring.get_secret_value().split(",")[0]
+        known = _KEYS | {"a": ours.partition(":")[2]}
+        called = {"a": "test", "x": "test"}  # `x` is another key under the first one's name
+        ring = ",".join(f"{called.get(name, name)}:{known[name]}" for name in names)
+        settings = self.world.service.settings.model_copy(
+            update={
+                "keyring": SecretStr(ring),
+                "database_lock_timeout_ms": lock_timeout_ms,
+                "database_statement_timeout_ms": 60_000,
+                "webhook_poll_s": 0.05,
+            }
+        )
+        service = await open_service(settings, {"fake": self.world.gateway})
+        self.stack.push_async_callback(service.close)
+        return service
+
+    async def sealed_by(self) -> set[str]:
+        """Name the keys that anything is sealed with."""
+        rows = await self.world.rows(
+            "SELECT sealed FROM callback_secret UNION ALL SELECT sealed FROM provider_account"
+        )
+        return {self.world.service.encryption.key_name_of(row["sealed"]) for row in rows}
+
+    async def needed(self) -> set[str]:
+        """Name the keys that must stay in every ring."""
+        known = await self.world.perform(ShowKeyring())
+        return {key.name for key in known if key.retired_at is None}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """The world's ring has the new keys at its end, as the first step leaves it."""
+    keyring = f"{settings.keyring.get_secret_value()},b:{_KEYS['b']},c:{_KEYS['c']}"
+    return settings.model_copy(update={"keyring": SecretStr(keyring)})
+
+
+@pytest.fixture
+async def ring(world: World) -> AsyncIterator[Ring]:
+    async with AsyncExitStack() as stack:
+        yield Ring(world, stack)
+
+
+async def _rotate(service: Service) -> Any:
+    return await service.run_operation(RotateKeyring(), _ADA)
+
+
+async def _opens_everything(service: Service, world: World) -> None:
+    for row in await world.rows("SELECT id FROM provider_account"):
+        assert await service.accounts.get(row["id"])
+    for row in await world.rows("SELECT id FROM merchant"):
+        known = (await callback_secrets.list_secrets(service.database, [row["id"]], 10))[row["id"]]
+        assert known
+        for one in known:
+            service.encryption.decrypt(one.sealed, callback_secret_context(row["id"], one.id))
+
+
+async def _until(reached: Callable[[], Awaitable[Any]], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := await reached()):
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        await asyncio.sleep(0.01)
+    return found
+
+
+async def _waiting(world: World, count: int = 1) -> list[int]:
+    """Wait until so many backends of this database wait for a lock; name them."""
+
+    async def found() -> list[int]:
+        rows = await world.rows(
+            "SELECT DISTINCT l.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+            "WHERE NOT l.granted AND a.datname = current_database()"
+        )
+        return [row["pid"] for row in rows] if len(rows) == count else []
+
+    return await _until(found, f"{count} wait for a lock")
+
+
+@asynccontextmanager
+async def _held_half_way(world: World, service: Service) -> AsyncIterator[asyncio.Task[Any]]:
+    """Rotate, and stop at the last account: callback secrets are sealed anew, nothing committed."""
+    last = await world.other_account("http://gateway.test/last", signing_secret="last")
+    connection = await world.other_connection()
+    holding = connection.transaction()
+    await holding.start()
+    await connection.execute("SELECT FROM provider_account WHERE id = $1 FOR UPDATE", last)
+    rotating = asyncio.create_task(_rotate(service))
+    try:
+        await _waiting(world)
+        yield rotating
+    finally:
+        await holding.rollback()
+        await connection.close()
+        await asyncio.gather(rotating, return_exceptions=True)
+
+
+@dataclass
+class Shop:
+    """A receiver that takes nothing whose signature is wrong."""
+
+    secret: str
+    came: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    async def receive(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        try:
+            Webhook(self.secret).verify(body, {k.lower(): v for k, v in request.headers.items()})
+        except Exception as error:  # noqa: BLE001 - told at the end
+            self.wrong.append(repr(error))
+            return web.Response(status=400)
+        self.came.append(json.loads(body)["data"]["payment"]["id"])
+        return web.Response()
+
+
+@asynccontextmanager
+async def _listening(world: World) -> AsyncIterator[Shop]:
+    shop = Shop(world.callback_secret)
+    app = web.Application()
+    app.router.add_post("/hook", shop.receive)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url))
+    try:
+        yield shop
+    finally:
+        await clean_up(runner)
+
+
+async def test_rotating_holds_up_no_traffic_and_the_old_key_can_go(api: Api, ring: Ring) -> None:
+    world = api.world  # its API is at the first step, the worker at the second
+    assert (await ring.needed(), await ring.sealed_by()) == ({"test"}, {"test"})
+    second_step = await ring.open("b", "a")
+    assert await ring.needed() == {"test", "b"}
+    paid: list[str] = []
+
+    async def pay() -> None:
+        """Select a method and take the gateway's callback: sealed credentials are read in both."""
+        created = await api.create()
+        assert (await select(api, created)).status == 200
+        session_id = (await payment_of(api, created)).session_id
+        reference = f"cap-{len(paid)}"
+        report = captured(reference=reference)
+        assert (await callback(api, session_id, report, reference)).status == 200
+        paid.append(created.json["id"])
+
+    async def told() -> bool:
+        return set(shop.came) == set(paid)
+
+    async with _listening(world) as shop, working(second_step):
+        await pay()
+        await _until(told, "the first webhook")
+        async with _held_half_way(world, second_step) as rotating:
+            for _ in range(3):
+                await pay()
+            await _until(told, "webhooks in the middle of it")
+            assert not rotating.done()
+        done = rotating.result()
+        await pay()
+        await _until(told, "a webhook afterwards")
+    assert (shop.wrong, len(paid)) == ([], 5)
+    assert (done.writer, done.callback_secrets, done.provider_accounts, done.retired) == (
+        *("b", 1, 2, ["test"]),
+    )
+    assert (await ring.needed(), await ring.sealed_by()) == ({"b"}, {"b"})
+    await _opens_everything(await ring.open("b"), world)
+    with pytest.raises(EncryptionKeyError, match="the key ring lacks key 'b'"):
+        await ring.open("a")
+
+
+async def test_rotating_again_finds_nothing_to_do(ring: Ring) -> None:
+    service = await ring.open("b", "a")
+    await _rotate(service)
+    before = await ring.world.rows("SELECT id, sealed FROM callback_secret")
+    again = await _rotate(service)
+    assert (again.callback_secrets, again.provider_accounts, again.retired) == (0, 0, [])
+    assert await ring.world.rows("SELECT id, sealed FROM callback_secret") == before
+
+
+async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(ring: Ring) -> None:
+    world = ring.world
+    service = await ring.open("a", "b")
+    before = service.encryption.encrypt(
+        b'{"signing_secret":"fake-signing-secret"}',
+        first_account_context(world.account_id),
+    )
+    await world.rows(
+        "UPDATE provider_account SET sealed = $2 WHERE id = $1", world.account_id, before
+    )
+    assert await service.accounts.get(world.account_id)
+    assert (await _rotate(service)).provider_accounts == 1
+    assert (await _rotate(service)).provider_accounts == 0
+    for column, value in (("base_url", "http://evil.test"), ("provider", "stripe")):
+        kept = await world.rows(
+            f"SELECT {column} AS kept FROM provider_account WHERE id = $1",
+            world.account_id,
+        )
+        change = f"UPDATE provider_account SET {column} = $2 WHERE id = $1"
+        await world.rows(change, world.account_id, value)
+        with pytest.raises(EncryptionKeyError, match="was encrypted with another key"):
+            await (await ring.open("a", "b")).accounts.get(world.account_id)
+        await world.rows(change, world.account_id, kept[0]["kept"])
+    assert await (await ring.open("a", "b")).accounts.get(world.account_id)
+
+
+async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("payintent.privacy.keyring_operations._BATCH", 2)
+    for number in range(4):
+        await ring.world.other_merchant(f"{number}")
+        await ring.world.other_account(f"http://gateway.test/{number}", signing_secret="x")
+    done = await _rotate(await ring.open("b", "a"))
+    assert (done.callback_secrets, done.provider_accounts) == (5, 5)
+    assert await ring.sealed_by() == {"b"}
+    await _opens_everything(await ring.open("b"), ring.world)
+
+
+async def test_a_crash_in_the_middle_leaves_everything_as_it_was(ring: Ring) -> None:
+    world = ring.world
+    service = await ring.open("b", "a")
+    async with _held_half_way(world, service) as rotating:
+        [pid] = await _waiting(world)
+        await world.rows("SELECT pg_terminate_backend($1)", pid)
+        with pytest.raises(StorageUnavailableError):
+            await rotating
+    assert (await ring.sealed_by(), await ring.needed()) == ({"test"}, {"test", "b"})
+    assert await world.rows("SELECT * FROM audit WHERE action = 'keyring.rotate'") == []
+    await _opens_everything(await ring.open("a", "b"), world)
+    await _rotate(service)
+    assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
+
+
+async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Ring) -> None:
+    world = ring.world
+    service = await ring.open("b", "a")
+    other = await ring.open("a", "b")
+    account = ChangeAccount(account_id=world.account_id, credentials={"signing_secret": "new"})
+    for seals in (
+        CreateMerchant(name="Third"),
+        RotateCallbackSecret(merchant_id=world.merchant_id),
+        AddAccount(provider="fake", base_url="http://x.test", credentials={"signing_secret": "b"}),
+        AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=1),
+        account,
+    ):
+        async with _held_half_way(world, service) as rotating:
+            sealing = asyncio.create_task(other.run_operation(seals, _ADA))
+            await _waiting(world, 2)
+            assert not sealing.done()
+        await rotating
+        await sealing
+        # It wrote with the old key after all: so that key is needed again, and says so.
+        assert await ring.sealed_by() == {"b", "test"}
+        assert await ring.needed() == {"b", "test"}
+        with pytest.raises(EncryptionKeyError, match="the key ring lacks key 'test'"):
+            await ring.open("b")
+        await _rotate(service)
+        assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
+
+
+async def test_a_proposal_waits_for_a_rotation_and_its_key_is_needed_again(ring: Ring) -> None:
+    service = await ring.open("b", "a")
+    other = await ring.open("a", "b")
+    fee = AdjustLedger(
+        debit="bank", credit="fee_income", amount_minor="500", currency="THB", note="a fee"
+    )
+    async with _held_half_way(ring.world, service) as rotating:
+        proposing = asyncio.create_task(other.submit(fee, replace(_ADA, role=Role.ADMIN)))
+        await _waiting(ring.world, 2)
+        assert not proposing.done()
+    await rotating
+    assert isinstance(await proposing, Proposal)
+    for writer, needed in ("test", {"b", "test"}), ("b", {"b"}):
+        [row] = await ring.world.rows("SELECT sealed FROM proposal")
+        assert ring.world.service.encryption.key_name_of(row["sealed"]) == writer
+        assert await ring.needed() == needed
+        await _rotate(service)
+
+
+_opened: ContextVar[asyncio.Event] = ContextVar("_opened")
+
+
+class _Slow(CreateMerchant, frozen=True, kw_only=True):
+    async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
+        new = await super().apply(context, tx)
+        await _opened.get().wait()
+        return new
+
+
+async def test_it_waits_for_whoever_is_sealing(ring: Ring) -> None:
+    opened = asyncio.Event()
+    _opened.set(opened)
+    service = await ring.open("b", "a")
+    other = await ring.open("a", "b")
+    sealing = asyncio.create_task(other.run_operation(_Slow(name="Slow"), _ADA))
+    unseen = (
+        "SELECT count(*) AS n FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+        "WHERE d.datname = current_database() AND l.relation = 'callback_secret'::regclass "
+        "AND l.mode = 'RowExclusiveLock'"
+    )
+
+    async def sealed() -> bool:
+        [row] = await ring.world.rows(unseen)
+        return row["n"] == 1
+
+    await _until(sealed, "the secret is written and not committed")
+    rotating = asyncio.create_task(_rotate(service))
+    await _waiting(ring.world)
+    opened.set()
+    new = await sealing
+    done = await rotating
+    assert done.callback_secrets == 2
+    assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
+    assert new.merchant.name == "Slow"
+
+
+async def test_two_cannot_rotate_at_once(ring: Ring) -> None:
+    service = await ring.open("b", "a")
+    other = await ring.open("c", "a", "b", lock_timeout_ms=200)
+    async with _held_half_way(ring.world, service) as rotating:
+        with pytest.raises(LockTimeoutError):
+            await _rotate(other)
+    await rotating
+    assert await ring.needed() == {"b"}  # the other one's key has sealed nothing
+
+
+async def test_a_key_that_writes_is_known_from_the_first_process_on(ring: Ring) -> None:
+    known = await ring.world.perform(ShowKeyring())
+    assert [(key.name, key.retired_at) for key in known] == [("test", None)]
+    await ring.open("b", "a")
+    marks = {key.name: key.mark for key in await ring.world.perform(ShowKeyring())}
+    assert set(marks) == {"test", "b"}
+    assert marks["test"] != marks["b"]
+    await ring.open("a", "b")  # nothing is retired by starting
+    assert await ring.needed() == {"test", "b"}
+
+
+async def test_a_process_with_only_the_old_ring_does_not_start(ring: Ring) -> None:
+    await ring.open("a")
+    await ring.open("b", "a")
+    with pytest.raises(
+        EncryptionKeyError, match="the key ring lacks key 'b', which is still needed"
+    ):
+        await ring.open("a")
+
+
+async def test_a_foreign_key_under_a_known_name_is_refused_even_a_retired_one(ring: Ring) -> None:
+    for names in (("x",), ("b", "x"), ("x", "b")):
+        with pytest.raises(EncryptionKeyError, match="key 'test' does not belong"):
+            await ring.open(*names)
+    await _rotate(await ring.open("b", "a"))
+    with pytest.raises(EncryptionKeyError, match="key 'test' does not belong"):
+        await ring.open("b", "x")
+
+
+async def test_a_retired_key_that_writes_again_is_needed_again(ring: Ring) -> None:
+    await _rotate(await ring.open("b", "a"))
+    assert await ring.needed() == {"b"}
+    await ring.open("a", "b")
+    assert await ring.needed() == {"b", "test"}
+
+
+async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> None:
+    """A change locks the ring before the account, as rotating does: no deadlock."""
+    world = ring.world
+    service = await ring.open("b", "a")
+    changes = [
+        ChangeAccount(account_id=world.account_id, credentials={"signing_secret": f"{number}"})
+        for number in range(10)
+    ]
+    await asyncio.gather(
+        *(service.run_operation(one, _ADA) for one in changes),
+        *(_rotate(service) for _ in range(3)),
+    )
+    assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
+    await _opens_everything(await ring.open("b"), world)
+
+
+async def test_reading_locks_nothing(ring: Ring, world: World) -> None:
+    """A session may begin at an account whose credentials are being sealed anew."""
+    service = await ring.open("b", "a")
+    payment = await world.create()
+    async with _held_half_way(world, service):
+        connection = await asyncpg.connect(
+            world.service.settings.database_url, server_settings={"lock_timeout": "1"}
+        )
+        await connection.execute(
+            "SELECT FROM provider_account WHERE id = $1 FOR KEY SHARE", world.account_id
+        )
+        await connection.close()
+        await world.select(payment)
+    assert await world.status(payment) == "PROCESSING"

@@ -1,0 +1,307 @@
+"""The erasure of a payer: nothing of the person is left, and the books are whole."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asyncpg import CheckViolationError
+
+from payintent.accounting.close_statements import close_due_days
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.approvals.operations import Approve, Reject, ShowApproval, proposal_view
+from payintent.cases.operations import ListCases
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Tx
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.methods_operations import ListPaymentMethods
+from payintent.operators.operation import Actor
+from payintent.payments.model import Payment
+from payintent.privacy.data_store import ERASED
+from payintent.privacy.operations import ErasePayer, ExportPayer
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.test_mode import buyer_simulator
+from payintent.test_mode.model import APPROVED_CARD
+from tests.refunds.refunding import DONE, asked, hear, paid, work
+from tests.support.staging import held, until_waiting
+from tests.support.world import World
+
+DAY_S = 24 * 3600
+#: What is of the person; each stands somewhere before.
+WORDS = (
+    "zora-17",
+    "zora@example.com",
+    "Zora's book",
+    "tore its cover",
+    "zora-was-here",
+    "zora-back",
+)
+ADA, ALAN = Actor("Ada", "ticket 9", Role.ADMIN), Actor("Alan", "ticket 9", Role.ADMIN)
+#: Half of a surrogate pair, which PostgreSQL and one of our parsers refuse.
+METADATA = '{"title":"Zora\'s book","odd":"\\ud83d","order_id":"A-77"}'
+
+
+def erasure(world: World, payer_uid: str = "zora-17") -> ErasePayer:
+    return ErasePayer(merchant_id=world.merchant_id, payer_uid=payer_uid)
+
+
+async def bought(world: World, **changes: Any) -> Payment:
+    """Have something paid, partly refunded, and its event delivered to an endpoint that echoes."""
+    told = {"payer_uid": "zora-17", "payer_email": "zora@example.com", "metadata": METADATA}
+    payment = await paid(world, **(told | changes))
+    await world.rows(
+        "UPDATE session SET return_url = 'https://shop.example/zora-back',"
+        ' next_action = \'{"url":"https://pay.example/zora-was-here"}\' WHERE payment_id = $1',
+        payment.id,
+    )
+    refund = await asked(world, payment, "10", reason="she tore its cover")
+    await work(world)
+    await hear(world, refund.id, DONE)
+    [session] = await world.rows("SELECT id FROM session WHERE payment_id = $1", payment.id)
+    callback = VerifiedCallback(id=uuid4().hex, session_id=session["id"])
+    service = world.service
+    await service.callback_receiver.receive(world.account_id, callback, b"by zora@example.com")
+    await delivered(world, payment)
+    return payment
+
+
+async def delivered(world: World, payment: Payment) -> None:
+    [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    await world.rows(
+        "INSERT INTO attempt (id, event_id, number, outcome, detail, answer, duration_ms,"
+        " started_at) VALUES ($1, $2, 1, 'delivered', '', 'thanks, zora-17', 1, clock())",
+        service_id(world),
+        event["id"],
+    )
+    await world.rows("UPDATE delivery SET state = 'delivered' WHERE event_id = $1", event["id"])
+
+
+def service_id(world: World) -> Any:
+    return world.id_generator.new_id()
+
+
+async def found(world: World, words: tuple[str, ...] = WORDS) -> dict[str, set[str]]:
+    """Look for the words in every column of every table, bytes too; gives where each stands."""
+    tables = await world.rows(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+    )
+    seen: dict[str, set[str]] = {}
+    for table in [row["relname"] for row in tables]:
+        for row in await world.rows(f"SELECT t::text AS whole FROM {table} t"):
+            text = row["whole"].replace('""', '"')
+            for word in words:
+                if word in text or word.replace("'", "\\'") in text or word.encode().hex() in text:
+                    seen.setdefault(word, set()).add(table)
+    return seen
+
+
+async def books(world: World) -> dict[str, list[Any]]:
+    """What the books are made of."""
+    return {
+        table: await world.rows(f"SELECT t::text FROM {table} t ORDER BY 1")
+        for table in ("ledger_entry", "statement", "capture", "statement_close", "dispute")
+    }
+
+
+async def agreed(world: World, operation: ErasePayer) -> Any:
+    """Have it proposed by one and approved by another person."""
+    for name in ("Ada", "Alan"):
+        await world.operator_token(name)
+    proposal = proposal_view(await world.service.submit(operation, ADA))
+    approval = Approve(approval_id=proposal.id)
+    return (await world.service.run_operation(approval, ALAN)).result
+
+
+async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world: World) -> None:
+    payments = [await bought(world) for _ in range(2)]
+    other = await bought(world, payer_uid="buyer-8", payer_email=None, metadata="{}")
+    await world.rows(
+        "UPDATE attempt SET answer = 'ok' WHERE event_id IN"
+        " (SELECT id FROM event WHERE payment_id = $1)",
+        other.id,
+    )
+    await world.move_clock(2 * DAY_S)
+    while await close_due_days(world.database):
+        pass
+    before = await found(world)
+    assert set(before) == set(WORDS)
+    assert before["zora-17"] == {"payment", "event", "attempt"}
+    assert before["zora@example.com"] == {"payment", "callback"}
+    assert await world.perform(CheckLedger()) == []
+    kept = await books(world)
+    assert kept["statement"]
+    columns = "SELECT amount, status, refunded_amount, paid_at, updated_at FROM payment ORDER BY id"
+    rows = await world.rows(columns)
+    result = await agreed(world, erasure(world))
+    assert result == {"merchant_id": world.merchant_id, "payments": 2, "more": False}
+    left = await found(world)
+    # What another payer wrote stays, and is not this one's.
+    assert left.pop("tore its cover") == {"refund"}
+    assert left.pop("zora-back") == left.pop("zora-was-here") == {"session"}
+    assert left.pop("zora@example.com") == {"callback"}
+    assert left == {}
+    await agreed_again(world)
+    assert await world.perform(CheckLedger()) == []
+    assert await books(world) == kept
+    assert await world.rows(columns) == rows
+    bodies = await world.rows(
+        "SELECT body FROM event WHERE payment_id = ANY($1::uuid[])", [one.id for one in payments]
+    )
+    assert all(f'"payer_uid":"{ERASED}"' in row["body"] for row in bodies)
+    assert all('"metadata":{}' in row["body"] for row in bodies)
+
+
+async def agreed_again(world: World) -> None:
+    """Erase the other payer too: then nothing at all is left of either."""
+    proposal = proposal_view(await world.service.submit(erasure(world, "buyer-8"), ADA))
+    await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
+    assert await found(world, (*WORDS, "buyer-8")) == {}
+
+
+async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_cannot(
+    world: World,
+) -> None:
+    payment = await bought(world)
+    await world.operator_token("Ada")
+    await world.operator_token("Alan")
+    await world.move_clock(2 * DAY_S)
+    with pytest.raises(RefusedError, match="another operator must approve payer"):
+        await world.service.run_operation(erasure(world), ADA)
+    proposal = proposal_view(await world.service.submit(erasure(world), ADA))
+    named = ids.format_id(ids.PAYMENT, payment.id)
+    assert proposal.changes[0] == (
+        f"1 payments of merchant {world.merchant_id}, the first is {named}"
+    )
+    shown = await world.perform(ShowApproval(approval_id=proposal.id))
+    assert shown.changes == proposal.changes
+    assert {"proposal", "audit"}.isdisjoint((await found(world))["zora-17"])
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+        await world.service.run_operation(Approve(approval_id=proposal.id), ADA)
+    await world.service.run_operation(Reject(approval_id=proposal.id, note="not theirs"), ALAN)
+    assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
+
+
+async def test_nothing_is_left_at_the_test_gateway_either(world: World) -> None:
+    issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
+    [method] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
+    side = replace(world, merchant_id=issued.merchant_id, card=method.id)
+    payment = await side.create(payer_uid="zora-17", metadata="{}")
+    await side.select(payment)
+    step = buyer_simulator.enter_card(APPROVED_CARD)
+    card = buyer_simulator.TestRequest(operation="pay", fields=(), key=None, step=step)
+    await side.service.buyer_simulator.pay(await side.see(payment), card)
+    assert await side.status(payment) == "PAID"
+    await delivered(side, payment)
+    await side.rows("UPDATE test_session SET return_url = 'https://shop.example/zora-back'")
+    assert (await found(side))["zora-back"] == {"test_session"}
+    assert (await side.perform(erasure(side))).payments == 1
+    assert await found(side) == {}
+
+
+async def refused(world: World, why: str) -> None:
+    with pytest.raises(RefusedError, match=f"^pay_[^ ]+ {why}.*: erase its payer when") as error:
+        await world.service.submit(erasure(world), ADA)
+    assert error.value.code is ErrorCode.CONFLICT
+    assert "zora" in str(await found(world))
+
+
+async def test_it_waits_for_what_is_open(world: World) -> None:
+    payment = await world.create(payer_uid="zora-17")
+    await refused(world, "has not ended")
+    await world.rows("UPDATE payment SET payer_uid = 'buyer-8' WHERE id = $1", payment.id)
+    await world.cancelled(payer_uid="zora-17")
+    payment = await paid(world, payer_uid="zora-17")
+    await world.rows("UPDATE delivery SET state = 'pending'")
+    await refused(world, "has an undelivered event")
+    await delivered(world, payment)
+    await asked(world, payment, "10")
+    await refused(world, "has a pending refund")
+    await work(world)
+    [refund] = await world.rows("SELECT id FROM refund")
+    await hear(world, refund["id"], DONE)
+    report = DisputeReport(
+        reference="du-1",
+        capture=f"cap-{payment.id}",
+        state=DisputeState.OPEN,
+        funds=DisputedFunds.UNTOUCHED,
+        amount_minor=1000,
+        currency="THB",
+        reason="fraudulent",
+        respond_by=None,
+    )
+    callback = VerifiedCallback(id=uuid4().hex, dispute=report)
+    await world.service.callback_receiver.receive(world.account_id, callback, b"raw body")
+    await refused(world, "has an open case")
+    await world.rows(
+        "UPDATE money_case SET status = 'ACCEPTED', closed_by = 'x', closed_at = clock()"
+    )
+    await refused(world, "has an open dispute")
+    await world.rows("UPDATE dispute SET state = 'won'")
+    await world.rows("UPDATE money_case SET status = 'OPEN', closed_by = NULL, closed_at = NULL")
+    [case] = await world.perform(ListCases())
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="it was won"))
+    assert (await world.perform(erasure(world))).payments == 2
+
+
+async def test_what_becomes_open_after_the_proposal_stops_the_approval(world: World) -> None:
+    payment = await bought(world)
+    await world.operator_token("Ada")
+    await world.operator_token("Alan")
+    proposal = proposal_view(await world.service.submit(erasure(world), ADA))
+    await asked(world, payment, "1")
+    with pytest.raises(RefusedError, match="has a pending refund"):
+        await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
+    assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
+
+
+async def test_a_refund_that_begins_at_the_same_moment_comes_first_or_after(world: World) -> None:
+    payment = await bought(world)
+
+    async def refund(tx: Tx) -> None:
+        await tx.fetch("SELECT FROM payment WHERE id = $1 FOR UPDATE", payment.id)
+        await tx.fetch(
+            "UPDATE refund SET status = 'PENDING', step = 'queued', next_at = clock()"
+            " WHERE payment_id = $1",
+            payment.id,
+        )
+
+    async with held(world, refund) as first:
+        erasing = asyncio.create_task(world.perform(erasure(world)))
+        await until_waiting(world, erasing)
+        await first.commit()
+    with pytest.raises(RefusedError, match="has a pending refund"):
+        await erasing
+    assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
+
+
+async def test_another_merchants_payer_of_the_same_name_stays(world: World) -> None:
+    await bought(world)
+    other = (await world.other_merchant()).merchant.id
+    await world.rows("UPDATE payment SET merchant_id = $1", other)
+    await bought(world)
+    assert (await world.perform(erasure(world))).payments == 1
+    theirs = await world.perform(ExportPayer(merchant_id=other, payer_uid="zora-17"))
+    assert len(theirs) == 1
+    for payer_uid in ("zora-17", ERASED):
+        with pytest.raises(RefusedError, match="no payer"):
+            await world.perform(erasure(world, payer_uid))
+
+
+async def test_a_refund_lets_go_of_its_reason_after_its_end_and_of_nothing_else(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment, "10", reason="a page is missing")
+    gone = "reason = NULL, destination = NULL"
+    with pytest.raises(CheckViolationError, match="is what it was asked for"):
+        await world.rows(f"UPDATE refund SET {gone}")
+    await work(world)
+    await hear(world, refund.id, DONE)
+    for change in ("reason = 'another'", f"{gone}, amount_minor = 1", f"{gone}, currency = 'USD'"):
+        with pytest.raises(CheckViolationError, match="is what it was asked for"):
+            await world.rows(f"UPDATE refund SET {change}")
+    await world.rows(f"UPDATE refund SET {gone}")

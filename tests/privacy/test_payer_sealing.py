@@ -1,0 +1,333 @@
+"""What is of payers is sealed at rest: every reader opens it, and no table shows any of it."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from pydantic import SecretStr
+
+from payintent.checkout.receipt_mail import compose_receipt
+from payintent.core import ids
+from payintent.core.errors import StorageUnavailableError
+from payintent.db.sealing import PayerSealing, order_id_of
+from payintent.merchants.price import TaxManager
+from payintent.operators.operation import Actor
+from payintent.payment_history import store as history_store
+from payintent.payments import new_store as new_payments
+from payintent.payments import store as payment_store
+from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.payments.new_store import NewPayment
+from payintent.payments.search_operations import SearchPayments
+from payintent.privacy import seals_store as payer_seals
+from payintent.privacy.keyring_operations import RotateKeyring, ShowKeyring
+from payintent.privacy.operations import ExportPayer
+from payintent.privacy.seal import PayerDataSealer
+from payintent.runtime.encryption import Encryption, EncryptionKeyError
+from payintent.runtime.settings import Settings
+from payintent.service import open_service
+from payintent.webhooks import feed_store as event_feed
+from payintent.webhooks import outbox_store as outbox
+from tests.privacy.test_payer_erasure import agreed, delivered, erasure, found
+from tests.refunds.refunding import DONE, asked, hear, paid, work
+from tests.support.plans import Recorder
+from tests.support.world import Api, World
+
+ADA = Actor("cli:ada", "ticket 7")
+EMAIL = "Zora@example.com"
+#: Spaces, an escape, and a number as the merchant wrote it: all of it is kept.
+METADATA = '{"title": "Zora\'s book",  "odd":"\\u00e9","n":1.50,"order_id":"A-77"}'
+WORDS = (EMAIL, EMAIL.lower(), "Zora's book", "A-77")
+_SETTLED_S = -60.0  # what was created just now too
+_KEYS = {name: base64.b64encode(name.encode() * 32).decode() for name in ("b", "c")}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"seal_payer_data": True})
+
+
+@asynccontextmanager
+async def process(world: World, *, is_on: bool = True, ring: str = "a") -> AsyncGenerator[World]:
+    """Run another process on the world's database; its ring has these keys, `a` the world's."""
+    ours = world.service.settings.keyring.get_secret_value().split(",")[0]
+    keys = {"a": ours} | {name: f"{name}:{key}" for name, key in _KEYS.items()}
+    changes = {"seal_payer_data": is_on, "keyring": SecretStr(",".join(keys[k] for k in ring))}
+    settings = world.service.settings.model_copy(update=changes)
+    service = await open_service(settings, {"fake": world.gateway})
+    try:
+        yield replace(world, service=service)
+    finally:
+        await service.close()
+
+
+async def bought(world: World) -> Payment:
+    """Have something paid and partly refunded, and its event delivered."""
+    payment = await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
+    refund = await asked(world, payment, "10")
+    await work(world)
+    await hear(world, refund.id, DONE)
+    await delivered(world, payment)
+    return payment
+
+
+async def seal_all(world: World) -> None:
+    sealer = PayerDataSealer(world.database, _SETTLED_S)
+    while await sealer.step():
+        pass
+
+
+async def search(world: World, text: str) -> set[str]:
+    """Search as the console does; each payment that is found shows its order's number."""
+    listed = await world.perform(SearchPayments(text=text))
+    assert {one.order_id for one in listed} <= {"A-77"}
+    return {one.id for one in listed}
+
+
+async def reads(world: World, *bought: Payment) -> None:
+    """Read them as each reader does: byte for byte what the merchant sent."""
+    database = world.database
+    named = {ids.format_id(ids.PAYMENT, payment.id) for payment in bought}
+    for text in ("zora@EXAMPLE.com", "A-77"):
+        assert await search(world, text) == named
+    exported = await world.perform(ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17"))
+    assert [one.payer_email for one in exported] == [EMAIL] * len(bought)
+    assert [bytes(one.metadata).decode() for one in exported] == [METADATA] * len(bought)
+    assert all(METADATA in bytes(one.events).decode() for one in exported)
+    for payment in bought:
+        snapshot = await payment_store.get(database, payment.id)
+        assert snapshot is not None
+        assert (snapshot.payment.payer_email, snapshot.payment.metadata) == (EMAIL, METADATA)
+        [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+        event = await outbox.get_event(database, row["id"])
+        assert event is not None
+        assert METADATA in event.body
+
+
+async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_read(
+    world: World,
+) -> None:
+    payment = await bought(world)
+    assert await found(world, WORDS) == {}
+    await reads(world, payment)
+    history = await history_store.list_entries(world.database, payment.id)
+    assert [METADATA in one.details["body"] for one in history if one.what == "event"] == [True]
+    mail = await compose_receipt(world.database, payment.id)
+    assert mail is not None
+    assert mail.recipient == EMAIL
+    await agreed(world, erasure(world))
+    assert await search(world, EMAIL) == await search(world, "A-77") == set()
+    [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    event = await outbox.get_event(world.database, row["id"])
+    assert event is not None
+    assert '"payer_uid":"(erased)"' in event.body.replace(" ", "")
+
+
+async def test_merchants_and_buyers_see_no_difference(api: Api) -> None:
+    world = api.world
+    metadata = {"title": "Zora's book", "order_id": "A-77"}
+    created = await api.create(metadata=metadata, payer_email="first@example.com")
+    checkout = created.json["checkout_url"].rpartition("/")[2]
+    await api.send("PATCH", f"/v1/checkout/{checkout}", json={"payer_email": EMAIL})
+    shown = await api.get(created.json["id"])
+    assert shown.json["metadata"] == metadata
+    listed = await api.send("GET", "/v1/payments", headers=api.bearer())
+    assert [one["metadata"] for one in listed.json["data"]] == [metadata]
+    view = await api.send("GET", f"/v1/checkout/{checkout}")
+    assert view.json["payer_email"].endswith("example.com")
+    assert await search(world, EMAIL) == {created.json["id"]}
+    assert await found(world, (*WORDS, "first@example.com")) == {}
+    assert (await api.create(metadata=json.dumps("sealed:test::AAAA"))).status == 400
+    assert (await api.create(payer_email="sealed:test::a@example.com")).status == 400
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE payment p SET payer_email = o.payer_email FROM payment o WHERE o.id <> p.id",
+        "UPDATE payment p SET metadata = o.metadata FROM payment o WHERE o.id <> p.id",
+        "UPDATE payment SET metadata = to_json(payer_email)",
+        "UPDATE event e SET body = o.body FROM event o WHERE o.id <> e.id",
+    ],
+)
+async def test_what_is_moved_to_another_row_or_column_does_not_open(
+    world: World, change: str
+) -> None:
+    bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
+    await read_both(world, bought[1])
+    await world.rows(change)
+    with pytest.raises(EncryptionKeyError, match="another row"):
+        await read_both(world, bought[1])
+
+
+async def test_an_event_that_does_not_open_delays_no_other(world: World) -> None:
+    for _ in range(2):
+        await paid(world, payer_email=EMAIL, metadata=METADATA)
+    spoilt, sound = [row["id"] for row in await world.rows("SELECT id FROM event ORDER BY id")]
+    await world.rows(
+        "UPDATE event SET body = (SELECT body FROM event WHERE id = $2) WHERE id = $1",
+        spoilt,
+        sound,
+    )
+    await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
+    await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
+    due = [(world.merchant_id, 10)]
+    claimed = await outbox.claim_due(world.database, due, 45.0)
+    assert [one.event_id for one in claimed] == [sound]
+    await world.move_clock(60)
+    again = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
+    assert [row["event_id"] for row in again] == [spoilt, sound]
+
+
+async def read_both(world: World, payment: Payment) -> None:
+    """Read a payment and its event."""
+    await payment_store.get(world.database, payment.id)
+    [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    await outbox.get_event(world.database, row["id"])
+
+
+async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(world: World) -> None:
+    async with process(world, is_on=False) as before:
+        old = [await bought(before) for _ in range(3)]
+    assert set(await found(world, WORDS)) == set(WORDS) - {EMAIL.lower()}
+    await reads(world, *old)
+    changed = await world.rows("SELECT id, version, updated_at, status FROM payment ORDER BY id")
+    connection = await world.other_connection()
+    try:
+        async with process(world) as killed, connection.transaction():
+            await connection.execute("SELECT FROM payment WHERE id = $1 FOR UPDATE", old[2].id)
+            sealer = PayerDataSealer(killed.service.database, _SETTLED_S, batch=1)
+            sealing = asyncio.create_task(sealer.step())
+            while await sealed_payments(world) < 2:
+                await asyncio.sleep(0.01)
+            killed.service.database.cut_off()
+            with pytest.raises(StorageUnavailableError):
+                await sealing
+    finally:
+        await connection.close()
+    assert await sealed_payments(world) == 2
+    await reads(world, *old)
+    await seal_all(world)
+    assert await found(world, WORDS) == {}
+    await reads(world, *old)
+    # Nothing but its form has changed, and a further walk finds nothing to do.
+    rows = await world.rows("SELECT id, version, updated_at, status FROM payment ORDER BY id")
+    assert rows == changed
+    whole = await world.rows("SELECT payer_email, metadata::text FROM payment ORDER BY id")
+    await seal_all(world)
+    again = await world.rows("SELECT payer_email, metadata::text FROM payment ORDER BY id")
+    assert again == whole
+
+
+async def sealed_payments(world: World) -> int:
+    [row] = await world.rows(
+        "SELECT count(*) AS n FROM payment WHERE json_typeof(metadata) = 'string'"
+    )
+    return row["n"]
+
+
+async def test_where_it_is_switched_off_again_both_forms_are_read(world: World) -> None:
+    sealed = await bought(world)
+    async with process(world, is_on=False) as off:
+        await reads(off, sealed)
+        plain = await bought(off)
+        await reads(off, sealed, plain)
+        await seal_all(off)  # leaves each form as it is
+        assert await sealed_payments(world) == 1
+    await reads(world, sealed, plain)
+
+
+async def test_a_rotation_retires_a_key_once_nothing_of_payers_needs_it(world: World) -> None:
+    payment = await bought(world)
+    old = world.service.encryption.writer
+    async with process(world, ring="ba") as second, process(world, is_on=False, ring="ba") as off:
+        rotation = await second.perform(RotateKeyring())
+        assert (rotation.retired, rotation.payer_values) == ([], 3)
+        later = await bought(second)
+        await reads(second, payment, later)
+        await seal_all(off)  # what is sealed stays sealed, under the first key
+        assert await payer_seals.count_of_other_keys(second.service.database, 10) == 0
+        await reads(second, payment, later)
+        rotation = await second.perform(RotateKeyring())
+        assert (rotation.retired, rotation.payer_values) == ([old], 0)
+        # A process from before writes with the old key once more: nobody may lose it now.
+        straggler = await bought(world)
+        with pytest.raises(EncryptionKeyError, match="lacks key"):
+            async with process(world, ring="b"):
+                pass
+        await seal_all(second)
+        await reads(second, payment, later, straggler)
+    async with process(world, ring="b") as last:
+        await reads(last, payment, later, straggler)
+        assert {key.name for key in await last.perform(ShowKeyring()) if not key.retired_at} == {
+            "b"
+        }
+
+
+async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: World) -> None:
+    payment = await paid(world, payer_email=EMAIL, metadata=METADATA)
+    database = world.database
+    await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
+    await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
+    [claimed] = await outbox.claim_due(database, [(world.merchant_id, 10)], 1.0)
+    assert claimed.payment_id == payment.id
+    assert METADATA in claimed.body
+    await event_feed.number_new_events(database, world.merchant_id)
+    start = await event_feed.get_first_cursor(database, world.merchant_id)
+    page = await event_feed.page(database, world.merchant_id, start, ["payment.completed"], 10)
+    assert [one.body for one in page.events] == [claimed.body]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        '{"order_id": "A-1"}',
+        '{"order_id" : 17.50 }',
+        '{"order_id":null}',
+        '{"order_id":true}',
+        '{"order_id":{"a": 1}}',
+        '{"order_id":"A\\u00e9\\n"}',
+        '{"order_id":"\\ud83d"}',
+        '{"odd":"\\ud83d","order_id":"A-1"}',
+        '{"other":1}',
+        '{"order_id":"A","order_id":"B"}',
+    ],
+)
+async def test_an_order_number_is_found_as_the_database_finds_it(
+    world: World, metadata: str
+) -> None:
+    [row] = await world.rows("SELECT payment_order_id($1::json) AS found", metadata)
+    assert order_id_of(metadata) == row["found"]
+    sealing, payment_id = world.database.payer_sealing, UUID(int=7)
+    stored = sealing.metadata_to_store(payment_id, metadata)
+    assert sealing.metadata(payment_id, stored) == metadata != stored
+
+
+async def test_creating_is_the_same_one_statement_with_sealing_on_and_off() -> None:
+    terms = PaymentTerms(
+        currency="THB",
+        amount=Decimal(10),
+        amount_text="10",
+        payer_uid="zora-17",
+        payer_email=EMAIL,
+        include_pegged_assets=False,
+        metadata=METADATA,
+        tax_manager=TaxManager.NONE,
+    )
+    request = CreatePaymentRequest(
+        merchant_id=1, key=UUID(int=1), request_hash=b"", country=None, terms=terms, expires_in_s=60
+    )
+    new = NewPayment(UUID(int=2), "cs_1", request)
+    statements: set[str] = set()
+    for is_on in (False, True):
+        asked = Recorder()
+        asked.payer_sealing = PayerSealing(Encryption(bytes(32), {"a": bytes(32)}), is_on=is_on)
+        await new_payments.create_batch(asked, [new])
+        assert (EMAIL in str(asked.args)) is not is_on
+        statements.add(asked.query)
+    assert len(statements) == 1

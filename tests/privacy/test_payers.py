@@ -1,0 +1,48 @@
+"""The export of a payer: all of the person's payments, nobody else's, and no capability."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from payintent.operators.operation import to_json_value
+from payintent.privacy.operations import ExportPayer
+from tests.refunds.refunding import asked, paid
+from tests.support.world import World
+
+
+async def _exported(world: World, **changes: Any) -> tuple[list[Any], str]:
+    wanted = ExportPayer(merchant_id=world.merchant_id, payer_uid="buyer-7", **changes)
+    text = msgspec.json.encode(to_json_value(await world.perform(wanted))).decode()
+    return json.loads(text), text
+
+
+async def test_an_export_has_all_of_one_payer_page_by_page_and_no_checkout_id(
+    world: World,
+) -> None:
+    told = {"payer_uid": "buyer-7", "payer_email": "seven@example.com"}
+    payments = [await paid(world, **told, metadata='{"order_id": "A-7"}') for _ in range(3)]
+    await world.create(payer_uid="buyer-8", payer_email="eight@example.com")
+    await asked(world, payments[0], "10", reason="a page is missing")
+    found, text = await _exported(world)
+    assert len(found) == 3
+    first = found[0]
+    assert (first["payer_email"], first["metadata"]) == ("seven@example.com", {"order_id": "A-7"})
+    assert [one["reason"] for one in first["refunds"]] == ["a page is missing"]
+    assert [one["provider"] for one in first["sessions"]] == ["fake"]
+    assert [one["type"] for one in first["events"]] == ["payment.completed"]
+    assert "eight@example.com" not in text
+    assert not any(payment.checkout_id in text for payment in payments)
+    page, _ = await _exported(world, limit=2)
+    rest, _ = await _exported(world, after=page[-1]["id"])
+    assert [one["id"] for one in (*page, *rest)] == [one["id"] for one in found]
+
+
+async def test_an_export_has_nothing_of_another_merchants_payer_of_the_same_name(
+    world: World,
+) -> None:
+    await paid(world, payer_uid="buyer-7")
+    other = (await world.other_merchant()).merchant.id
+    await world.rows("UPDATE payment SET merchant_id = $1 WHERE payer_uid = 'buyer-7'", other)
+    await paid(world, payer_uid="buyer-7")
+    assert len((await _exported(world))[0]) == 1

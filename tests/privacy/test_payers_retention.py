@@ -1,0 +1,97 @@
+"""After ten years nobody can be told from a payment, and the books are what they were."""
+
+import pytest
+
+from payintent.accounting.close_statements import close_due_days
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.accounting.statements_operations import ExportStatement
+from payintent.core import ids
+from payintent.payments.model import Payment
+from payintent.privacy.data_store import ERASED
+from payintent.privacy.operations import ShowRetention
+from payintent.privacy.retention_store import prune_step
+from payintent.runtime.settings import RetentionRule, Settings
+from tests.privacy.test_payer_erasure import DAY_S, books, bought, found
+from tests.refunds.refunding import asked
+from tests.support.world import World
+
+_YEARS = 3650
+_DAYS = {RetentionRule.EVENTS: 365, RetentionRule.PAYERS: _YEARS}
+
+
+async def pruned(world: World, days: float, kept: dict[RetentionRule, int] = _DAYS) -> None:
+    await world.move_clock(days * DAY_S)
+    while await prune_step(world.database, kept, 2):
+        pass
+
+
+async def payer(world: World, payment: Payment) -> str:
+    [row] = await world.rows("SELECT payer_uid FROM payment WHERE id = $1", payment.id)
+    return row["payer_uid"]
+
+
+async def exported(world: World) -> list[str]:
+    """Export every statement."""
+    rows = await world.rows("SELECT id FROM statement ORDER BY number")
+    named = [ids.format_id(ids.STATEMENT, row["id"]) for row in rows]
+    exports = [await world.perform(ExportStatement(statement_id=one)) for one in named]
+    return [one.text for one in exports]
+
+
+async def test_after_ten_years_only_the_books_are_left(world: World) -> None:
+    payments = [await bought(world) for _ in range(3)]
+    await world.move_clock(2 * DAY_S)
+    while await close_due_days(world.database):
+        pass
+    kept, statements = await books(world), await exported(world)
+    columns = "SELECT id, amount, currency, status, refunded_amount, paid_at, updated_at, version"
+    rows = await world.rows(f"{columns} FROM payment ORDER BY id")
+    assert ids.format_id(ids.PAYMENT, payments[0].id) in statements[0]
+    await pruned(world, _YEARS - 0.1)
+    assert {await payer(world, payment) for payment in payments} == {"zora-17"}
+    await pruned(world, _YEARS + 0.1)
+    assert {await payer(world, payment) for payment in payments} == {ERASED}
+    assert await found(world) == {}
+    assert (await books(world), await exported(world)) == (kept, statements)
+    assert await world.rows(f"{columns} FROM payment ORDER BY id") == rows
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_a_payment_with_a_refund_under_way_or_its_event_stays_as_it_is(world: World) -> None:
+    pending, told = [await bought(world) for _ in range(2)]
+    await world.move_clock((_YEARS + 1) * DAY_S)
+    await asked(world, pending, "10")
+    await world.rows(
+        "UPDATE delivery SET state = 'pending' FROM event e"
+        " WHERE e.id = event_id AND e.payment_id = $1",
+        told.id,
+    )
+    await world.rows("UPDATE payment SET updated_at = paid_at")
+    while await prune_step(world.database, _DAYS, 2):
+        pass
+    assert [await payer(world, one) for one in (pending, told)] == ["zora-17"] * 2
+    await world.rows("UPDATE delivery SET state = 'delivered'")
+    await pruned(world, _YEARS + 1)
+    assert [await payer(world, one) for one in (pending, told)] == ["zora-17", ERASED]
+
+
+async def test_what_is_due_is_counted_before_it_goes(world: World) -> None:
+    await bought(world)
+    await pruned(world, _YEARS + 1, {RetentionRule.EVENTS: 365})
+    due = {one.rule: one.due for one in await world.perform(ShowRetention())}
+    assert due[RetentionRule.PAYERS] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "days"),
+    [
+        ({}, 3650),
+        ({"payers_days": 0}, 0),
+        ({"events_days": 0, "payer_details_days": 0}, 0),
+        ({"events_days": 5000, "payer_details_days": 0}, 5000),
+    ],
+)
+def test_no_payer_goes_before_the_events_that_name_it(
+    settings: Settings, changes: dict[str, int], days: int
+) -> None:
+    assert settings.model_copy(update=changes).retention[RetentionRule.PAYERS] == days

@@ -1,0 +1,251 @@
+"""Retention: what is old enough is taken away, and never what is still needed."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import ValidationError
+
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.cases.operations import ListCases
+from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
+from payintent.payments.model import Payment
+from payintent.privacy.operations import DueRetention, ShowRetention
+from payintent.privacy.retention_store import PRUNED, prune_step
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.runtime.settings import RetentionRule, Settings
+from payintent.webhooks import feed_store as event_feed
+from tests.refunds.refunding import DONE, asked, hear, paid, work
+from tests.support.world import World
+
+DAY_S = 24 * 3600
+DAYS = {
+    RetentionRule.ATTEMPTS: 90,
+    RetentionRule.EVENTS: 365,
+    RetentionRule.PAYER_ADDRESSES: 90,
+    RetentionRule.PAYER_DETAILS: 730,
+    RetentionRule.PAYERS: 3650,
+}
+
+
+async def told(world: World, payment: Payment, state: str = "delivered") -> None:
+    """Let the payment's event have had an attempt, and its delivery this state."""
+    [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    await world.rows(
+        "INSERT INTO attempt (id, event_id, number, outcome, detail, answer, duration_ms,"
+        " started_at) VALUES ($1, $2, 1, 'delivered', '', '', 1, clock())",
+        world.id_generator.new_id(),
+        row["id"],
+    )
+    await world.rows("UPDATE delivery SET state = $2 WHERE event_id = $1", row["id"], state)
+
+
+async def pruned(world: World, days: float, kept: dict[RetentionRule, int] = DAYS) -> None:
+    """Let so many days pass, and a worker look."""
+    await world.move_clock(days * DAY_S)
+    while await prune_step(world.database, kept, 2):
+        pass
+
+
+async def left(world: World, payment: Payment) -> tuple[int, int, int]:
+    """Count the events, deliveries and attempts of a payment."""
+    [row] = await world.rows(
+        """
+        SELECT count(DISTINCT e.id) AS events, count(DISTINCT d.event_id) AS deliveries,
+            count(a.id) AS attempts
+        FROM event e
+        LEFT JOIN delivery d ON d.event_id = e.id
+        LEFT JOIN attempt a ON a.event_id = e.id
+        WHERE e.payment_id = $1
+        """,
+        payment.id,
+    )
+    return row["events"], row["deliveries"], row["attempts"]
+
+
+async def details(world: World, payment: Payment) -> tuple[str | None, str]:
+    [row] = await world.rows("SELECT * FROM payment WHERE id = $1", payment.id)
+    return row["payer_email"], row["metadata"]
+
+
+async def buy(world: World, **changes: Any) -> Payment:
+    changes = {"payer_email": "ann@example.com", "metadata": '{"order_id":"A-1"}'} | changes
+    payment = await paid(world, **changes)
+    await told(world, payment)
+    return payment
+
+
+KEPT = ("ann@example.com", '{"order_id":"A-1"}')
+
+
+async def test_attempts_go_after_their_days_then_events_and_details(world: World) -> None:
+    payments = [await buy(world) for _ in range(3)]
+    for days, expected, kept in (
+        (89.9, (1, 1, 1), KEPT),
+        (90.1, (1, 1, 0), KEPT),
+        (364.9, (1, 1, 0), KEPT),
+        (365.1, (0, 0, 0), KEPT),
+        (729.9, (0, 0, 0), KEPT),
+        (730.1, (0, 0, 0), (None, "{}")),
+    ):
+        await pruned(world, days)
+        for payment in payments:
+            assert (await left(world, payment), await details(world, payment)) == (expected, kept)
+    assert {await world.status(payment) for payment in payments} == {"PAID"}
+    assert await world.perform(CheckLedger()) == []
+    assert (await asked(world, payments[0])).status == "PENDING"
+
+
+async def test_what_has_no_days_is_kept_for_ever(world: World) -> None:
+    payment = await buy(world)
+    await pruned(world, 30_000, dict.fromkeys(DAYS, 0))
+    assert (await left(world, payment), await details(world, payment)) == ((1, 1, 1), KEPT)
+
+
+async def test_an_event_that_is_to_be_delivered_stays_with_its_attempts(world: World) -> None:
+    payment = await buy(world)
+    await world.rows("UPDATE delivery SET state = 'pending'")
+    await pruned(world, 1_000)
+    assert await left(world, payment) == (1, 1, 1)
+    await world.rows("UPDATE delivery SET state = 'dead'")
+    await pruned(world, 1_000)
+    assert await left(world, payment) == (0, 0, 0)
+
+
+async def test_a_payment_that_has_not_ended_keeps_its_details(world: World) -> None:
+    payment = await world.create(payer_email="ann@example.com", expires_in_s=86_400)
+    await world.select(payment)
+    await pruned(world, 1_000)
+    assert (await details(world, payment))[0] == "ann@example.com"
+
+
+async def test_a_payment_whose_refund_is_under_way_keeps_everything(world: World) -> None:
+    payment = await buy(world)
+    refund = await asked(world, payment, "10")
+    await pruned(world, 1_000)
+    assert (await left(world, payment))[:2] == (1, 1)
+    assert await details(world, payment) == KEPT
+    await work(world)
+    await hear(world, refund.id, DONE)
+    assert await world.status(payment) == "PARTIALLY_REFUNDED"
+    await pruned(world, 1_001)
+    assert await details(world, payment) == KEPT  # it was changed a day ago
+    await pruned(world, 1_731)
+    assert (await left(world, payment), await details(world, payment)) == ((0, 0, 0), (None, "{}"))
+
+
+async def _dispute(world: World, payment: Payment, state: DisputeState) -> None:
+    report = DisputeReport(
+        reference=f"du-{payment.id}",
+        capture=f"cap-{payment.id}",
+        state=state,
+        funds=DisputedFunds.UNTOUCHED,
+        amount_minor=159000,
+        currency="THB",
+        reason="fraudulent",
+        respond_by=None,
+    )
+    callback = VerifiedCallback(id=uuid4().hex, dispute=report)
+    await world.service.callback_receiver.receive(world.account_id, callback, b"raw body")
+
+
+async def test_a_payment_with_an_open_dispute_or_case_keeps_everything(world: World) -> None:
+    payment = await buy(world)
+    await _dispute(world, payment, DisputeState.OPEN)
+    await world.rows(
+        "UPDATE money_case SET status = 'ACCEPTED', closed_at = clock(), closed_by = 'test'"
+    )  # the dispute alone
+    await pruned(world, 1_000)
+    assert ((await left(world, payment))[:2], await details(world, payment)) == ((1, 1), KEPT)
+    await world.rows("UPDATE dispute SET state = 'won'")
+    await world.rows("UPDATE money_case SET status = 'OPEN', closed_at = NULL, closed_by = NULL")
+    await pruned(world, 1_000)
+    assert ((await left(world, payment))[:2], await details(world, payment)) == ((1, 1), KEPT)
+    [case] = await world.perform(ListCases())
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="it was won"))
+    await pruned(world, 2_000)
+    assert (await left(world, payment), await details(world, payment)) == ((0, 0, 0), (None, "{}"))
+
+
+async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
+    database, merchant_id = world.database, world.merchant_id
+    await buy(world)
+    await event_feed.number_new_events(database, merchant_id)
+    page = await event_feed.page(database, merchant_id, event_feed.FEED_START, EVERY, 10)
+    await pruned(world, 1_000)
+    assert await world.rows("SELECT id FROM event") == []
+    after = page.cursor
+    assert await event_feed.is_valid_cursor(database, merchant_id, after)
+    ahead = event_feed.FeedCursor(after.number + 1, after.event_id)
+    assert not await event_feed.is_valid_cursor(database, merchant_id, ahead)
+    await world.move_clock(0)
+    newer = await buy(world)
+    await event_feed.number_new_events(database, merchant_id)
+    again = await event_feed.page(database, merchant_id, after, EVERY, 10)
+    assert [str(newer.id) in one.body or one.feed_position for one in again.events] == [2]
+    other = event_feed.FeedCursor(2, uuid4())  # of a database that was restored
+    assert not await event_feed.is_valid_cursor(database, merchant_id, other)
+
+
+EVERY = ("payment.completed", "payment.failed", "payment.expired", "payment.cancelled")
+
+
+async def test_what_is_due_is_shown_before_it_goes_and_nothing_changes(world: World) -> None:
+    payments = [await buy(world) for _ in range(3)]
+    await asked(world, payments[0], "10")
+    await world.move_clock(731 * DAY_S)
+    shown = await world.perform(ShowRetention())
+    assert shown == await world.perform(ShowRetention())
+    assert shown == [
+        DueRetention(rule=RetentionRule.ATTEMPTS, days=90, due=3, more=False),
+        DueRetention(rule=RetentionRule.EVENTS, days=365, due=2, more=False),
+        DueRetention(rule=RetentionRule.PAYER_ADDRESSES, days=90, due=0, more=False),
+        DueRetention(rule=RetentionRule.PAYER_DETAILS, days=730, due=2, more=False),
+        DueRetention(rule=RetentionRule.PAYERS, days=3650, due=0, more=False),
+    ]
+    before = {rule: PRUNED.labels(rule)._value.get() for rule in DAYS}
+    assert await prune_step(world.database, DAYS, 10) is False
+    gone = {rule: PRUNED.labels(rule)._value.get() - before[rule] for rule in DAYS}
+    assert gone == {one.rule: one.due for one in shown}
+    assert [one.due for one in await world.perform(ShowRetention())] == [0, 0, 0, 0, 0]
+
+
+async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_locked(
+    world: World,
+) -> None:
+    payments = [await buy(world) for _ in range(3)]
+    await world.move_clock(731 * DAY_S)
+    database = world.database
+    holder = await world.other_connection()
+    try:
+        held = holder.transaction()
+        await held.start()
+        await holder.execute("SELECT FROM payment WHERE id = $1 FOR UPDATE", payments[0].id)
+        only = {RetentionRule.PAYER_DETAILS: 730}
+        assert await prune_step(database, only, 1) is True
+        assert await details(world, payments[1]) == (None, "{}")
+        assert await details(world, payments[2]) == KEPT
+        assert await prune_step(database, only, 10) is False
+        assert await details(world, payments[0]) == KEPT
+        await held.rollback()
+    finally:
+        await holder.close()
+    assert await prune_step(database, only, 10) is False
+    assert await details(world, payments[0]) == (None, "{}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"events_days": 29}, "EVENTS_DAYS must be 0 or at least 30"),
+        ({"events_days": 731}, "EVENTS_DAYS must not be above"),
+        ({"events_days": 0}, "EVENTS_DAYS must not be above"),
+    ],
+)
+def test_times_that_contradict_each_other_are_refused(
+    settings: Settings, changes: dict[str, int], said: str
+) -> None:
+    values = settings.model_dump() | {"database_url": settings.database_url, "chain_watched_s": 60}
+    with pytest.raises(ValidationError, match=said):
+        Settings.model_validate(values | changes)
+    Settings.model_validate(values | {"events_days": 0, "payer_details_days": 0})

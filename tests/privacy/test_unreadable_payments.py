@@ -1,0 +1,207 @@
+"""A sealed payment that does not open touches itself alone: money, time and the others go on."""
+
+import json
+from uuid import UUID
+
+import pytest
+from prometheus_client import REGISTRY
+
+from payintent.core import ids
+from payintent.payments import store as payment_store
+from payintent.payments.expire import expire_pending
+from payintent.payments.model import PaymentStatus
+from payintent.payments.search_operations import SearchPayments
+from payintent.privacy import seals_store as payer_seals
+from payintent.privacy.operations import ExportPayer
+from payintent.privacy.seal import PayerDataSealer
+from payintent.runtime.encryption import EncryptionKeyError
+from payintent.runtime.settings import Settings
+from payintent.webhooks import feed_store as event_feed
+from payintent.webhooks import outbox_store as outbox
+from tests.console.visitor import signed_in
+from tests.portal.person import member
+from tests.privacy.test_payer_erasure import agreed, delivered, erasure
+from tests.privacy.test_payer_sealing import EMAIL, METADATA, process
+from tests.refunds.refunding import paid
+from tests.support.fakes import captured
+from tests.support.world import Api, World
+
+_SPOIL = """
+    UPDATE payment
+    SET metadata = to_json(replace(metadata #>> '{}', split_part(metadata #>> '{}', ':', 4),
+        reverse(split_part(metadata #>> '{}', ':', 4))))
+    WHERE id = $1
+"""
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"seal_payer_data": True})
+
+
+async def spoil(world: World, payment_id: UUID) -> str:
+    """Spoil the metadata of a payment; gives what they were."""
+    [row] = await world.rows("SELECT metadata::text AS m FROM payment WHERE id = $1", payment_id)
+    await world.rows(_SPOIL, payment_id)
+    with pytest.raises(EncryptionKeyError):
+        await payment_store.get(world.database, payment_id)
+    return row["m"]
+
+
+def unreadable(table: str = "payment") -> float:
+    """Return how many reads the metric has counted."""
+    name = "payintent_payer_rows_unreadable_total"
+    return REGISTRY.get_sample_value(name, {"table": table}) or 0.0
+
+
+async def created(api: Api) -> UUID:
+    answer = await api.create(metadata={"order_id": "A-77"}, payer_email=EMAIL)
+    parsed = ids.parse_id(ids.PAYMENT, answer.json["id"])
+    assert parsed is not None
+    return parsed
+
+
+async def due_events(world: World) -> list[outbox.ClaimedDelivery]:
+    """Claim what is due for the merchant's endpoint; all of it is due again at once."""
+    await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
+    await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
+    return await outbox.claim_due(world.database, [(world.merchant_id, 10)], 1.0)
+
+
+async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not_open(
+    api: Api,
+) -> None:
+    world = api.world
+    spoilt, sound = await created(api), await created(api)
+    await spoil(world, spoilt)
+    before = unreadable()
+    listed = await api.send("GET", "/v1/payments", headers=api.bearer())
+    assert [one["id"] for one in listed.json["data"]] == [ids.format_id(ids.PAYMENT, sound)]
+    assert unreadable() == before + 1
+    first = await api.send("GET", "/v1/payments?limit=1", headers=api.bearer())
+    after = first.json["next_cursor"]
+    assert after is not None
+    rest = await api.send("GET", f"/v1/payments?cursor={after}", headers=api.bearer())
+    assert (rest.status, rest.json["data"]) == (200, [])
+    refused = await api.get(ids.format_id(ids.PAYMENT, spoilt))
+    assert (refused.status, refused.json["code"]) == (500, "INTERNAL_ERROR")
+    assert "encrypted" in refused.json["message"]
+    batch = await payment_store.get_batch(world.database, [spoilt, sound])
+    readable = [one is not None and payment_store.is_readable(one.payment) for one in batch]
+    assert readable == [False, True]
+
+
+async def test_with_an_older_key_ring_money_and_time_go_on_and_events_wait_for_the_newer(
+    world: World,
+) -> None:
+    async with process(world, ring="ba") as newer:
+        dues = [await paid(newer, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
+        created = [await newer.create(payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
+        selected = (await newer.select(created[0])).session
+        own = await world.create(metadata=METADATA)
+        price = selected.quote
+        money = captured(price.total_minor, price.price.currency, reference="cap-of-b")
+        assert (await world.report(created[0], selected.id, money)).status is PaymentStatus.PAID
+        await world.move_clock(3600)
+        async with world.database.transaction() as tx:
+            assert await expire_pending(tx, 10) == 2
+        assert [await newer.status(one) for one in (created[1], own)] == ["EXPIRED", "EXPIRED"]
+        claimed = await due_events(world)
+        assert [one.payment_id for one in claimed] == [own.id]
+        claimed = await due_events(newer)
+        of = {payment.id for payment in (*dues, *created, own)}
+        assert {one.payment_id for one in claimed} == of
+        assert all(METADATA in one.body and "sealed:" not in one.body for one in claimed)
+        assert all(json.loads(one.body)["data"]["payment"]["metadata"] for one in claimed)
+
+
+async def test_the_feed_goes_on_behind_an_event_that_does_not_open(world: World) -> None:
+    bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
+    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[1].id)
+    database, before = world.database, unreadable("event")
+    await event_feed.number_new_events(database, world.merchant_id)
+    start = await event_feed.get_first_cursor(database, world.merchant_id)
+    kinds = ["payment.completed"]
+    first = await event_feed.page(database, world.merchant_id, start, kinds, 2)
+    assert (len(first.events), first.has_more) == (1, True)
+    last = await event_feed.page(database, world.merchant_id, first.cursor, kinds, 2)
+    assert (len(last.events), last.has_more) == (1, False)
+    assert unreadable("event") == before + 1
+
+
+async def test_a_worker_seals_the_others_anew_and_comes_to_rest(world: World) -> None:
+    bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
+    await spoil(world, bought[0].id)
+    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[0].id)
+    async with process(world, ring="ba") as second:
+        sealer = PayerDataSealer(second.database, -60.0, batch=1)
+        for _ in range(20):
+            if not await sealer.step():
+                break
+        else:
+            pytest.fail("it never comes to rest")
+        for payment in bought[1:]:
+            [row] = await world.rows(
+                "SELECT split_part(payer_email, ':', 2) AS key FROM payment WHERE id = $1",
+                payment.id,
+            )
+            assert row["key"] == "b"
+        left = await payer_seals.list_payments_of_other_keys(second.database, 10)
+        assert left == [bought[0].id]
+
+
+async def test_search_and_export_show_the_others_and_erasure_erases_it_too(world: World) -> None:
+    bought = [
+        await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
+        for _ in range(2)
+    ]
+    await spoil(world, bought[0].id)
+    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[0].id)
+    listed = await world.perform(SearchPayments(text=EMAIL))
+    assert sorted(one.order_id or "" for one in listed) == ["", "A-77"]
+    export = ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17")
+    exported = await world.perform(export)
+    metadata = [bytes(one.metadata).decode() for one in exported]
+    assert sorted(metadata) == ['"(sealed, and does not open)"', METADATA]
+    for payment in bought:
+        await delivered(world, payment)
+    await agreed(world, erasure(world))
+    for payment in bought:
+        snapshot = await payment_store.get(world.database, payment.id)
+        assert snapshot is not None
+        assert (snapshot.payment.payer_email, snapshot.payment.metadata) == (None, "{}")
+        [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+        event = await outbox.get_event(world.database, row["id"])
+        assert event is not None
+        assert "Zora" not in event.body
+
+
+@pytest.mark.parametrize(
+    "metadata", ['{"metadata":"sealed:b::AAAA"}', '{"a":{"b":{"metadata":"sealed:b::AAAA"}}}']
+)
+async def test_no_metadata_of_a_merchant_pass_for_sealed_ones(world: World, metadata: str) -> None:
+    payment = await paid(world, metadata=metadata)
+    [claimed] = await due_events(world)
+    assert claimed.payment_id == payment.id
+    assert metadata in claimed.body
+
+
+async def test_its_pages_say_so_to_buyers_members_and_operators(operator: Api, api: Api) -> None:
+    spoilt = await created(api)
+    await spoil(api.world, spoilt)
+    [row] = await api.world.rows("SELECT checkout_id FROM payment WHERE id = $1", spoilt)
+    named = ids.format_id(ids.PAYMENT, spoilt)
+    thai = {"Accept-Language": "th"}
+    answers = (
+        (await api.send("GET", f"/c/{row['checkout_id']}", headers=thai), "โปรดสอบถามร้านค้า"),
+        (
+            await (await member(api)).get(f"/merchant/payments/{named}"),
+            "Contact your payment service provider",
+        ),
+        (await (await signed_in(operator)).get(f"/payments/{named}"), "cannot be decrypted"),
+    )
+    for answer, said in answers:
+        assert answer.status == 500
+        assert answer.headers["Content-Type"].startswith("text/html")
+        assert said in answer.body.decode()
+        assert "A-77" not in answer.body.decode()

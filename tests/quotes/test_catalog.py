@@ -1,0 +1,283 @@
+"""The merchant's catalog over HTTP: what is in it, when it changes, and when it is not sent."""
+
+import asyncio
+import re
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
+from payintent.gateway_accounts.operations import ChangeAccount, DisableAccount, EnableAccount
+from payintent.gateway_accounts.providers_operations import DisableProvider, EnableProvider
+from payintent.merchants.activation import ApplyActivation, RequestActivation
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.methods_operations import (
+    AddPaymentMethod,
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    EnablePaymentMethod,
+)
+from payintent.merchants.operations import SetCallbackUrl, SetMerchantProfile
+from payintent.merchants.payable import RestrictionType
+from payintent.merchants.restrictions import AddRestriction, LiftRestriction
+from payintent.merchants.taxes import SetTaxRate
+from payintent.runtime.settings import Settings
+from tests.support.arrange import refusal
+from tests.support.world import Answer, Api
+
+_EDGE = {"X-Edge-Secret": "edge-secret"}
+_FIAT_COUNTRIES = 52
+CRYPTO, ONRAMP = RestrictionType.CRYPTO, RestrictionType.ONRAMP
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    secret = type(settings.edge_secret)("edge-secret")
+    return settings.model_copy(update={"edge_secret": secret, "edge_trusted_proxies": "127.0.0.1"})
+
+
+async def catalog(api: Api, key: str | None = None, **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.send("GET", "/v1/catalog", headers=api.bearer(key) | named)
+
+
+async def seen_from(api: Api, country: str) -> Answer:
+    return await catalog(api, CloudFront_Viewer_Country=country, X_Edge_Secret="edge-secret")
+
+
+def places(answer: Answer) -> dict[str, list[str]]:
+    assert answer.status == 200, answer.body
+    return {
+        country["country_code"]: [one["currency"] for one in country["currencies"]]
+        for country in answer.json["countries"]
+    }
+
+
+def takes_tokens(api: Api) -> ChangePaymentMethod:
+    return ChangePaymentMethod(method_id=api.world.transfer, currencies=["USD", "USDT", "NATIVED"])
+
+
+async def test_the_catalog_has_the_fields_of_section_2_3_and_the_headers_of_4_4(api: Api) -> None:
+    await api.world.perform(
+        ChangePaymentMethod(method_id=api.world.card, currencies=["JPY"], countries=["JP", "US"])
+    )
+    await api.world.perform(
+        ChangePaymentMethod(
+            method_id=api.world.transfer, currencies=["USDT"], countries=["JP", "GL"]
+        )
+    )
+    answer = await catalog(api)
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
+    assert re.fullmatch(
+        r'{"updated_at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z","countries":\['
+        r'{"country_code":"GL","name":"Global","currencies":\[{"currency":"USDT","decimals":4}\]},'
+        r'{"country_code":"JP","name":"Japan","currencies":\[{"currency":"JPY","decimals":0},'
+        r'{"currency":"USDT","decimals":4}\]}\]}',
+        answer.body.decode(),
+    ), answer.body
+    assert answer.headers.getall("Cache-Control") == ["private, max-age=300"]
+    assert answer.headers["Vary"] == "Authorization, CloudFront-Viewer-Country"
+    assert re.fullmatch('"[0-9a-f]{32}"', answer.headers["ETag"])
+
+
+async def test_countries_stand_by_name_and_what_takes_fiat_alone_leaves_global_out(
+    api: Api,
+) -> None:
+    answer = await catalog(api)
+    names = [country["name"] for country in answer.json["countries"]]
+    assert names == sorted(names)
+    assert len(names) == _FIAT_COUNTRIES
+    assert "GL" not in places(answer)
+    assert (places(answer)["TH"], places(answer)["DE"]) == (["THB"], ["USD"])
+
+
+async def test_what_the_caller_has_is_not_sent_again(api: Api) -> None:
+    first = await catalog(api)
+    etag = first.headers["ETag"]
+    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = await catalog(api, If_None_Match=known)
+        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), known
+        assert again.headers["Cache-Control"] == "private, max-age=300"
+        assert again.headers["Vary"] == first.headers["Vary"]
+    for unknown in ('"other"', "", ",", etag.strip('"'), f"w/{etag}"):
+        again = await catalog(api, If_None_Match=unknown)
+        assert (again.status, again.body) == (200, first.body), unknown
+
+
+async def test_a_catalog_is_its_merchants_own_and_needs_a_key(api: Api) -> None:
+    other = await api.world.other_merchant(methods="none")
+    assert refusal(await api.send("GET", "/v1/catalog")) == (401, "UNAUTHORIZED")
+    assert refusal(await catalog(api, "sk_live_nobody")) == (401, "UNAUTHORIZED")
+    assert places(await catalog(api, other.api_key)) == {}
+    ours = await catalog(api)
+    await api.world.perform(_method(api, other.merchant.id, ["THB"]))
+    assert places(await catalog(api, other.api_key)) == {"TH": ["THB"]}
+    assert (await catalog(api)).body == ours.body
+    mismatched = await catalog(api, other.api_key, If_None_Match=ours.headers["ETag"])
+    assert mismatched.status == 200
+
+
+async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> None:
+    """Each operation at a moment of its own: `updated_at` moves, or the bytes stay."""
+    world, here = api.world, api.world.merchant_id
+    other = await world.other_merchant(methods="none")
+    theirs = await world.perform(_method(api, other.merchant.id, ["THB"]))
+    steps: list[tuple[Any, bool]] = [
+        *((one, False) for one in _of_no_concern(api, theirs.id)),
+        (DisablePaymentMethod(method_id=world.transfer), False),  # the card reaches as much
+        (DisablePaymentMethod(method_id=world.card), True),
+        (EnablePaymentMethod(method_id=world.card), True),
+        (DisableAccount(account_id=world.account_id), True),
+        (EnableAccount(account_id=world.account_id), True),
+        (DisableProvider(provider="fake"), True),
+        (EnableProvider(provider="fake"), True),
+        (ChangePaymentMethod(method_id=world.card, currencies=["THB", "USD"]), True),
+        (ChangePaymentMethod(method_id=world.card, countries=["TH", "US"]), True),
+        (_request(here, ["TH", "DE"], ["THB", "USD", "USDT"]), False),
+        (ApplyActivation(merchant_id=here), True),
+        (takes_tokens(api), False),  # it is disabled
+        (EnablePaymentMethod(method_id=world.transfer), True),
+        (LiftRestriction(type=CRYPTO, country="DE"), True),
+        (AddRestriction(type=CRYPTO, country="DE"), True),
+        (AddRestriction(type=CRYPTO, country="DE"), False),  # so already
+        (AddRestriction(type=CRYPTO, country="FR"), False),  # not of its market
+        (AddRestriction(type=CRYPTO, country="KP"), False),  # listed nowhere
+        (AddRestriction(type=ONRAMP, country="DE"), False),
+    ]
+    before = await catalog(api)
+    told = {before.headers["ETag"]: before.body}
+    for number, (operation, moves) in enumerate(steps, 1):
+        await world.move_clock(10 * number)
+        await world.perform(operation)
+        after = await catalog(api)
+        assert (_updated_at(after) > _updated_at(before)) is moves, operation
+        assert (after.body != before.body) is moves, operation
+        assert told.setdefault(after.headers["ETag"], after.body) == after.body
+        before = after
+    assert len(set(told.values())) == len(told)
+
+
+def _of_no_concern(api: Api, others_method: int) -> list[Any]:
+    world, here = api.world, api.world.merchant_id
+    return [
+        ChangePaymentMethod(
+            method_id=world.card, fee_rate=Decimal("0.5"), label="Karte", position=7
+        ),
+        ChangePaymentMethod(method_id=others_method, currencies=["USD"]),
+        DisablePaymentMethod(method_id=others_method),
+        SetMerchantProfile(merchant_id=here, name="Other name", default_country="TH"),
+        SetCallbackUrl(merchant_id=here),
+        ChangeAccount(account_id=world.account_id, name="renamed"),
+        EnableAccount(account_id=world.account_id),  # it is on
+        EnableProvider(provider="fake"),
+        DisableProvider(provider="ecpay"),  # nothing of ours goes through it
+        SetTaxRate(country="TH", rate=Decimal("0.07")),
+        IssueApiKey(merchant_id=here, name="second"),
+        AddFraudRule(kind=FraudRuleKind.COUNTRY, value="DE"),
+        AddRestriction(type=CRYPTO, country="DE"),  # there are no tokens yet
+        _request(here, ["TH"], ["THB"]),
+    ]
+
+
+def _request(merchant_id: int, countries: list[str], currencies: list[str]) -> RequestActivation:
+    return RequestActivation(
+        merchant_id=merchant_id,
+        countries=countries,
+        currencies=currencies,
+        contract="c-1",
+        kyc="k-1",
+    )
+
+
+def _updated_at(answer: Answer) -> datetime:
+    return datetime.fromisoformat(answer.json["updated_at"])
+
+
+async def test_a_switch_behind_one_that_is_off_changes_nothing(api: Api) -> None:
+    world = api.world
+    account_id = await world.other_account("http://other.test", signing_secret="x")
+    method = await world.perform(_method(api, world.merchant_id, ["USDT"], account_id))
+    await world.perform(DisablePaymentMethod(method_id=method.id))
+    before = await catalog(api)
+    await world.move_clock(10)
+    await world.perform(DisableAccount(account_id=account_id))
+    assert (await catalog(api)).body == before.body
+    await world.move_clock(20)
+    await world.perform(EnablePaymentMethod(method_id=method.id))
+    assert places(await catalog(api)) == places(before)
+    await world.perform(EnableAccount(account_id=account_id))
+    assert places(await catalog(api))["GL"] == ["USDT"]
+
+
+async def test_a_restricted_country_loses_its_crypto_and_a_restricted_viewer_all_of_it(
+    api: Api,
+) -> None:
+    await api.world.perform(takes_tokens(api))
+    free = await catalog(api)
+    assert places(free)["DE"] == places(free)["US"] == ["USD", "USDT", "NATIVED"]
+    await api.world.move_clock(10)
+    await api.world.perform(AddRestriction(type=CRYPTO, country="DE"))
+    await api.world.perform(AddRestriction(type=CRYPTO, country="GL"))
+    restricted = await catalog(api)
+    assert (places(restricted)["DE"], places(restricted)["US"]) == (["USD"], places(free)["US"])
+    assert "GL" not in places(restricted)
+    assert restricted.headers["ETag"] != free.headers["ETag"]
+    from_there = await seen_from(api, "DE")
+    offered = {code for codes in places(from_there).values() for code in codes}
+    assert offered == {"USD", "THB", "JPY", "TWD", "IDR", "PHP"}
+    assert len(places(from_there)) == _FIAT_COUNTRIES
+    assert from_there.headers["ETag"] != restricted.headers["ETag"]
+    assert (await seen_from(api, "US")).body == restricted.body
+    forged = await catalog(api, CloudFront_Viewer_Country="DE")
+    assert forged.body == restricted.body
+
+
+async def test_a_restriction_of_a_country_that_is_not_listed_concerns_its_viewers_only(
+    api: Api,
+) -> None:
+    await api.world.perform(takes_tokens(api))
+    before = await catalog(api)
+    await api.world.move_clock(10)
+    await api.world.perform(AddRestriction(type=CRYPTO, country="KR"))
+    assert (await catalog(api)).body == before.body
+    from_there = await seen_from(api, "KR")
+    assert "GL" not in places(from_there)
+    assert from_there.json["updated_at"] > before.json["updated_at"]
+    await api.world.move_clock(20)
+    await api.world.perform(LiftRestriction(type=CRYPTO, country="KR"))
+    lifted = await seen_from(api, "KR")
+    assert places(lifted) == places(before)
+    assert lifted.json["updated_at"] > from_there.json["updated_at"]
+
+
+async def test_a_restriction_where_there_are_no_tokens_moves_nothing_for_anybody(api: Api) -> None:
+    before = await catalog(api)
+    for number, operation in enumerate(
+        [AddRestriction(type=CRYPTO, country="DE"), LiftRestriction(type=CRYPTO, country="DE")], 1
+    ):
+        await api.world.move_clock(10 * number)
+        await api.world.perform(operation)
+        assert (await seen_from(api, "DE")).body == (await catalog(api)).body == before.body
+
+
+async def test_all_who_see_a_change_first_are_told_the_same(api: Api) -> None:
+    for operation in (SetMerchantProfile(merchant_id=api.world.merchant_id), takes_tokens(api)):
+        await api.world.perform(operation)
+        answers = await asyncio.gather(*(catalog(api) for _ in range(12)))
+        assert {one.status for one in answers} == {200}
+        assert len({one.headers["ETag"] for one in answers}) == 1
+
+
+def _method(
+    api: Api, merchant_id: int, currencies: list[str], account_id: int | None = None
+) -> AddPaymentMethod:
+    return AddPaymentMethod(
+        merchant_id=merchant_id,
+        account_id=account_id or api.world.account_id,
+        kind="card",
+        label="Card",
+        currencies=currencies,
+    )

@@ -1,0 +1,126 @@
+"""The public list of countries, and the flags that it leads to."""
+
+import re
+from dataclasses import replace
+from urllib.parse import urlsplit
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
+from tests.http.wire import Wire
+from tests.support.arrange import refusal
+from tests.support.world import Answer, Api, World
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_SHAPES = {"svg", "g", "mask", "path", "circle", "rect"}
+_ATTRIBUTES = {
+    *("viewBox", "width", "height", "id", "mask", "fill", "stroke", "stroke-width"),
+    *("d", "cx", "cy", "r", "x", "y", "rx", "ry"),
+}
+_FLAG_BYTES_MAX = 4 * 1024
+
+
+@pytest.fixture
+def world(world: World, request: pytest.FixtureRequest) -> World:
+    """The world at another address of the API, where a test names one."""
+    if hasattr(request, "param"):
+        settings = world.service.settings.model_copy(update={"api_base": request.param})
+        world.service = replace(world.service, settings=settings)
+    return world
+
+
+async def _countries(api: Api, **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.send("GET", "/v1/countries", headers=named)
+
+
+async def test_all_53_countries_are_listed_by_name(api: Api) -> None:
+    answer = await _countries(api)
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
+    assert list(answer.json) == ["countries"]
+    listed = answer.json["countries"]
+    assert len(listed) == 53
+    assert [one["name"] for one in listed] == sorted(COUNTRY_NAMES.values())
+    assert {one["country_code"]: one["name"] for one in listed} == COUNTRY_NAMES
+    assert {one["country_code"] for one in listed} == set(COUNTRIES)
+    assert COUNTRY_NAMES["GL"] == "Global"
+    for one in listed:
+        assert list(one) == ["country_code", "name", "metadata"]
+        assert isinstance(one["metadata"], dict)
+
+
+async def test_the_list_is_open_to_browsers_of_any_origin_and_asks_for_no_key(api: Api) -> None:
+    for key in ({}, {"Authorization": "Bearer sk_live_nobody"}):
+        answer = await _countries(api, Origin="https://shop.example", **key)
+        assert answer.status == 200
+        assert answer.headers.getall("Access-Control-Allow-Origin") == ["*"]
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+    asked = await api.send("OPTIONS", "/v1/countries", headers={"Origin": "https://shop.example"})
+    assert (asked.status, asked.headers["Access-Control-Allow-Origin"]) == (204, "*")
+    assert refusal(await api.send("POST", "/v1/countries")) == (405, "BAD_REQUEST")
+
+
+async def test_a_list_that_the_caller_has_is_not_sent_again(api: Api) -> None:
+    first = await _countries(api)
+    assert first.headers.getall("Cache-Control") == ["public, max-age=3600"]
+    etag = first.headers["ETag"]
+    assert re.fullmatch('"[0-9a-f]{64}"', etag)
+    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = await _countries(api, If_None_Match=known)
+        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), known
+        assert again.headers["Access-Control-Allow-Origin"] == "*"
+    for unknown in ('"other"', "", ",", etag.strip('"')):
+        again = await _countries(api, If_None_Match=unknown)
+        assert (again.status, again.body) == (200, first.body), unknown
+
+
+@pytest.mark.parametrize("world", ["https://pay.example.com:8443/v1"], indirect=True)
+async def test_every_image_is_a_harmless_svg_at_the_origin_of_the_api(api: Api) -> None:
+    for one in (await _countries(api)).json["countries"]:
+        code = one["country_code"].lower()
+        url = one["metadata"]["image_url"]
+        assert url == f"https://pay.example.com:8443/c/static/flags/{code}.svg"
+        image = await api.send("GET", urlsplit(url).path)
+        assert (image.status, image.headers["Content-Type"]) == (200, "image/svg+xml"), url
+        assert image.headers.getall("Cache-Control") == ["public, max-age=3600"]
+        assert image.headers["X-Content-Type-Options"] == "nosniff"
+        assert image.headers["Content-Security-Policy"] == "default-src 'none'"
+        _check_harmless(image.body, code)
+
+
+def _check_harmless(image: bytes, code: str) -> None:
+    """Hold an image to plain shapes: no script, no style, nothing from elsewhere."""
+    assert len(image) <= _FLAG_BYTES_MAX, code
+    assert image.startswith(b"<svg "), code  # so no document type, and no entities
+    root = ET.fromstring(image)  # noqa: S314 - without a document type it is plain
+    assert root.tag == f"{_SVG}svg", code
+    assert re.fullmatch(r"0 0 \d+ \d+", root.attrib["viewBox"]), code
+    for element in root.iter():
+        assert element.tag.removeprefix(_SVG) in _SHAPES, (code, element.tag)
+        assert set(element.attrib) <= _ATTRIBUTES, (code, element.attrib)
+        for value in element.attrib.values():
+            assert "(" not in value or re.fullmatch(r"url\(#\w+\)", value), (code, value)
+
+
+@pytest.mark.parametrize("world", ["", "pay.example.com/v1"], indirect=True)
+async def test_without_an_address_of_the_api_the_metadata_is_an_empty_object(api: Api) -> None:
+    listed = (await _countries(api)).json["countries"]
+    assert [one["metadata"] for one in listed] == [{}] * 53
+
+
+async def test_no_other_file_is_served_under_the_flags(api: Api) -> None:
+    names = (
+        *("", "kr.svg", "TH.svg", "th", "th.png", "th.svg/", "th.svg%00", "LICENSE", "."),
+        *("../checkout.html", "..%2fcheckout.html", "%2e%2e/checkout.html", "../flags/th.svg"),
+        *("../../../config.py", "..%2f..%2fconfig.py", "..%5cth.svg", "/etc/passwd"),
+        *("%2fetc%2fpasswd", "./th.svg", "/th.svg", "....//th.svg", "%252e%252e/checkout.css"),
+    )
+    async with Wire(api.base) as wire:
+        for name in names:
+            await wire.send(
+                f"GET /c/static/flags/{name} HTTP/1.1\r\nHost: pay.test\r\n\r\n".encode()
+            )
+            answer = await wire.answer()
+            assert answer is not None, name
+            assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND"), name

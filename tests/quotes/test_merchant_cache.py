@@ -1,0 +1,139 @@
+"""Merchants in memory are what the database has: no change is missed, and nothing is read twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from payintent.merchants import methods_store as configuration
+from payintent.quotes.merchant_cache import MerchantCache
+from tests.support.world import World
+
+_ROWS = """
+    INSERT INTO chain_token (chain, symbol, decimals, address)
+        VALUES ('ethereum', 'ONE', 6, decode(repeat('11', 20), 'hex'));
+    INSERT INTO tax_rate (country, rate) VALUES ('FR', 0.2);
+    INSERT INTO catalog_shown (merchant_id, viewer, content_hash, since)
+        SELECT id, '', '', clock() FROM merchant;
+"""
+#: What another process changes: every table that a merchant's setup or catalog is made of.
+CHANGES = (
+    "INSERT INTO merchant (name) VALUES ('another')",
+    "UPDATE merchant SET name = 'renamed'",
+    "UPDATE payment_method SET label = 'renamed'",
+    "UPDATE provider SET enabled = NOT enabled",
+    "UPDATE provider_account SET enabled = NOT enabled",
+    "INSERT INTO chain_token (chain, symbol, decimals) VALUES ('ethereum', 'TWO', 6)",
+    "UPDATE chain_token SET enabled = NOT enabled",
+    "INSERT INTO tax_rate (country, rate) VALUES ('DE', 0.19)",
+    "UPDATE tax_rate SET rate = 0.1",
+    "DELETE FROM tax_rate",
+    "UPDATE catalog_shown SET since = clock()",
+)
+
+
+@asynccontextmanager
+async def another_process(world: World) -> AsyncIterator[asyncpg.Connection]:
+    connection = await world.other_connection()
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def another_cache(world: World) -> MerchantCache:
+    return MerchantCache(world.database, world.service.accounts)
+
+
+async def test_a_merchant_that_has_not_changed_is_not_read_again(world: World) -> None:
+    cache = another_cache(world)
+    first = await cache.get(world.merchant_id)
+    async with another_process(world) as other:
+        await other.execute("SET session_replication_role = replica")  # no trigger runs
+        await other.execute("UPDATE merchant SET name = 'seen by a read alone'")
+    assert await cache.get(world.merchant_id) is first
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_by_another_process_is_seen_by_the_next_call(
+    world: World, change: str
+) -> None:
+    cache = another_cache(world)
+    async with another_process(world) as other:
+        await other.execute(_ROWS)
+        before = await cache.get(world.merchant_id)
+        await other.execute(change)
+    after = await cache.get(world.merchant_id)
+    assert after.version.version != before.version.version
+    fresh = await another_cache(world).get(world.merchant_id)
+    assert (after.merchant, after.methods, after.tax_rates) == (
+        fresh.merchant,
+        fresh.methods,
+        fresh.tax_rates,
+    )
+
+
+async def test_a_change_counts_from_its_commit_and_holds_up_no_other(world: World) -> None:
+    cache = another_cache(world)
+    before = await cache.get(world.merchant_id)
+    async with another_process(world) as slow, another_process(world) as quick:
+        under_way = slow.transaction()
+        await under_way.start()
+        await slow.execute("UPDATE merchant SET name = 'slow'")
+        assert await cache.get(world.merchant_id) is before
+        await quick.execute("SET lock_timeout = '20s'; UPDATE payment_method SET label = 'quick'")
+        between = await cache.get(world.merchant_id)
+        assert {method.label for method in between.methods} == {"quick"}
+        assert between.merchant.name == before.merchant.name
+        await under_way.commit()
+    assert (await cache.get(world.merchant_id)).merchant.name == "slow"
+
+
+async def test_a_change_that_is_taken_back_is_none(world: World) -> None:
+    before = await configuration.get_version(world.database)
+    async with another_process(world) as other:
+        under_way = other.transaction()
+        await under_way.start()
+        await other.execute("UPDATE merchant SET name = 'never'")
+        await under_way.rollback()
+    assert await configuration.get_version(world.database) == before
+
+
+async def test_a_version_never_comes_again(world: World) -> None:
+    versions = set[object]()
+    async with another_process(world) as other:
+        for name in ("a", "b", "a", "b"):
+            await other.execute("UPDATE merchant SET name = $1", name)
+            versions.add((await configuration.get_version(world.database)).version)
+    assert len(versions) == 4
+
+
+async def test_a_chain_that_is_watched_again_brings_its_methods_back(world: World) -> None:
+    cache = another_cache(world)
+    async with another_process(world) as other:
+        await other.execute(_ROWS)
+        await other.execute(
+            "INSERT INTO chain_cursor (chain, block) VALUES ('ethereum', 1);"
+            "UPDATE payment_method SET chain = 'ethereum', token = 'ONE'"
+        )
+        for watched in (False, True, False, True):
+            until = "clock() + interval '1 hour'" if watched else "clock()"
+            await other.execute(
+                f"UPDATE chain_cursor SET watched_since = clock(), watched_until = {until}"
+            )
+            setup = await cache.get(world.merchant_id)
+            assert setup.version.watched_chains == (("ethereum",) if watched else ())
+            assert {method.account_enabled for method in setup.methods} == {watched}
+
+
+async def test_every_caller_at_the_same_time_has_a_change_that_was_made_before(
+    world: World,
+) -> None:
+    cache = another_cache(world)
+    async with another_process(world) as other:
+        for number in range(20):
+            await other.execute("UPDATE merchant SET name = $1", f"name {number}")
+            setups = await asyncio.gather(*(cache.get(world.merchant_id) for _ in range(50)))
+            assert {setup.merchant.name for setup in setups} == {f"name {number}"}

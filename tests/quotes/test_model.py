@@ -1,0 +1,206 @@
+"""Which ways to pay are on offer, and for which country."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.core.countries import require_supported_country
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.merchants.model import Market
+from payintent.merchants.payable import Restrictions
+from payintent.merchants.price import TaxCountry, TaxManager
+from payintent.quotes.model import (
+    QuoteCountry,
+    make_quotes,
+    resolve_quote_country,
+    tax_rate_for,
+    taxed_country,
+)
+from tests.support.making import a_merchant, a_method, a_payment, payable
+
+ZERO = Decimal(0)
+
+
+def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
+    found = make_quotes(
+        payment, a_merchant(), payable(methods), QuoteCountry(country, "query"), currency, ZERO
+    )
+    return [(offer.payment_method_id, offer.price.currency) for offer in found]
+
+
+def _dollars(**changes: Any) -> Any:
+    return a_payment(currency="USD", amount=Decimal("49.90"), amount_text="49.90", **changes)
+
+
+TOKENS = a_method(id=2, kind="onchain", currencies=("USDT", "NATIVED"), fee_rate=ZERO)
+
+
+def test_a_total_below_what_the_contract_takes_is_not_offered() -> None:
+    tether = {"currencies": ("USDT",), "chain": "ethereum", "token": "USDT", "token_decimals": 6}
+    enough, short = 49_900_000, 49_900_001
+    for minimum, offered in ((1, True), (enough, True), (short, False)):
+        method = a_method(kind="onchain", fee_rate=ZERO, token_minimum=minimum, **tether)
+        assert bool(_codes(_dollars(), [method], "US")) is offered, minimum
+
+
+def _place(
+    payment: Any,
+    asked: str | None = None,
+    viewer: str | None = None,
+    methods: Any = None,
+    crypto: frozenset[str] = frozenset(),
+    **merchant: Any,
+) -> tuple[str, str]:
+    usable = [a_method()] if methods is None else methods
+    restrictions = Restrictions(crypto=crypto)
+    owner = a_merchant(**merchant)
+    place = resolve_quote_country(
+        payment, owner, payable(usable, owner), asked, viewer, restrictions
+    )
+    assert place.crypto is restrictions.allow_crypto(place.country, viewer)
+    return place.country, place.source
+
+
+def _yen() -> Any:
+    return a_payment(currency="JPY", amount=Decimal(100))
+
+
+def test_where_a_buyer_seems_to_be_never_decides_tax() -> None:
+    merchant = a_merchant(default_country="US", tax_country=TaxCountry.SELECTION)
+    taxed = {
+        source: taxed_country(merchant, QuoteCountry("FR", source))
+        for source in ("query", "geo", "default", "first")
+    }
+    assert taxed == {"query": "FR", "geo": "US", "default": "US", "first": "US"}
+
+
+def test_the_country_that_was_asked_for_goes_before_all() -> None:
+    assert _place(_dollars(), "JP", "FR", default_country="US") == ("JP", "query")
+    assert _place(_dollars(), "JP", methods=[]) == ("JP", "query")
+
+
+def test_the_viewers_country_counts_if_it_is_one_of_ours() -> None:
+    assert _place(_dollars(), viewer="FR") == ("FR", "geo")
+    assert _place(_dollars(), viewer="ZZ") == ("US", "default")
+    assert _place(_dollars()) == ("US", "default")
+
+
+def test_the_viewers_country_counts_only_where_this_payment_can_be_paid_there() -> None:
+    thai = {"default_country": "TH"}
+    assert _place(a_payment(), viewer="US", **thai) == ("TH", "default")
+    assert _place(a_payment(), viewer="US") == ("TH", "first")
+    assert _place(_dollars(), viewer="TH") == ("US", "default")  # in Thailand it takes no tokens
+    assert _place(_dollars(), viewer="TH", methods=[TOKENS]) == ("TH", "geo")
+    plain = _dollars(include_pegged_assets=False)
+    assert _place(plain, viewer="TH", methods=[a_method(), TOKENS]) == ("US", "default")
+    in_france = a_method(countries=("FR",))
+    assert _place(_dollars(), viewer="DE", methods=[in_france]) == ("FR", "first")
+    assert _place(_dollars(), viewer="FR", methods=[in_france]) == ("FR", "geo")
+    market = Market(("SG",), None)
+    assert _place(_dollars(), viewer="DE", market=market) == ("SG", "first")
+
+
+def test_the_merchants_country_counts_if_the_currency_is_payable_there() -> None:
+    assert _place(_yen(), default_country="JP") == ("JP", "default")
+    assert _place(_yen(), default_country="US") == ("JP", "first")
+    assert _place(_dollars(), methods=[TOKENS], default_country="TH") == ("TH", "default")
+    assert _place(_dollars(), default_country="TH") == ("US", "first")
+
+
+def test_a_method_that_cannot_be_used_makes_no_country_payable() -> None:
+    japanese = a_method(countries=("JP",))
+    for broken in (
+        a_method(enabled=False),
+        a_method(account_enabled=False),
+        a_method(decimals={"USD": 2}),
+        a_method(currencies=("JPY",), token="USDT"),
+    ):
+        assert _place(_yen(), viewer="JP", methods=[broken, TOKENS]) == ("JP", "first"), broken
+        assert _codes(_yen(), [broken], "JP") == []
+    assert _place(_yen(), viewer="JP", methods=[japanese]) == ("JP", "geo")
+
+
+def test_a_restricted_country_or_viewer_is_not_quoted_for_its_tokens() -> None:
+    token = a_payment(currency="USDT", amount=Decimal("1.5"))
+    german = frozenset({"DE"})
+    assert _place(token, viewer="DE", methods=[TOKENS]) == ("DE", "geo")
+    assert _place(token, viewer="FR", methods=[TOKENS], crypto=german) == ("FR", "geo")
+    away = {"methods": [TOKENS], "crypto": german, "default_country": "DE"}
+    assert _place(token, viewer="ZZ", **away) == ("GL", "first")
+    assert _place(token, viewer="DE", **away) == ("DE", "default")  # nothing can be paid at all
+
+
+@pytest.mark.parametrize(
+    ("code", "refusal"),
+    [
+        *(
+            ("", ErrorCode.BAD_REQUEST),
+            ("U", ErrorCode.BAD_REQUEST),
+            ("USA", ErrorCode.BAD_REQUEST),
+        ),
+        *(("us", ErrorCode.UNSUPPORTED_COUNTRY), ("ZZ", ErrorCode.UNSUPPORTED_COUNTRY)),
+        *(("KR", ErrorCode.UNSUPPORTED_COUNTRY), ("CN", ErrorCode.UNSUPPORTED_COUNTRY)),
+    ],
+)
+def test_a_country_that_is_none_of_ours_is_refused(code: str, refusal: ErrorCode) -> None:
+    with pytest.raises(RefusedError) as refused:
+        require_supported_country(code)
+    assert refused.value.code is refusal
+
+
+def test_dollars_may_be_paid_in_their_tokens_unless_the_merchant_declines() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(_dollars(), methods, "US") == [(1, "USD"), (2, "USDT"), (2, "NATIVED")]
+    assert _codes(_dollars(include_pegged_assets=False), methods, "US") == [(1, "USD")]
+
+
+def test_baht_have_no_token_and_a_token_needs_no_peg() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(a_payment(), methods, "TH") == [(1, "THB")]
+    token = a_payment(currency="USDT", amount=Decimal("1.5"), include_pegged_assets=False)
+    assert _codes(token, methods, "TH") == [(2, "USDT")]
+
+
+def test_a_country_narrows_to_what_can_be_paid_there() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(a_payment(), methods, "US") == []
+    assert _codes(_dollars(), methods, "GL") == [(2, "USDT"), (2, "NATIVED")]
+    assert _codes(_dollars(), [a_method(countries=("FR",))], "US") == []
+
+
+def test_what_is_disabled_is_not_on_offer() -> None:
+    assert _codes(_dollars(), [a_method(enabled=False)], "US") == []
+    assert _codes(_dollars(), [a_method(account_enabled=False)], "US") == []
+
+
+def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(_dollars(), methods, "US", "USDT") == [(2, "USDT")]
+    assert _codes(_dollars(), [a_method()], "US", "USDT") == []
+    for currency, country, code in (
+        ("THB", "US", ErrorCode.UNSUPPORTED_CURRENCY),
+        ("USD", "TH", ErrorCode.UNSUPPORTED_CURRENCY),
+        ("EUR", "US", ErrorCode.INVALID_CURRENCY),
+        ("usd", "US", ErrorCode.INVALID_CURRENCY),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            _codes(_dollars(), methods, country, currency)
+        assert refused.value.code is code
+
+
+def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> None:
+    place = QuoteCountry("TH", "query")
+    [offer] = make_quotes(
+        a_payment(), a_merchant(), payable([a_method()]), place, None, Decimal("0.07")
+    )
+    assert offer.price.total_amount == "1701.30"
+    assert offer.total_minor == 170_130
+
+
+def test_tax_is_the_countrys_only_where_this_service_manages_it() -> None:
+    rates = {"TH": Decimal("0.07")}
+    served = a_payment(tax_manager=TaxManager.SERVICE)
+    assert tax_rate_for(served, "TH", rates) == Decimal("0.07")
+    assert tax_rate_for(served, "US", rates) == 0
+    assert tax_rate_for(a_payment(), "TH", rates) == 0

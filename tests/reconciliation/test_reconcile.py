@@ -1,0 +1,637 @@
+"""A provider's own file held against ours: what differs is told, and is a case exactly once."""
+
+import asyncio
+import hashlib
+import json
+import threading
+import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from payintent.accounting.gateway_payouts_operations import ListGatewayPayouts
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.cases.model import CaseKind
+from payintent.cases.operations import ListCases
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateways.port import GatewayRefundState, RefundReport, VerifiedCallback
+from payintent.gateways.settlement_file import ProviderFileLine
+from payintent.merchants.keys_operations import IssueApiKey
+from payintent.operators.operations import ListAuditEntries
+from payintent.payments.model import Payment
+from payintent.reconciliation import compare as difference_cases
+from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
+from payintent.reconciliation.file import (
+    HEADER,
+    InvalidProviderFileError,
+    ProviderFile,
+    open_provider_file,
+)
+from payintent.reconciliation.operations import CompareProviderFile, ReconcileProviderFile
+from payintent.refunds import store as refund_store
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.refunds.settle import settle_refund
+from tests.support.contracts import offer_tokens
+from tests.support.fakes import captured
+from tests.support.stage import waiting_refunds
+from tests.support.world import ACTOR, World
+
+_HEADER = ",".join(HEADER)
+_LONG_AGO, _FAR_AWAY = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+_AT = "2026-11-21T08:00:00Z"
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file of lines below the header."""
+
+    def written(*lines: str, header: str = _HEADER, name: str = "file.csv") -> Path:
+        path = tmp_path / name
+        path.write_text("\n".join([header, *lines, ""]))
+        return path
+
+    return written
+
+
+async def _paid(
+    world: World, reference: str, amount_minor: int = 159_000, currency: str = "THB"
+) -> Payment:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    return await world.report(
+        payment, session.id, captured(amount_minor, currency, reference=reference)
+    )
+
+
+async def _refunded(world: World, reference: str | None, state: GatewayRefundState) -> list[UUID]:
+    """Let a provider say the same of two refunds, the first one under this name."""
+    _, *made = await waiting_refunds(world)
+    await world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
+    async with world.database.transaction() as tx:
+        for number, one in enumerate(made):
+            report = RefundReport(state=state, reference=None if number else reference)
+            await settle_refund(tx, one, report)
+    return made
+
+
+def _comparison(path: Path, **more: Any) -> ReconciliationInput:
+    """Compare with everything that we have ever learnt."""
+    fields = {"provider": "fake", "since": _LONG_AGO, "until": _FAR_AWAY} | more
+    return ReconciliationInput(file=open_provider_file(path), **fields)
+
+
+async def _compare(world: World, path: Path, **more: Any) -> ReconciliationResult:
+    return await world.perform(CompareProviderFile(comparison=_comparison(path, **more)))
+
+
+async def _reconcile(world: World, path: Path, **more: Any) -> ReconciliationResult:
+    return await world.perform(ReconcileProviderFile(comparison=_comparison(path, **more)))
+
+
+def _counts(found: ReconciliationResult) -> dict[str, tuple[int, ...]]:
+    return {
+        one.type: (one.lines, one.matched, one.missing, one.extra, one.different)
+        for one in found.tallies
+    }
+
+
+async def test_what_both_have_is_no_difference(world: World, write: Write) -> None:
+    await _paid(world, "cap-a")
+    [first, second] = await _refunded(world, "back-1", GatewayRefundState.DONE)
+    [paid] = await world.rows("SELECT reference FROM capture WHERE reference <> 'cap-a'")
+    path = write(
+        f"payment,cap-a,,1590.00,THB,{_AT}",
+        "",
+        f'"payment",{paid["reference"]},sess_x,1590,THB,2026-11-21 09:00:00.123456789+01:00',
+        f"refund,back-1,,90.0,THB,{_AT}",
+        f"refund,theirs,{ids.format_id(ids.REFUND, second)},90.00,THB,{_AT}",
+    )
+    found = await _compare(world, path)
+    assert (found.difference_count, found.differences) == (0, [])
+    assert _counts(found) == {"payment": (2, 2, 0, 0, 0), "refund": (2, 2, 0, 0, 0)}
+    assert first != second
+
+
+async def test_a_refund_that_its_gateway_has_done_twice_is_a_difference(
+    world: World, write: Write
+) -> None:
+    [first, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
+    ours = ids.format_id(ids.REFUND, first)
+    path = write(f"refund,back-0,{ours},90.00,THB,{_AT}", f"refund,back-1,{ours},90.00,THB,{_AT}")
+    found = await _compare(world, path, until=datetime(2000, 1, 2, tzinfo=UTC))
+    assert _counts(found)["refund"] == (2, 1, 0, 1, 0)
+    [said] = found.differences
+    assert "refund back-0: extra, 90.00 THB" in said
+    assert said.endswith("ours is SUCCEEDED")
+
+
+async def test_each_difference_is_told_and_becomes_one_case(world: World, write: Write) -> None:
+    for reference in ("cap-less", "cap-yen", "cap-lost"):
+        await _paid(world, reference)
+    made = await _refunded(world, "back-1", GatewayRefundState.DONE)
+    [paid] = await world.rows("SELECT reference FROM capture WHERE reference NOT LIKE 'cap-_%s%'"
+                              " AND reference <> 'cap-yen'")  # fmt: skip
+    path = write(
+        f"payment,{paid['reference']},,1590.00,THB,{_AT}",
+        f"payment,cap-less,,12.00,THB,{_AT}",
+        f"payment,cap-yen,,1590,JPY,{_AT}",
+        f"payment,cap-new,,12.5,USD,{_AT}",
+        f"refund,back-1,,91.005,THB,{_AT}",
+        f"refund,back-new,,7,JPY,{_AT}",
+    )
+    found = await _compare(world, path)
+    assert _counts(found) == {"payment": (4, 1, 1, 1, 2), "refund": (2, 0, 1, 1, 1)}
+    assert await world.perform(ListCases(kind=CaseKind.RECONCILIATION)) == []
+    known = await _reconcile(world, path)
+    assert (known.opened, known.differences) == (7, found.differences)
+    cases = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
+    assert sorted(one.subject for one in cases) == sorted(found.differences)
+    missing = [one for one in found.differences if "missing" in one]
+    assert [one.split(" at ")[0] for one in missing] == [
+        "fake payment cap-lost: missing, 1590.00 THB",
+        f"fake refund {made[1]}: missing, 90.00 THB",
+    ]
+    assert [one for one in found.differences if "missing" not in one] == [
+        "fake payment cap-less: different, 12.00 THB there, 1590.00 THB here",
+        "fake payment cap-yen: different, 1590 JPY there, 1590.00 THB here",
+        "fake payment cap-new: extra, 12.50 USD at 2026-11-21T08:00:00.000Z",
+        "fake refund back-1: different, 91.005 THB there, 90.00 THB here",
+        "fake refund back-new: extra, 7 JPY at 2026-11-21T08:00:00.000Z",
+    ]
+
+
+async def test_money_in_a_currency_that_nobody_asks_for_is_counted_in_its_own_minor_unit(
+    world: World, write: Write
+) -> None:
+    for reference, amount_minor, currency in (
+        ("cap-same", 1_250, "SGD"),
+        ("cap-less", 1_250, "SGD"),
+        ("cap-lost", 12_345, "KWD"),
+        ("cap-won", 1_250, "KRW"),
+    ):
+        await _paid(world, reference, amount_minor, currency)
+    path = write(
+        f"payment,cap-same,,12.50,SGD,{_AT}",
+        f"payment,cap-less,,1250,SGD,{_AT}",
+        f"payment,cap-won,,1250,KRW,{_AT}",
+        f"payment,cap-new,,7.5,EUR,{_AT}",
+    )
+    found = await _compare(world, path)
+    assert [subject.split(" at ")[0] for subject in found.differences] == [
+        "fake payment cap-less: different, 1250.00 SGD there, 12.50 SGD here",
+        "fake payment cap-new: extra, 7.50 EUR",
+        "fake payment cap-lost: missing, 12.345 KWD",
+    ]
+    assert _counts(found)["payment"] == (4, 2, 1, 1, 1)
+
+
+async def test_a_case_names_what_is_known_of_it(world: World, write: Write) -> None:
+    payment = await _paid(world, "cap-1")
+    [refund, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
+    await _reconcile(world, write(f"refund,back-1,,1.00,THB,{_AT}"))
+    rows = await world.rows("SELECT * FROM money_case WHERE kind = 'RECONCILIATION'")
+    known = {row["subject"].split(":")[0]: row for row in rows}
+    [capture] = await world.rows("SELECT id FROM capture WHERE reference = 'cap-1'")
+    lost = known["fake payment cap-1"]
+    assert (lost["capture_id"], lost["payment_id"]) == (capture["id"], payment.id)
+    assert (lost["merchant_id"], lost["status"]) == (world.merchant_id, "OPEN")
+    assert known["fake refund back-1"]["refund_id"] == refund
+    assert known["fake refund back-1"]["merchant_id"] == world.merchant_id
+    shown = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
+    assert ids.format_id(ids.REFUND, refund) in {one.refund_id for one in shown}
+
+
+async def test_the_same_file_again_opens_nothing_whatever_was_closed(
+    world: World, write: Write
+) -> None:
+    await _paid(world, "cap-1")
+    path = write(f"payment,cap-2,,1.00,THB,{_AT}", f"refund,back-1,,2.00,THB,{_AT}")
+    assert (await _reconcile(world, path)).opened == 3
+    first, *_ = await world.perform(ListCases())
+    await world.perform(ResolveCase(case_id=first.id, resolution="dismiss", note="theirs"))
+    again = await _reconcile(world, path)
+    assert (again.opened, again.difference_count) == (0, 3)
+    later = write(
+        f"payment,cap-2,,1.0,THB,{_AT.replace('Z', '+00:00')}",
+        f"refund,back-1,,2,THB,{_AT}",
+        f"payment,cap-3,,1.00,THB,{_AT}",
+    )
+    assert (await _reconcile(world, later)).opened == 1
+
+
+async def test_only_what_is_applied_is_in_the_audit_log_and_never_the_lines(
+    world: World, write: Write
+) -> None:
+    path = write(f"payment,cap-secret,,1.00,THB,{_AT}")
+    await _compare(world, path)
+    assert await world.perform(ListAuditEntries(of="reconcile")) == []
+    await _reconcile(world, path)
+    [line] = await world.perform(ListAuditEntries(of="reconcile"))
+    told = json.dumps(line.details)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in told
+    assert line.details["opened"] == 1
+    assert line.details["tallies"][0]["extra"] == 1
+    assert "cap-secret" not in told
+    assert str(path.parent) not in told
+
+
+async def test_a_gateway_is_asked_at_once_about_a_session_that_it_was_paid_for(
+    world: World, write: Write
+) -> None:
+    ours = (await world.select(await world.create())).session
+    ended = await _paid(world, "cap-1")
+    assert ended.session_id is not None
+    path = write(
+        f"payment,cap-1,{ids.format_id(ids.SESSION, ended.session_id)},1590.00,THB,{_AT}",
+        f"payment,cap-2,{ids.format_id(ids.SESSION, ours.id)},1590.00,THB,{_AT}",
+        f"payment,cap-3,{ended.session_id},1590.00,THB,{_AT}",
+        f"payment,cap-5,order 77,1590.00,THB,{_AT}",
+    )
+    due = "SELECT id FROM session WHERE inquire_at <= clock()"
+    assert (await _compare(world, path, account_id=world.account_id)).asked == 0
+    assert await world.rows(due) == []
+    found = await _reconcile(world, path, account_id=world.account_id)
+    assert (found.asked, found.opened) == (1, 3)
+    assert [row["id"] for row in await world.rows(due)] == [ours.id]
+    rows = await world.rows(
+        "SELECT session_id, payment_id, merchant_id FROM money_case ORDER BY id"
+    )
+    named = {row["session_id"]: (row["payment_id"], row["merchant_id"]) for row in rows}
+    assert named == {
+        ours.id: (ours.payment_id, world.merchant_id),
+        ended.session_id: (ended.id, world.merchant_id),
+        None: (None, None),
+    }
+
+
+async def test_a_session_of_another_account_is_nobodys(world: World, write: Write) -> None:
+    session = (await world.select(await world.create())).session
+    other = await world.other_account("http://other.test", signing_secret="x")
+    path = write(f"payment,cap-1,{session.id},1590.00,THB,{_AT}")
+    found = await _reconcile(world, path, account_id=other)
+    assert (found.asked, found.opened) == (0, 1)
+    assert await world.rows("SELECT FROM money_case WHERE session_id IS NULL")
+
+
+async def test_a_refund_that_we_wait_for_is_asked_about_at_once(world: World, write: Write) -> None:
+    [refund, _] = await _refunded(world, "back-1", GatewayRefundState.PENDING)
+    await refund_store.schedule_inquiry(world.database, refund, 3600, inquiries=1)
+    [paid] = await world.rows("SELECT reference FROM capture")
+    path = write(f"payment,{paid['reference']},,1590,THB,{_AT}", f"refund,back-1,,90,THB,{_AT}")
+    found = await _reconcile(world, path)
+    assert found.differences == [
+        "fake refund back-1: extra, 90.00 THB at 2026-11-21T08:00:00.000Z, ours is PENDING"
+    ]
+    assert found.asked == 1
+    assert await world.rows("SELECT FROM refund WHERE id = $1 AND next_at <= clock()", refund)
+
+
+async def test_what_the_file_may_lack_is_looked_for_in_its_period_alone(
+    world: World, write: Write
+) -> None:
+    moments = [datetime(2026, 11, 21, 8, minute, tzinfo=UTC) for minute in (0, 4, 6, 30, 31)]
+    for number, moment in enumerate(moments):
+        await _paid(world, f"cap-{number}")
+        await world.rows(
+            "UPDATE capture SET captured_at = $2 WHERE reference = $1", f"cap-{number}", moment
+        )
+    path = write(
+        "payment,cap-0,,1590.00,THB,2026-11-21T08:00:00Z",
+        "payment,cap-3,,1590.00,THB,2026-11-21T08:30:00Z",
+    )
+
+    async def lost(**period: Any) -> list[str]:
+        found = await _compare(world, path, **({"since": None, "until": None} | period))
+        return [one.split(":")[0].split()[-1] for one in found.differences]
+
+    # cap-1 came to us within the first minutes: it may stand in the file of the day before.
+    assert await lost() == ["cap-2"]
+    assert await lost(since=moments[0]) == ["cap-1", "cap-2"]
+    assert await lost(since=moments[0].replace(tzinfo=None)) == ["cap-1", "cap-2"]
+    assert await lost(until=moments[4]) == ["cap-2", "cap-4"]
+    # What the file has is found whenever it came to us.
+    assert await lost(since=moments[4] + timedelta(days=1), until=_FAR_AWAY) == []
+
+
+async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
+    other = await world.other_account("http://other.test", signing_secret="x")
+    await _paid(world, "cap-1")
+    path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
+    assert (await _compare(world, path, account_id=world.account_id)).difference_count == 0
+    assert (await _compare(world, path)).difference_count == 0
+    found = await _compare(world, path, account_id=other)
+    assert _counts(found)["payment"] == (1, 0, 0, 1, 0)
+    row = await world.rows("SELECT session_id, payment_id FROM capture")
+    await world.rows(
+        "INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency, "
+        "amount_minor, credited, captured_at) VALUES (gen_random_uuid(), $1, 'cap-1', $2, $3, "
+        "'THB', 5, false, clock())",
+        other,
+        row[0]["session_id"],
+        row[0]["payment_id"],
+    )
+    assert (await _compare(world, path)).difference_count == 0  # one of both is it
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("payment,a,,1.00,THB", "the line has 5 columns, not 6"),
+        ("payment,a,,1.00,THB,{at},", "the line has 7 columns, not 6"),
+        ("fee,a,,1.00,THB,{at}", "type must be payment, refund, dispute, dispute_reversal or"),
+        ("payout,,,1.00,THB,{at}", "reference must have 1 to 200"),
+        ("payout,a,,0.00,THB,{at}", "amount must be a plain decimal above zero"),
+        ("payout,a,,-1.00,THB,{at}", "amount must be a plain decimal above zero"),
+        ("payout,a,,1.001,THB,{at}", "amount of a payout in THB must have at most 2 decimals"),
+        (
+            "payout,a,,1.1,JPY,{at}",
+            "a payout in JPY must have at most 0 decimals, not '1.1'",
+        ),
+        ("payout,a,,1.00,USDT,{at}", "must be in an ISO 4217 currency, not in 'USDT'"),
+        ("payout,a,,1.00,TH1,{at}", "must be in an ISO 4217 currency, not in 'TH1'"),
+        ("payment,,,1.00,THB,{at}", "reference must have 1 to 200"),
+        ("payment,{long},,1.00,THB,{at}", "reference must have 1 to 200"),
+        ("payment,a\x00,,1.00,THB,{at}", "reference must have 1 to 200"),
+        ("payment,a,{long},1.00,THB,{at}", "our_reference must have at most 200"),
+        ("payment,a,,-1.00,THB,{at}", "amount must be a plain decimal above zero"),
+        ("payment,a,,0.00,THB,{at}", "amount must be a plain decimal above zero"),
+        ("payment,a,,1e3,THB,{at}", "amount must be a plain decimal above zero"),
+        ('payment,a,,"1,000",THB,{at}', "amount must be a plain decimal above zero"),
+        ("payment,a,,NaN,THB,{at}", "amount must be a plain decimal above zero"),
+        ("payment,a,,1.00,thb,{at}", "currency must be a code such as USD, not 'thb'"),
+        ("payment,a,,1.00,THB,2026-11-21", "at must be a time such as"),
+        ("payment,a,,1.00,THB,2026-11-21T08:00:00", "at must be a time such as"),
+        ("payment,a,,1.00,THB,2026-13-21T08:00:00Z", "at must be a time such as"),
+        ("payment,a,,1.00,THB,0001-01-01T00:00:00+23:59", "at must be a time such as"),
+        ('payment,"a"b,,1.00,THB,{at}', "',' expected after '\"'"),
+        (f"payment,{4_000 * 'x'},,1.00,THB,{{at}}", "a line has at most 4000 characters"),
+    ],
+)
+def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: str) -> None:
+    path = write(f"payment,fine,,1.00,THB,{_AT}", line.format(at=_AT, long=201 * "x"))
+    with pytest.raises(InvalidProviderFileError) as bad:
+        list(open_provider_file(path).read())
+    [told] = bad.value.problems
+    assert told.startswith("line 3: ")
+    assert problem in told
+    assert len(told) < 200
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("payment,a,,1.00,THB,{at}", "the line has 6 columns, not 7"),
+        ("payment,a,,1.00,THB,{at},0.10", "only a payout has a fee, not a payment: '0.10'"),
+        ("refund,a,,1.00,THB,{at},0", "only a payout has a fee, not a refund: '0'"),
+        ("payout,a,,1.00,THB,{at},-0.10", "fee must be a plain decimal"),
+        ("payout,a,,1.00,THB,{at},1%", "fee must be a plain decimal"),
+        ("payout,a,,1.00,THB,{at},0.001", "fee of a payout in THB must have at most 2 decimals"),
+    ],
+)
+def test_a_bad_line_of_a_file_with_fees_is_told(write: Write, line: str, problem: str) -> None:
+    fine = (f"payment,fine,,1.00,THB,{_AT},", f"payout,fine,,1.000,THB,{_AT},0.10")
+    path = write(*fine, line.format(at=_AT), header=f"{_HEADER},fee")
+    with pytest.raises(InvalidProviderFileError) as bad:
+        list(open_provider_file(path).read())
+    [told] = bad.value.problems
+    assert told.startswith("line 4: ")
+    assert problem in told
+
+
+def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
+    path = write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000])
+    with pytest.raises(InvalidProviderFileError) as bad:
+        list(open_provider_file(path).read())
+    told = bad.value.problems
+    assert (len(told), told[0], told[-1]) == (
+        *(21, "line 3: the line has 1 columns, not 6", "and 980 more"),
+    )
+
+
+def test_what_is_no_such_file_is_told(write: Write, tmp_path: Path) -> None:
+    header = (
+        "line 1: the header must be type,reference,our_reference,amount,currency,at, "
+        "optionally followed by fee"
+    )
+    cases = [
+        (write(header=f"{_HEADER},fees", name="fees.csv"), header),
+        (write(header="type,reference"), header),
+        (write(header=_HEADER.replace(",", ";")), header),
+        (tmp_path, f"'{tmp_path}'"[:40]),
+        (tmp_path / "nothing.csv", "is not a file"),
+    ]
+    (tmp_path / "empty.csv").touch()
+    cases.append((tmp_path / "empty.csv", header))
+    (tmp_path / "latin.csv").write_bytes(f"{_HEADER}\npayment,".encode() + b"\xe9,,1,THB,x\n")
+    cases.append((tmp_path / "latin.csv", "the file is not UTF-8"))
+    for path, problem in cases:
+        with pytest.raises(InvalidProviderFileError) as bad:
+            list(open_provider_file(path).read())
+        assert problem in bad.value.problems[0], path
+
+
+def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "excel.csv"
+    path.write_bytes(f"\ufeff{_HEADER}\r\npayment,é,,1.00,THB,{_AT}\r\n".encode())
+    [line] = open_provider_file(path).read()
+    assert isinstance(line, ProviderFileLine)
+    assert line.at == datetime(2026, 11, 21, 8, tzinfo=UTC)
+    assert line.reference == "é"
+
+
+def test_blank_lines_are_ignored_also_before_the_header(write: Write) -> None:
+    blank = ["", "   ", ",,,,,", "\t"]
+    lines = [_HEADER, *blank, f"payment,a,,1.00,THB,{_AT}", *blank, f"payment,b,,1.00,THB,{_AT}"]
+    read = list(open_provider_file(write(*blank[1:], *lines, *blank, header="")).read())
+    assert [line.reference for line in read if isinstance(line, ProviderFileLine)] == ["a", "b"]
+
+
+async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
+    world: World, write: Write
+) -> None:
+    path = write(
+        f"payment,cap-1,,1.00,THB,{_AT}",
+        f"refund,cap-1,,1.00,THB,{_AT}",
+        f"payment,cap-1,,2.00,THB,{_AT}",
+    )
+    for perform in (_compare, _reconcile):
+        with pytest.raises(InvalidProviderFileError) as bad:
+            await perform(world, path)
+        assert bad.value.problems == ["line 4: duplicate of line 2"]
+    assert await world.perform(ListCases(status="ALL")) == []
+    assert await world.perform(ListAuditEntries(of="reconcile")) == []
+
+
+async def test_a_file_that_changes_while_it_is_read_is_refused(world: World, write: Write) -> None:
+    comparison = _comparison(write(f"payment,cap-1,,1.00,THB,{_AT}"))
+    write(f"payment,cap-1,,9.00,THB,{_AT}")
+    with pytest.raises(InvalidProviderFileError, match="changed while it was read"):
+        await world.perform(ReconcileProviderFile(comparison=comparison))
+    assert await world.perform(ListCases(status="ALL")) == []
+
+
+async def test_what_cannot_be_compared_is_refused(world: World, write: Write) -> None:
+    await offer_tokens(world)
+    path = write(f"payment,cap-1,,1.00,THB,{_AT}")
+    for more, words in (
+        ({"provider": "nobody"}, "'nobody' has no account to compare a file with"),
+        ({"provider": "gateway_contract"}, "has no account to compare a file with"),
+        ({"account_id": 99}, "fake has no account 99"),
+        ({"account_id": 2**64}, f"fake has no account {2**64}"),
+    ):
+        for perform in (_compare, _reconcile):
+            with pytest.raises(RefusedError, match=words) as refused:
+                await perform(world, path, **more)
+            assert refused.value.code is ErrorCode.NOT_FOUND
+    empty = write()
+    with pytest.raises(RefusedError, match="the file has no lines: give its period"):
+        await _compare(world, empty, until=None)
+    assert (await _compare(world, empty)).difference_count == 0
+
+
+async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
+    world: World, write: Write
+) -> None:
+    await _paid(world, "cap-1")
+    payouts = (f"payout,po_1,,1543.89,THB,{_AT},46.11", f"payout,po_2,,7.00,THB,{_AT},")
+    path = write(f"payment,cap-1,,1590.00,THB,{_AT},", *payouts, header=f"{_HEADER},fee")
+    told = ["payout po_1: 1543.89 THB and a fee of 46.11", "payout po_2: 7.00 THB"]
+    foreseen = await _compare(world, path)
+    assert (foreseen.difference_count, foreseen.payouts.new, foreseen.new_payouts) == (0, 2, told)
+    assert _counts(foreseen)["payment"] == (1, 1, 0, 0, 0)
+    apply = ReconcileProviderFile(comparison=_comparison(path))
+    changes = await world.service.describe(apply, ACTOR)
+    assert changes == ["0 cases are opened", "2 payouts are recorded"]
+    assert await world.perform(ListGatewayPayouts()) == []
+    applied = await _reconcile(world, path)
+    assert (applied.payouts.lines, applied.payouts.new, applied.new_payouts) == (2, 2, told)
+    again = await _reconcile(world, path)
+    assert (again.payouts.new, again.payouts.repeated, again.new_payouts) == (0, 2, [])
+    recorded = await world.perform(ListGatewayPayouts())
+    assert {payout.reference for payout in recorded} == {"po_1", "po_2"}
+    assert "reconciliation" not in {payout.recorded_by for payout in recorded}
+    assert await world.perform(CheckLedger()) == []
+    [last, *_] = await world.perform(ListAuditEntries(of="reconcile"))
+    assert json.dumps(last.details).count("po_1") == 0
+
+
+async def test_a_payout_that_we_have_otherwise_is_a_difference_and_a_case_when_applied(
+    world: World, write: Write
+) -> None:
+    path = write(f"payout,po_1,,1.00,THB,{_AT}")
+    await _reconcile(world, path, since=None, until=None)
+    write(f"payout,po_1,,2.00,THB,{_AT}")
+    told = "fake payout po_1: different, 2.00 THB there, 1.00 THB here"
+    foreseen = await _compare(world, path, since=None, until=None)
+    assert (foreseen.difference_count, foreseen.differences) == (1, [told])
+    assert await world.perform(ListCases()) == []
+    applied = await _reconcile(world, path, since=None, until=None)
+    assert (applied.opened, applied.payouts.different) == (1, 1)
+    assert [case.subject for case in await world.perform(ListCases())] == [told]
+
+
+async def test_payouts_of_several_accounts_are_refused_until_theirs_is_named(
+    world: World, write: Write
+) -> None:
+    other = await world.other_account("http://other.test", signing_secret="x")
+    path = write(f"payout,po_1,,1.00,THB,{_AT}")
+    for perform in (_compare, _reconcile):
+        with pytest.raises(RefusedError, match="fake has several accounts: name one"):
+            await perform(world, path)
+    await _reconcile(world, path, account_id=other)
+    [payout] = await world.perform(ListGatewayPayouts())
+    assert payout.account_id == other
+
+
+async def test_what_a_test_account_took_is_looked_for_in_no_file(
+    world: World, write: Write
+) -> None:
+    account = AddAccount(
+        provider="fake",
+        base_url="http://gateway.test",
+        credentials={"signing_secret": world.signing_secret},
+        test=True,
+    )
+    test = (await world.perform(account)).id
+    await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
+    told = VerifiedCallback(id="told-1", report=captured(4200, "THB", reference="cap-test"))
+    await world.service.callback_receiver.receive(test, told, b"raw body")
+    await _paid(world, "cap-1")
+    path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
+    assert (await _compare(world, path)).difference_count == 0
+    for perform in (_compare, _reconcile):
+        with pytest.raises(RefusedError, match=f"account {test} is a test account") as refused:
+            await perform(world, path, account_id=test)
+        assert refused.value.code is ErrorCode.UNPROCESSABLE
+        with pytest.raises(RefusedError, match="'test' has no live account to compare"):
+            await perform(world, path, provider="test")
+
+
+async def test_the_file_of_something_else_opens_no_cases(
+    world: World, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(difference_cases, "OPENED_MAX", 2)
+    lines = [f"payment,cap-{number},,1.00,THB,{_AT}" for number in range(3)]
+    with pytest.raises(RefusedError, match="3 differences are too many for cases"):
+        await _reconcile(world, write(*lines))
+    assert await world.perform(ListCases(status="ALL")) == []
+    assert (await _reconcile(world, write(*lines[:2]))).opened == 2
+
+
+@pytest.mark.full
+async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path: Path) -> None:
+    count = 30_000
+    path = tmp_path / "long.csv"
+    with path.open("w") as out:
+        print(_HEADER, file=out)
+        for number in range(count):
+            print(f"payment,cap-{number:0100},,1590.00,THB,{_AT}", file=out)
+    seen: list[int] = []
+    tracemalloc.start()
+    comparison = ReconciliationInput(
+        file=open_provider_file(path, seen.append), provider="fake", since=_LONG_AGO
+    )
+    found = await world.perform(CompareProviderFile(comparison=comparison))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert _counts(found)["payment"] == (count, 0, 0, count, 0)
+    assert len(found.differences) == 100
+    assert sum(seen) == 2 * path.stat().st_size
+    assert most < 3 * path.stat().st_size  # all lines at once are six times as much
+
+
+async def test_a_file_that_is_read_slowly_keeps_its_transaction(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "slow.csv"
+    lines = (f"payment,cap-{number},,1590.00,THB,{_AT}" for number in range(1_000))
+    path.write_text("\n".join([_HEADER, *lines]))
+    pool = world.database._pool  # its looks are its clock
+
+    async def look() -> None:
+        for _ in range(12):
+            pool.check()
+
+    loop = asyncio.get_running_loop()
+
+    def let_time_pass(_: int) -> None:
+        if threading.current_thread() is not threading.main_thread():  # lines are read in another
+            asyncio.run_coroutine_threadsafe(look(), loop).result()
+
+    comparison = ReconciliationInput(
+        file=open_provider_file(path, let_time_pass), provider="fake", since=_LONG_AGO
+    )
+    found = await world.perform(CompareProviderFile(comparison=comparison))
+    assert _counts(found)["payment"] == (1_000, 0, 0, 1_000, 0)
+
+
+def test_a_file_is_told_without_its_place() -> None:
+    file = ProviderFile(path=Path("/somewhere"), sha256="00")
+    assert "somewhere" not in repr(file)

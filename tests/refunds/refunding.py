@@ -1,0 +1,129 @@
+"""Refunds in tests: asked for, sent, spoken of, and what the books say of them."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID, uuid4
+
+from payintent.callbacks.receive import CallbackResult
+from payintent.gateways.port import GatewayRefundState, RefundReport, VerifiedCallback
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.payments.model import Payment
+from payintent.refunds import store as refund_store
+from payintent.refunds.create import CreateRefundRequest
+from payintent.refunds.model import Refund
+from tests.support.fakes import captured
+from tests.support.world import World
+
+DONE = RefundReport(state=GatewayRefundState.DONE, reference="re_1")
+PENDING = RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
+DECLINED = RefundReport(state=GatewayRefundState.DECLINED)
+ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
+_LEASE_S = 60.0
+
+
+async def paid(world: World, **changes: Any) -> Payment:
+    """Create a payment and have it paid, each by a capture of its own."""
+    payment = await world.create(**changes)
+    session = (await world.select(payment)).session
+    offer = session.quote
+    exact = captured(offer.total_minor, offer.price.currency, reference=f"cap-{payment.id}")
+    return await world.report(payment, session.id, exact)
+
+
+async def asked(
+    world: World, payment: Payment, amount: object = None, key: UUID | None = None, **more: Any
+) -> Refund:
+    """Ask for a refund as the merchant would; without an amount, of all that is left."""
+    ask = CreateRefundRequest(
+        merchant_id=payment.merchant_id,
+        payment_id=payment.id,
+        key=key or uuid4(),
+        amount=amount,
+        **more,
+    )
+    return (await world.service.refund_creator.create(ask)).refund
+
+
+async def due(world: World) -> list[refund_store.DueRefund]:
+    """Take the refunds that somebody has to look after now."""
+    return await refund_store.claim_due(world.database, 100, _LEASE_S, [])
+
+
+async def work(world: World) -> int:
+    """Run the worker's step once; gives how many refunds it looked after."""
+    taken = await due(world)
+    for one in taken:
+        await world.service.refund_sender.process(one)
+    return len(taken)
+
+
+async def hear(
+    world: World,
+    refund_id: UUID,
+    report: RefundReport = DONE,
+    *,
+    name: str | None = None,
+    account_id: int | None = None,
+) -> CallbackResult:
+    """Let the provider call back about a refund."""
+    service = world.service
+    callback = VerifiedCallback(id=name or uuid4().hex, refund_id=refund_id, refund=report)
+    account_id = account_id or world.account_id
+    return await service.callback_receiver.receive(account_id, callback, b"raw body")
+
+
+async def kept(world: World, refund: Refund) -> Refund:
+    """Read a refund as it is stored."""
+    found = await refund_store.get(world.database, refund.id)
+    assert found is not None
+    return found
+
+
+async def wait_s(world: World, refund: Refund) -> float | None:
+    """Tell how long until somebody looks after a refund again."""
+    [row] = await world.rows(
+        "SELECT extract(epoch FROM next_at - clock())::float8 AS wait FROM refund WHERE id = $1",
+        refund.id,
+    )
+    return row["wait"]
+
+
+@dataclass(frozen=True)
+class Books:
+    """What stands in the rows of a payment and of the capture that paid it."""
+
+    status: str
+    refunded: str
+    reserved: str
+    capture_refunded: int
+    capture_reserved: int
+
+
+async def books(world: World, payment: Payment) -> Books:
+    """Read a paid payment's books; amounts without their zeros."""
+    [row] = await world.rows(
+        """
+        SELECT p.status, p.refunded_amount, p.reserved_amount, c.refunded_minor, c.reserved_minor
+        FROM payment p
+        JOIN capture c ON c.payment_id = p.id AND c.credited
+        WHERE p.id = $1
+        """,
+        payment.id,
+    )
+    return Books(
+        row["status"],
+        _plain(row["refunded_amount"]),
+        _plain(row["reserved_amount"]),
+        int(row["refunded_minor"]),
+        int(row["reserved_minor"]),
+    )
+
+
+def _plain(value: Decimal) -> str:
+    return f"{value.normalize():f}"
+
+
+async def auto_refund(world: World, *, on: bool) -> None:
+    """Say whether the merchant gives back at once what no payment may own."""
+    await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=on))

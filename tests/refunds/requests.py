@@ -1,0 +1,113 @@
+"""What the tests of refunds have in common: payments that were paid, asking, and sending."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+from payintent.core import ids
+from payintent.refunds import store as refund_store
+from tests.support.arrange import bring_to, callback, payment_of, select
+from tests.support.world import Answer, Api, World
+
+REFUNDS = "/v1/payments/{payment_id}/refunds"
+REFUND = "/v1/refunds/{refund_id}"
+NOBODYS = "ref_0000000000000000000001"
+
+
+async def paid(api: Api, **changes: Any) -> Answer:
+    """Create a payment and have its gateway capture exactly what the buyer was quoted."""
+    created = await api.create(**changes)
+    await pay(api, created)
+    return created
+
+
+async def pay(api: Api, created: Answer) -> None:
+    """Select the card and let the gateway capture the total."""
+    assert (await select(api, created)).status == 200
+    seen = await api.world.see(await payment_of(api, created))
+    assert seen.session is not None
+    offer = seen.session.quote
+    capture = {
+        "reference": f"cap-{created.json['id']}",
+        "amount_minor": offer.total_minor,
+        "currency": offer.price.currency,
+    }
+    report = {"state": "captured", "capture": capture}
+    answer = await callback(api, seen.session.id, report, callback_id=created.json["id"])
+    assert answer.status == 200
+    assert await api.world.status(seen.payment) == "PAID"
+
+
+async def in_status(api: Api, status: str) -> Answer:
+    """Create a payment of 1590.00 THB and bring it to a status, refunded ones included."""
+    if "REFUNDED" not in status and status != "PAID":
+        created = await api.create()
+        await bring_to(api, created, status)
+        return created
+    created = await paid(api)
+    if status != "PAID":
+        part = {"amount": "90.00"} if status == "PARTIALLY_REFUNDED" else {}
+        assert (await ask(api, created, **part)).status == 201
+        await send(api.world)
+    assert (await payment_of(api, created)).status == status
+    return created
+
+
+async def ask(api: Api, created: Answer, key: str | None = None, **body: Any) -> Answer:
+    """`POST /payments/{id}/refunds`; with no field at all, without a body."""
+    options: dict[str, Any] = {"json": body} if body else {}
+    return await _post(api, created.json["id"], key or str(uuid4()), **options)
+
+
+async def ask_raw(api: Api, created: Answer, body: str, key: str | None = None) -> Answer:
+    """`POST /payments/{id}/refunds` with these very bytes."""
+    return await _post(api, created.json["id"], key or str(uuid4()), data=body.encode())
+
+
+async def _post(api: Api, payment_id: str, key: str, **options: Any) -> Answer:
+    headers = api.bearer() | {"Idempotency-Key": key}
+    if "data" in options:
+        headers["Content-Type"] = "application/json"
+    path = REFUNDS.format(payment_id=payment_id)
+    return await api.send("POST", path, headers=headers, **options)
+
+
+async def read(api: Api, refund_id: str) -> Answer:
+    return await api.send("GET", REFUND.format(refund_id=refund_id), headers=api.bearer())
+
+
+async def listed(api: Api, created: Answer, query: str = "") -> Answer:
+    path = REFUNDS.format(payment_id=created.json["id"]) + query
+    return await api.send("GET", path, headers=api.bearer())
+
+
+async def send(world: World) -> None:
+    """Let a worker look after every refund that is due."""
+    service = world.service
+    while due := await refund_store.claim_due(world.database, 500, 60.0, []):
+        for one in due:
+            await service.refund_sender.process(one)
+
+
+async def kept(world: World) -> list[Any]:
+    """Read all refunds as they are kept, oldest first."""
+    return await world.rows("SELECT * FROM refund ORDER BY id")
+
+
+async def capture_of(api: Api, created: Answer) -> tuple[int, int, int]:
+    """Give what was captured, what of it went back, and what is promised."""
+    payment = await payment_of(api, created)
+    [row] = await api.world.rows(
+        "SELECT amount_minor, refunded_minor, reserved_minor FROM capture WHERE payment_id = $1",
+        payment.id,
+    )
+    return (
+        int(row["amount_minor"]),
+        int(row["refunded_minor"]),
+        int(row["reserved_minor"]),
+    )
+
+
+def uuid_of(refund: Answer) -> UUID:
+    found = ids.parse_id(ids.REFUND, refund.json["id"])
+    assert found is not None
+    return found

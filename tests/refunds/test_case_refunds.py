@@ -1,0 +1,297 @@
+"""Money that no payment may own goes back: by itself where its merchant wants that, and once."""
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.cases import store as case_store
+from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import GatewaySessionState, SessionReport
+from payintent.payments import captures_store as capture_store
+from payintent.payments.model import Payment
+from payintent.payments.transitions import lock_payments
+from payintent.refunds import store as refund_store
+from payintent.refunds.create import auto_refund_case, refund_case
+from payintent.refunds.model import AUTO_REFUND, RefundStatus
+from tests.payments.test_expire import ask_all, sweep
+from tests.refunds.refund_gateway import RefundGateway
+from tests.refunds.refunding import (
+    DECLINED,
+    DONE,
+    PENDING,
+    Books,
+    asked,
+    auto_refund,
+    books,
+    hear,
+    paid,
+    work,
+)
+from tests.support.fakes import FakeGateway, captured, declined
+from tests.support.world import World
+
+Strays = Callable[[World], Awaitable[Payment]]
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+def stray(amount_minor: int = 159000) -> SessionReport:
+    return captured(amount_minor, reference="stray")
+
+
+async def selected(world: World) -> tuple[Payment, UUID]:
+    payment = await world.create()
+    return payment, (await world.select(payment)).session.id
+
+
+async def _orphan(world: World) -> Payment:
+    payment, left = await selected(world)
+    await world.select(payment, world.transfer)
+    await world.report(payment, left, stray())
+    return payment
+
+
+async def _late(world: World) -> Payment:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, stray())
+    return payment
+
+
+async def _expired(world: World) -> Payment:
+    payment, session_id = await selected(world)
+    await world.move_clock(1801)
+    await sweep(world)
+    await ask_all(world)
+    await world.report(payment, session_id, stray())
+    return payment
+
+
+async def _double(world: World) -> Payment:
+    payment = await paid(world)
+    assert payment.session_id is not None
+    await world.report(payment, payment.session_id, stray())
+    return payment
+
+
+async def _mismatch(world: World) -> Payment:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, stray(158999))
+    return payment
+
+
+STRAYS: dict[str, tuple[str, Strays]] = {
+    "orphan": ("ORPHAN_CAPTURE", _orphan),
+    "late": ("LATE_PAYMENT", _late),
+    "expired": ("LATE_PAYMENT", _expired),
+    "double": ("DOUBLE_PAYMENT", _double),
+    "mismatch": ("AMOUNT_MISMATCH", _mismatch),
+}
+BY_NAME = pytest.mark.parametrize("name", STRAYS)
+
+
+async def case(world: World) -> tuple[str, str | None]:
+    """Tell how the only case stands, and who closed it."""
+    [row] = await world.rows("SELECT status, closed_by FROM money_case")
+    return row["status"], row["closed_by"]
+
+
+@BY_NAME
+async def test_what_nobody_may_own_goes_back_by_itself_where_its_merchant_wants_it(
+    world: World, name: str
+) -> None:
+    kind, come = STRAYS[name]
+    await auto_refund(world, on=True)
+    payment = await come(world)
+    before, told = (await world.see(payment)).payment, await world.events(payment)
+    assert await world.cases(payment) == [kind]
+    assert await case(world) == ("OPEN", None)  # until the money has gone
+    assert await work(world) == 1
+    [request] = world.gateway.refunds
+    assert request.capture.reference == "stray"
+    assert request.amount_minor == request.capture.amount_minor
+    assert await case(world) == ("REFUNDED", AUTO_REFUND)
+    assert (await world.see(payment)).payment == before
+    assert await world.events(payment) == told
+
+
+@BY_NAME
+async def test_it_waits_for_a_person_where_its_merchant_does_not(world: World, name: str) -> None:
+    kind, come = STRAYS[name]
+    await auto_refund(world, on=False)
+    payment = await come(world)
+    assert await work(world) == 0
+    assert await world.cases(payment) == [kind]
+    assert await case(world) == ("OPEN", None)
+    assert await world.rows("SELECT 1 FROM refund") == []
+
+
+@BY_NAME
+async def test_a_word_that_is_said_again_gives_nothing_back_again(world: World, name: str) -> None:
+    await auto_refund(world, on=True)
+    payment = await STRAYS[name][1](world)
+    [row] = await world.rows("SELECT session_id FROM capture WHERE NOT credited")
+    for _ in range(2):
+        await world.report(payment, row["session_id"], stray())
+        await work(world)
+    assert len(world.gateway.refunds) == 1
+
+
+@pytest.mark.parametrize("kind", CaseKind)
+async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
+    world: World, kind: CaseKind
+) -> None:
+    await auto_refund(world, on=False)
+    payment = await _double(world)
+    await auto_refund(world, on=True)
+    [row] = await world.rows("SELECT id, capture_id FROM money_case")
+    async with world.database.transaction() as tx:
+        await lock_payments(tx, [payment.id])
+        await auto_refund_case(tx, kind, row["id"], row["capture_id"], payment.merchant_id)
+    assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTOMATIC)
+
+
+async def test_silence_for_a_week_gives_nothing_back(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment = await world.create(expires_in_s=86_400)
+    await world.select(payment)
+    await world.move_clock(8 * 24 * 3600)
+    await ask_all(world)
+    assert await world.cases(payment) == ["UNKNOWN_REFERENCE"]
+    assert await world.rows("SELECT 1 FROM refund") == []
+
+
+async def test_a_capture_of_nothing_is_a_case_with_nothing_to_give_back(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, stray(0))
+    assert await world.status(payment) == "FAILED"
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    assert await world.rows("SELECT 1 FROM refund") == []
+
+
+async def test_the_money_of_a_case_takes_nothing_from_its_payment(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment = await _double(world)
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    await asked(world, payment)
+    assert await work(world) == 2
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    given = {one.capture.reference: one.amount_minor for one in world.gateway.refunds}
+    assert given == {"stray": 159000, f"cap-{payment.id}": 159000}
+
+
+async def test_a_cases_refund_is_none_of_its_payments(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment = await _double(world)
+    refund = await asked(world, payment, "1")
+    [shown] = await refund_store.list_page_for_payment(world.database, payment.id, None, 10)
+    assert shown.id == refund.id
+
+
+async def test_a_declined_refund_leaves_its_case_open_for_another(world: World) -> None:
+    await auto_refund(world, on=True)
+    await _late(world)
+    world.gateway.answer_refund = DECLINED
+    await work(world)
+    assert await case(world) == ("OPEN", None)
+    [row] = await world.rows("SELECT id, capture_id FROM money_case")
+    world.gateway.answer_refund = DONE
+    async with world.database.transaction() as tx:
+        await refund_case(tx, row["id"], row["capture_id"], "ann")
+    await work(world)
+    assert await case(world) == ("REFUNDED", "ann")
+
+
+async def test_a_case_is_refunded_once_however_often_it_is_asked(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment = await _late(world)
+    [row] = await world.rows("SELECT id, capture_id FROM money_case")
+    for _ in range(2):
+        with pytest.raises(RefusedError) as refused:
+            await _refund(world, payment, row["id"], row["capture_id"])
+        assert refused.value.code is ErrorCode.CONFLICT
+        await work(world)
+    assert len(world.gateway.refunds) == 1
+
+
+async def _refund(world: World, payment: Payment, case_id: UUID, capture_id: UUID) -> None:
+    async with world.database.transaction() as tx:
+        await lock_payments(tx, [payment.id])
+        await refund_case(tx, case_id, capture_id, "ann")
+
+
+async def test_what_paid_a_payment_goes_back_by_its_own_refunds_alone(world: World) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment, "590")
+    await work(world)
+    await hear(world, refund.id, DECLINED)
+    [row] = await world.rows("SELECT id, capture_id, kind FROM money_case")
+    assert row["kind"] == "REFUND_REVERSED"
+    with pytest.raises(RefusedError, match="refund the payment") as refused:
+        await _refund(world, payment, row["id"], row["capture_id"])
+    assert refused.value.code is ErrorCode.CONFLICT
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
+
+
+async def test_a_cases_refund_that_is_taken_back_is_another_case(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment = await _late(world)
+    await work(world)
+    [refund] = await world.rows("SELECT id FROM refund")
+    await hear(world, refund["id"], DECLINED)
+    assert await world.cases(payment) == ["LATE_PAYMENT", "REFUND_REVERSED"]
+    assert len(world.gateway.refunds) == 1
+
+
+async def test_a_pending_refund_of_a_case_closes_it_when_it_is_done(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment = await _orphan(world)
+    world.gateway.answer_refund = PENDING
+    await work(world)
+    assert await case(world) == ("OPEN", None)
+    [refund] = await world.rows("SELECT id FROM refund")
+    assert (await hear(world, refund["id"])).payment_id == payment.id
+    assert await case(world) == ("REFUNDED", AUTO_REFUND)
+
+
+async def test_a_case_that_a_person_has_closed_meanwhile_stays_as_it_is(world: World) -> None:
+    await auto_refund(world, on=True)
+    await _orphan(world)
+    [row] = await world.rows("SELECT id FROM money_case")
+    async with world.database.transaction() as tx:
+        await case_store.close(tx, row["id"], "DISMISSED", "ann", "it was a test")
+    await work(world)
+    assert await case(world) == ("DISMISSED", "ann")
+    [refund] = await world.rows("SELECT status FROM refund")
+    assert refund["status"] == RefundStatus.SUCCEEDED
+
+
+async def test_a_word_that_ends_no_session_moves_no_money(world: World) -> None:
+    await auto_refund(world, on=True)
+    payment, session_id = await selected(world)
+    for state in (
+        GatewaySessionState.OPEN,
+        GatewaySessionState.ATTEMPTED,
+        GatewaySessionState.CLOSED,
+    ):
+        await world.report(payment, session_id, SessionReport(state=state))
+    assert await world.rows("SELECT 1 FROM capture") == []
+    assert await work(world) == 0
+
+
+async def test_the_money_of_a_case_is_locked_before_it_is_given_back(world: World) -> None:
+    """Its remainder is read under the lock that the refund is written under."""
+    await auto_refund(world, on=False)
+    await _late(world)
+    [row] = await world.rows("SELECT id, capture_id FROM money_case")
+    async with world.database.transaction() as tx:
+        await refund_case(tx, row["id"], row["capture_id"], "ann")
+        assert (await capture_store.lock(tx, row["capture_id"])).left_minor == 0
+        with pytest.raises(RefusedError):
+            await refund_case(tx, uuid4(), row["capture_id"], "bob")

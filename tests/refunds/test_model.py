@@ -1,0 +1,174 @@
+"""What goes back of a capture, and what a provider's word does to a refund."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.gateways.port import GatewayRefundState, RefundReport
+from payintent.refunds.model import RefundableRemainder, capture_share, decide_refund
+from payintent.refunds.model import RefundStatus as Status
+
+#: Every status and every word, in full: what follows.
+EXPECTED = """
+PENDING   | done     | succeed
+PENDING   | pending  | wait
+PENDING   | declined | fail
+PENDING   | absent   | wait
+SUCCEEDED | done     | nothing
+SUCCEEDED | pending  | nothing
+SUCCEEDED | declined | contradict
+SUCCEEDED | absent   | nothing
+FAILED    | done     | contradict
+FAILED    | pending  | nothing
+FAILED    | declined | nothing
+FAILED    | absent   | nothing
+"""
+TABLE = {
+    (Status(status), GatewayRefundState(said)): effect
+    for status, said, effect in (
+        [cell.strip() for cell in line.split("|")] for line in EXPECTED.strip().splitlines()
+    )
+}
+
+
+def test_the_table_names_every_status_and_every_word() -> None:
+    assert TABLE.keys() == {(status, said) for status in Status for said in GatewayRefundState}
+
+
+@pytest.mark.parametrize(("status", "said"), TABLE)
+def test_a_word_has_the_effect_that_the_table_says(
+    status: Status, said: GatewayRefundState
+) -> None:
+    for reference in (None, "re_1"):
+        report = RefundReport(state=said, reference=reference, detail="whatever")
+        assert decide_refund(status, report) == TABLE[status, said]
+
+
+def test_a_refund_that_has_ended_ends_no_second_time() -> None:
+    for status in (Status.SUCCEEDED, Status.FAILED):
+        effects = {decide_refund(status, RefundReport(state=said)) for said in GatewayRefundState}
+        assert effects == {"nothing", "contradict"}
+
+
+def test_money_that_came_for_nothing_goes_back_by_itself_and_no_other() -> None:
+    by_hand = {CaseKind.UNKNOWN_REFERENCE, CaseKind.REFUND_REVERSED, CaseKind.RECONCILIATION}
+    by_hand |= {CaseKind.UNDECIDED, CaseKind.DISPUTE}
+    by_hand |= {CaseKind.OUTSIDE_REFUND, CaseKind.FRAUD_WARNING}
+    assert frozenset(CaseKind) - AUTOMATIC == by_hand
+
+
+@dataclass
+class Book:
+    """A payment of `amount` cents and its capture, as parts of both go back."""
+
+    amount: int
+    capture: int
+    unit: int = 1
+
+    def __post_init__(self) -> None:
+        self.left, self.capture_left = self.amount, self.capture
+
+    def take(self, part: int) -> int:
+        """Give back a part, in cents; 0 where the gateway cannot count so little."""
+        remainder = RefundableRemainder(
+            amount=Decimal(self.amount).scaleb(-2),
+            left=Decimal(self.left).scaleb(-2),
+            capture_minor=self.capture,
+            capture_left=self.capture_left,
+        )
+        taken = capture_share(Decimal(part).scaleb(-2), remainder, self.unit)
+        assert taken % self.unit == 0
+        if taken:
+            self.left -= part
+            self.capture_left -= taken
+            self.holds()
+        return taken
+
+    def put_back(self, part: int, taken: int) -> None:
+        """A refund has failed."""
+        self.left += part
+        self.capture_left += taken
+        self.holds()
+
+    def holds(self) -> None:
+        assert 0 <= self.capture_left <= self.capture
+        assert (self.left == 0) is (self.capture_left == 0), "the last one takes all that is left"
+
+
+units = st.sampled_from((1, 100))
+parts = st.lists(st.floats(0, 1), max_size=12)
+
+
+@st.composite
+def books(draw: st.DrawFn) -> Book:
+    """What was paid is the amount, or that with a fee and a tax, in whole units."""
+    unit, amount = draw(units), draw(st.integers(1, 10**6))
+    capture = max(1, (amount + draw(st.integers(0, amount))) // unit) * unit
+    return Book(amount=amount, capture=capture, unit=unit)
+
+
+@given(book=books(), shares=parts)
+def test_any_parts_and_then_the_rest_give_back_exactly_what_was_taken(
+    book: Book, shares: list[float]
+) -> None:
+    given_back = 0
+    for wanted in shares:
+        part = min(book.left, max(1, round(wanted * book.left)))
+        given_back += book.take(part) if part else 0
+    given_back += book.take(book.left) if book.left else 0
+    assert given_back == book.capture
+    assert book.left == book.capture_left == 0
+
+
+@given(
+    book=books(),
+    steps=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 11), st.booleans()), max_size=30),
+)
+@example(  # three were rounded down and have failed: their sum was owed more than they had
+    book=Book(amount=1000, capture=1030),
+    steps=[(0.097, 0, True), (0.1074, 0, True), (0.1203, 0, True), (1, 0, True)]
+    + [(0, 0, False)] * 3
+    + [(0.9966, 0, True)],
+)
+def test_refunds_that_fail_in_any_order_leave_what_can_be_given_back(
+    book: Book, steps: list[tuple[float, int, bool]]
+) -> None:
+    given_back: list[tuple[int, int]] = []
+    for wanted, which, gives in steps:
+        if gives and book.left:
+            part = min(book.left, max(1, round(wanted * book.left)))
+            if taken := book.take(part):
+                given_back.append((part, taken))
+        elif not gives and given_back:
+            book.put_back(*given_back.pop(which % len(given_back)))
+    if book.left:
+        given_back.append((book.left, book.take(book.left)))
+    assert sum(taken for _, taken in given_back) == book.capture
+    assert sum(part for part, _ in given_back) == book.amount
+
+
+@given(book=books(), wanted=st.floats(0, 1))
+def test_a_first_part_is_its_share_of_what_was_paid_rounded_down(book: Book, wanted: float) -> None:
+    part = min(book.amount - 1, round(wanted * book.amount))
+    if part > 0:
+        exact = book.capture * part // book.amount
+        assert book.take(part) == exact // book.unit * book.unit
+
+
+def test_what_is_given_back_is_whole_units_of_a_gateway_that_counts_in_dollars() -> None:
+    book = Book(amount=10_000, capture=10_500, unit=100)
+    assert [book.take(3_333), book.take(3_333), book.take(3_334)] == [3_400, 3_400, 3_700]
+
+
+def test_no_fraction_is_too_fine_for_a_token() -> None:
+    remainder = RefundableRemainder(
+        amount=Decimal("0.000000000000000003"),
+        left=Decimal("0.000000000000000003"),
+        capture_minor=3,
+        capture_left=3,
+    )
+    assert capture_share(Decimal("0.000000000000000001"), remainder, 1) == 1

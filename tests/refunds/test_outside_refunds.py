@@ -1,0 +1,243 @@
+"""Refunds that were made at the gateway itself count like ours, once, and are cases."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.callbacks.receive import CallbackResult
+from payintent.cases.operations import ListCases
+from payintent.cases.store import CaseDetails
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import Capture, GatewayRefundState, RefundReport, VerifiedCallback
+from payintent.gateways.reporting import FraudWarning, OutsideRefund
+from payintent.payments.model import Payment
+from payintent.refunds import store as refund_store
+from payintent.refunds.resolve_case import ResolveCase
+from tests.refunds import refunding
+from tests.refunds.refunding import Books, asked, books, paid, work
+from tests.support.fakes import captured
+from tests.support.world import World
+
+
+def report(payment: Payment, amount_minor: int = 50000, **changes: Any) -> OutsideRefund:
+    """Report that a part of a payment of 1590.00 THB was refunded in the dashboard."""
+    done = OutsideRefund(
+        reference=f"re-{payment.id}",
+        capture=f"cap-{payment.id}",
+        state=GatewayRefundState.DONE,
+        amount_minor=amount_minor,
+        currency="THB",
+    )
+    return replace(done, **changes)
+
+
+async def hear(world: World, about: OutsideRefund | FraudWarning, **more: Any) -> CallbackResult:
+    if isinstance(about, OutsideRefund):
+        more["outside_refund"] = about
+    else:
+        more["fraud_warning"] = about
+    callback = VerifiedCallback(id=more.pop("name", uuid4().hex), **more)
+    return await world.service.callback_receiver.receive(world.account_id, callback, b"raw body")
+
+
+async def cases(world: World, status: Any = "ALL") -> list[CaseDetails]:
+    return await world.perform(ListCases(status=status))
+
+
+async def ledger_holds(world: World) -> bool:
+    return await world.perform(CheckLedger()) == []
+
+
+async def test_a_refund_made_in_the_dashboard_counts_and_is_a_case(world: World) -> None:
+    payment = await paid(world)
+    result = await hear(world, report(payment))
+    assert result.payment_id == payment.id
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    [case] = await cases(world)
+    assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
+    assert case.payment_id == ids.format_id(ids.PAYMENT, payment.id)
+    assert case.note == f"re-{payment.id}: 500.00 THB done; counted"
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_a_refund_of_everything_made_in_the_dashboard_refunds_the_payment(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    await asked(world, payment, "90.00")
+    await work(world)
+    await hear(world, report(payment, 150000))
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    with pytest.raises(RefusedError) as refused:
+        await asked(world, payment, "0.01")
+    assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
+
+
+async def test_a_refund_is_counted_once_however_often_it_is_reported(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment), name="evt_1")
+    await hear(world, report(payment), name="evt_1")
+    for state in (GatewayRefundState.PENDING, GatewayRefundState.DONE):
+        await hear(world, report(payment, state=state))
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    assert len(await cases(world)) == 1
+
+
+async def test_a_refund_that_we_requested_is_not_counted_again(world: World) -> None:
+    payment = await paid(world)
+    ours = await asked(world, payment, "500.00")
+    # Its callback arrives before the answer to our request, and names only the gateway's id later.
+    named = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
+    await hear(world, report(payment), refund_id=ours.id, refund=named)
+    await hear(world, report(payment))
+    await work(world)
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    assert await cases(world) == []
+
+
+async def test_a_refund_with_an_id_of_another_installation_counts(world: World) -> None:
+    payment = await paid(world)
+    named = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
+    await hear(world, report(payment), refund_id=uuid4(), refund=named)
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+
+
+async def test_a_pending_refund_reserves_and_its_end_counts(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=GatewayRefundState.PENDING))
+    assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
+    await hear(world, report(payment, state=GatewayRefundState.DECLINED))
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+
+
+async def test_a_failure_that_overtakes_the_refund_is_not_lost(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=GatewayRefundState.DECLINED))
+    assert await cases(world) == []
+    await hear(world, report(payment, state=GatewayRefundState.PENDING))
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+
+
+async def test_a_pending_refund_of_the_dashboard_is_asked_about_and_never_sent(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=GatewayRefundState.PENDING))
+    world.gateway.answer_inquire_refund = refunding.ABSENT
+    for hours in (1, 2, 3):
+        await work(world)
+        await world.move_clock(hours * 3600)
+    assert [asked.reference for asked in world.gateway.refunds_inquired] == [f"re-{payment.id}"] * 3
+    assert world.gateway.refunds == []
+    assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
+    world.gateway.answer_inquire_refund = refunding.DONE
+    await work(world)
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+
+
+async def test_what_our_own_refunds_reserve_waits_for_their_end(world: World) -> None:
+    payment = await paid(world)
+    ours = await asked(world, payment)
+    for _ in range(2):
+        with pytest.raises(RefusedError) as refused:
+            await hear(world, report(payment, 159000))
+        assert refused.value.code is ErrorCode.CONFLICT
+    [case] = await cases(world)
+    assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
+    await refunding.hear(world, ours.id, refunding.DECLINED)
+    await hear(world, report(payment, 159000))
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    [case] = await cases(world)
+    assert case.note.endswith("refunds requested here reserve this money; counted")
+
+
+@pytest.mark.parametrize("changes", [{"currency": "USD"}, {"amount_minor": 159001}])
+async def test_what_cannot_be_a_part_of_the_money_is_a_case_alone(
+    world: World, changes: dict[str, Any]
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, **changes))
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    [case] = await cases(world)
+    assert case.kind == "OUTSIDE_REFUND"
+    assert "not counted" in case.note
+
+
+async def test_a_refund_that_arrives_before_its_money_is_called_again(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    early = report(payment, capture=session.gateway_ref.reference)
+    with pytest.raises(RefusedError) as refused:
+        await hear(world, early)
+    assert refused.value.code is ErrorCode.CONFLICT
+    assert await cases(world) == []
+
+
+async def test_money_of_no_payment_that_was_refunded_in_the_dashboard_closes_its_case(
+    world: World,
+) -> None:
+    capture = Capture(reference="cap-unknown", amount_minor=159000, currency="THB")
+    money = VerifiedCallback(id="evt_money", session_id=uuid4(), report=captured_report(capture))
+    await world.service.callback_receiver.receive(world.account_id, money, b"raw body")
+    refund = OutsideRefund(
+        reference="re_1",
+        capture="cap-unknown",
+        state=GatewayRefundState.DONE,
+        amount_minor=159000,
+        currency="THB",
+    )
+    await hear(world, refund)
+    statuses = {case.kind: case.status for case in await cases(world)}
+    assert statuses == {"UNKNOWN_REFERENCE": "REFUNDED", "OUTSIDE_REFUND": "REFUNDED"}
+    assert await ledger_holds(world)
+
+
+def captured_report(capture: Capture) -> Any:
+    return captured(capture.amount_minor, capture.currency, reference=capture.reference)
+
+
+async def test_a_refund_of_money_that_is_not_ours_is_received_and_changes_nothing(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    result = await hear(world, report(payment, capture="another shop's"))
+    assert (result.fresh, result.payment_id) == (True, None)
+    assert await cases(world) == []
+
+
+async def test_the_books_hold_whatever_was_refunded_at_the_gateway(world: World) -> None:
+    payment = await paid(world)
+    for number, amount_minor in enumerate((1, 33333, 70000)):
+        await hear(world, report(payment, amount_minor, reference=f"re_{number}"))
+    seen = (await world.see(payment)).payment
+    assert str(seen.refunded_amount) == "1033.340000000000000000"
+    listed = await refund_store.list_page_for_payment(world.database, payment.id, None, 10)
+    assert [refund.amount_text for refund in listed] == ["700.00", "333.33", "0.01"]
+    assert await ledger_holds(world)
+
+
+async def test_a_person_matches_the_refund_and_it_still_counts(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment))
+    [case] = await cases(world)
+    with pytest.raises(RefusedError):
+        await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="again"))
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="by Ann"))
+    await hear(world, report(payment))
+    assert await cases(world, "OPEN") == []
+    assert (await books(world, payment)).refunded == "500"
+
+
+async def test_a_fraud_warning_is_one_case_and_changes_nothing_else(world: World) -> None:
+    payment = await paid(world)
+    warning = FraudWarning(reference="issfr_1", capture=f"cap-{payment.id}", reason="stolen_card")
+    first = await hear(world, warning)
+    await hear(world, warning)
+    assert first.payment_id == payment.id
+    [case] = await cases(world)
+    assert (case.kind, case.note) == ("FRAUD_WARNING", "the issuer warns of fraud: stolen_card")
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)

@@ -1,0 +1,213 @@
+"""Two people resend a refund that was handed over, and only if it was not done."""
+
+from uuid import uuid4
+
+import pytest
+
+from payintent.approvals.operations import Approve, ShowApproval
+from payintent.chains.operations import AddContract
+from payintent.core import ids
+from payintent.core.access import Role
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.operators.operation import Actor
+from payintent.operators.proposals_store import Proposal
+from payintent.payments.model import Payment
+from payintent.refunds.model import Refund, RefundStatus
+from payintent.refunds.operations import ResendRefund
+from payintent.refunds.send import GIVE_UP_AFTER_S
+from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
+from tests.refunds.refunding import ABSENT, DONE, PENDING, asked, hear, kept, paid, wait_s, work
+from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.fakes import FakeGateway
+from tests.support.stage import ADA, ALAN
+from tests.support.world import World
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+@pytest.fixture
+async def resting(world: World) -> tuple[Payment, Refund]:
+    """A refund that its gateway was told of, and of which nobody has heard for a week."""
+    for name in ("Ada", "Alan"):
+        await world.operator_token(name)
+    payment = await paid(world)
+    world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
+    refund = await asked(world, payment)
+    await work(world)
+    await let_rest(world, refund)
+    return payment, refund
+
+
+async def let_rest(world: World, refund: Refund, weeks: int = 1) -> None:
+    await world.move_clock(weeks * (GIVE_UP_AFTER_S + 60))
+    await work(world)
+    assert await wait_s(world, refund) is None
+
+
+def resend(refund: Refund) -> ResendRefund:
+    return ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="the gateway is back")
+
+
+async def propose(world: World, refund: Refund) -> str:
+    proposal = await world.service.submit(resend(refund), ADA)
+    assert isinstance(proposal, Proposal)
+    return ids.format_id(ids.APPROVAL, proposal.id)
+
+
+async def resend_by_two(world: World, refund: Refund) -> None:
+    approval = Approve(approval_id=await propose(world, refund))
+    await world.service.run_operation(approval, ALAN)
+
+
+async def refusal(world: World, refund: Refund) -> tuple[ErrorCode, str]:
+    with pytest.raises(RefusedError) as refused:
+        await world.service.submit(resend(refund), ADA)
+    return refused.value.code, refused.value.message
+
+
+async def case(world: World) -> tuple[str, str]:
+    [row] = await world.rows("SELECT status, note FROM money_case WHERE kind = 'RECONCILIATION'")
+    return row["status"], row["note"]
+
+
+async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
+    payment, refund = resting
+    world.gateway.answer_inquire_refund = ABSENT
+    world.gateway.answer_refund = DONE
+    waiting = await propose(world, refund)
+    assert await work(world) == 0
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+        await world.service.run_operation(Approve(approval_id=waiting), ADA)
+    shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
+    assert "is retried" in shown.changes[0]
+    await world.service.run_operation(Approve(approval_id=waiting), ALAN)
+    assert len(world.gateway.refunds) == 1
+    await work(world)
+    await world.move_clock(GIVE_UP_AFTER_S + 120)
+    await work(world)
+    assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
+    assert await world.status(payment) == "REFUNDED"
+    assert await case(world) == ("OPEN", "resent by Ada: the gateway is back")
+
+
+async def test_a_refund_that_was_done_after_all_is_not_sent_again(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
+    payment, refund = resting
+    world.gateway.answer_inquire_refund = DONE
+    await resend_by_two(world, refund)
+    await work(world)
+    assert len(world.gateway.refunds) == 1
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_silence_is_waited_for_another_week_and_opens_the_case_again(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
+    _, refund = resting
+    await resend_by_two(world, refund)
+    await work(world)
+    await world.rows(
+        "UPDATE money_case SET status = 'DISMISSED', closed_at = clock(), closed_by = 'Ada'"
+    )
+    assert await wait_s(world, refund) is not None
+    await let_rest(world, refund, weeks=2)
+    assert len(world.gateway.refunds) == 1
+    assert await case(world) == (
+        *("OPEN", "resent by Ada: the gateway is back; it was handed over again"),
+    )
+
+
+async def test_a_gateway_that_may_do_it_twice_is_not_told_again(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
+    _, refund = resting
+    able(world, refund_is_idempotent=False)
+    code, message = await refusal(world, refund)
+    assert code is ErrorCode.UNPROCESSABLE
+    assert "settle it at the gateway" in message
+
+
+async def test_but_what_it_was_surely_not_told_is_sent(world: World) -> None:
+    for name in ("Ada", "Alan"):
+        await world.operator_token(name)
+    able(world, refund_is_idempotent=False)
+    payment = await paid(world)
+    world.gateway.answer_refund = GONE
+    refund = await asked(world, payment)
+    await work(world)
+    await let_rest(world, refund)
+    world.gateway.answer_refund = DONE
+    await resend_by_two(world, refund)
+    await work(world)
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_a_refund_that_is_looked_after_or_has_ended_is_not_sent_again(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = PENDING
+    refund = await asked(world, payment)
+    for step in ("queued", "sent"):
+        assert await refusal(world, refund) == (
+            *(ErrorCode.CONFLICT, f"the refund was not handed over to an operator: it is {step}"),
+        )
+        await work(world)
+    await hear(world, refund.id, DONE)
+    code, message = await refusal(world, refund)
+    assert (code, message.split()[-1]) == (ErrorCode.CONFLICT, "SUCCEEDED")
+
+
+async def test_it_is_refused_where_it_has_ended_between_the_two_people(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
+    _, refund = resting
+    waiting = await propose(world, refund)
+    await hear(world, refund.id, DONE)
+    with pytest.raises(RefusedError, match="it is SUCCEEDED"):
+        await world.service.run_operation(Approve(approval_id=waiting), ALAN)
+    assert (await kept(world, refund)).status is RefundStatus.SUCCEEDED
+
+
+async def test_disputed_money_is_not_sent_again(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
+    """The bank gives it back by itself, and the buyer would have it twice."""
+    _, refund = resting
+    await world.rows("UPDATE capture SET disputed_minor = 1")
+    assert await refusal(world, refund) == (
+        *(ErrorCode.CONFLICT, "a dispute holds the money of this refund"),
+    )
+
+
+async def test_a_refund_whose_money_a_chain_has_moved_is_not_sent_again(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
+    """Whatever was given back under its id, a person has to find out what."""
+    _, refund = resting
+    contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
+    account_id = (await world.perform(contract)).account_id
+    await world.rows(
+        """
+        INSERT INTO chain_refund (id, chain, account_id, block, tx_hash, log_index, uuid,
+            refund_ref, token, amount, destination, sender, final_at, disposition)
+        VALUES ($1, 'native', $2, 7, $3, 0, $4, $5, $6, 1, $6, $6, clock(), 'mismatched')
+        """,
+        *(uuid4(), account_id, bytes(32), bytes(16), refund.id, bytes(20)),
+    )
+    code, message = await refusal(world, refund)
+    assert code is ErrorCode.CONFLICT
+    assert "the chain shows a transfer" in message
+
+
+async def test_it_needs_finance_and_a_note(world: World, resting: tuple[Payment, Refund]) -> None:
+    _, refund = resting
+    with pytest.raises(RefusedError, match="needs the role finance"):
+        await world.service.submit(resend(refund), Actor("Ada", "ticket 7", Role.SUPPORT))
+    wordless = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="")
+    with pytest.raises(RefusedError, match="note must have 1 to 500 characters"):
+        await world.service.submit(wordless, ADA)

@@ -1,0 +1,273 @@
+"""How much goes back: every spelling of an amount, shares of what was paid, currencies, tokens."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from payintent.gateways.port import (
+    GatewayCapabilities,
+    GatewayRefundState,
+    RefundReport,
+    RefundSupport,
+)
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.refunds.requests import ask, ask_raw, capture_of, kept, paid, read, send
+from tests.support.arrange import payment_of, refusal, select
+from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
+from tests.support.fakes import FakeGateway
+from tests.support.world import Answer, Api
+
+_MALFORMED = (400, "INVALID_AMOUNT")
+_REFUSED = (422, "INVALID_AMOUNT")
+_UNPROCESSABLE = (422, "UNPROCESSABLE")
+_TOO_MUCH = (409, "REFUND_EXCEEDS_REMAINING")
+
+_SPELLINGS: dict[str, tuple[int, str]] = {
+    '""': _MALFORMED,
+    '"00"': _MALFORMED,
+    '"00.00"': _MALFORMED,
+    '"01"': _MALFORMED,
+    '"."': _MALFORMED,
+    '"0."': _MALFORMED,
+    '"0..0"': _MALFORMED,
+    '".5"': _MALFORMED,
+    '"1e2"': _MALFORMED,
+    '"+1"': _MALFORMED,
+    '" 1"': _MALFORMED,
+    '"1 "': _MALFORMED,
+    '"1\\n"': _MALFORMED,
+    '"1,00"': _MALFORMED,
+    '"1_0"': _MALFORMED,
+    '"0x1"': _MALFORMED,
+    '"NaN"': _MALFORMED,
+    '"Infinity"': _MALFORMED,
+    '"١"': _MALFORMED,
+    '"１"': _MALFORMED,
+    '"1\\u0000"': _MALFORMED,
+    '"\\ud800"': (400, "BAD_REQUEST"),  # no text at all
+    "1": _MALFORMED,
+    "1.00": _MALFORMED,
+    "0": _MALFORMED,
+    "null": _MALFORMED,
+    "true": _MALFORMED,
+    '["1.00"]': _MALFORMED,
+    '{"value":"1.00"}': _MALFORMED,
+    '"0"': _REFUSED,
+    '"0.0"': _REFUSED,
+    '"0.000"': _REFUSED,
+    '"-0"': _REFUSED,
+    '"-0.00"': _REFUSED,
+    '"-1"': _REFUSED,
+    '"-0.001"': _REFUSED,
+    '"1.001"': _REFUSED,
+    '"1.000"': _REFUSED,
+    '"0.001"': _REFUSED,
+    '"9999999999999.999"': _REFUSED,
+    '"1590.01"': _TOO_MUCH,
+    '"1591"': _TOO_MUCH,
+    f'"{"9" * 40_000}"': _TOO_MUCH,
+}
+
+
+async def test_every_spelling_that_is_no_amount_of_this_refund_is_refused(api: Api) -> None:
+    created = await paid(api)
+    for spelling, told in _SPELLINGS.items():
+        answer = await ask_raw(api, created, f'{{"amount":{spelling}}}')
+        assert refusal(answer) == told, spelling[:40]
+    assert await kept(api.world) == []
+
+
+@pytest.mark.parametrize("spelling", ["1590", "1590.0", "1590.00", "0.01", "1.5"])
+async def test_an_amount_comes_back_exactly_as_sent(api: Api, spelling: str) -> None:
+    refund = await ask(api, await paid(api), amount=spelling)
+    assert (refund.status, refund.json["amount"]) == (201, spelling)
+    assert (await read(api, refund.json["id"])).json["amount"] == spelling
+
+
+async def test_the_refusal_of_too_much_names_what_is_left(api: Api) -> None:
+    created = await paid(api)
+    await ask(api, created, amount="1500.00")  # promised is gone as well
+    answer = await ask(api, created, amount="90.01")
+    assert refusal(answer) == _TOO_MUCH
+    assert "90.00 THB" in answer.json["message"]
+    assert (await ask(api, created, amount="90.00")).status == 201
+    for body in ({}, {"amount": "0.01"}):
+        answer = await ask(api, created, **body)
+        assert refusal(answer) == _TOO_MUCH
+        assert "refundable remainder of 0 THB" in answer.json["message"]
+
+
+async def _exclusive(api: Api, rate: str = "0.03") -> None:
+    await api.world.rows(
+        "UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = $1::text::numeric", rate
+    )
+
+
+async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_takes_the_rest(
+    api: Api,
+) -> None:
+    await _exclusive(api)
+    created = await paid(api, currency="USD", amount="100.00")
+    for amount in ("33.33", "33.33", "33.34"):
+        assert (await ask(api, created, amount=amount)).status == 201
+    await send(api.world)
+    # 103.00 was paid: 34.3299 twice, rounded down, and what is left then.
+    assert [one.amount_minor for one in api.world.gateway.refunds] == [3432, 3432, 3436]
+    seen = (await api.get(created.json["id"])).json
+    assert (seen["status"], seen["refunded_amount"]) == ("REFUNDED", "100.00")
+    assert await capture_of(api, created) == (10300, 10300, 0)
+
+
+async def test_the_buyer_gets_no_more_and_no_less_than_was_paid_in_whatever_parts(
+    api: Api,
+) -> None:
+    await _exclusive(api, "0.0777")
+    for parts in (["0.01"] * 3, ["9.98"], ["3.33", "3.33"], []):
+        created = await paid(api, currency="USD", amount="9.99")
+        for part in parts:
+            assert (await ask(api, created, amount=part)).status == 201
+        assert (await ask(api, created)).status == 201
+        await send(api.world)
+        assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
+        captured, given_back, reserved = await capture_of(api, created)
+        assert (captured, given_back, reserved) == (1077, 1077, 0)
+
+
+async def test_what_failed_parts_leave_behind_is_shared_out_without_a_fault(api: Api) -> None:
+    """Rounded parts that fail leave less than their share, since the rest went with the last."""
+    await _exclusive(api)
+    created = await paid(api, currency="USD", amount="10.00")
+    for _ in range(20):
+        assert (await ask(api, created, amount="0.33")).status == 201  # 0.3399, so 0.33
+    assert (await ask(api, created)).status == 201  # 3.40, and all that was rounded off
+    rest = (await kept(api.world))[-1]
+    assert rest["amount_minor"] == 1030 - 20 * 33
+    gateway = api.world.gateway
+    gateway.answer_refund = RefundReport(state=GatewayRefundState.DECLINED)
+    await api.world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", rest["id"])
+    await send(api.world)
+    gateway.answer_refund = RefundReport(state=GatewayRefundState.DONE)
+    assert await capture_of(api, created) == (1030, 0, rest["amount_minor"])
+    assert (await ask(api, created, amount="6.59")).status == 201
+    assert (await ask(api, created)).status == 201
+    await api.world.rows("UPDATE refund SET next_at = clock() WHERE status = 'PENDING'")
+    await send(api.world)
+    assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
+    assert await capture_of(api, created) == (1030, 1030, 0)
+
+
+async def test_yen_are_refunded_whole(api: Api) -> None:
+    created = await paid(api, currency="JPY", amount="1001")
+    for spelling in ("0.5", "500.0"):
+        assert refusal(await ask(api, created, amount=spelling)) == _REFUSED
+    assert (await ask(api, created, amount="500")).status == 201
+    rest = await ask(api, created)
+    assert rest.json["amount"] == "501"
+    await send(api.world)
+    assert [one.amount_minor for one in api.world.gateway.refunds] == [500, 501]
+    assert (await api.get(created.json["id"])).json["refunded_amount"] == "1001"
+
+
+def _can(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway, **what: Any) -> None:
+    capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **what)
+    monkeypatch.setattr(gateway, "capabilities", capabilities)
+
+
+async def test_what_the_gateway_cannot_give_back_is_unprocessable(
+    api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = await paid(api)
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.NONE)
+    assert refusal(await ask(api, created)) == _UNPROCESSABLE
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.WHOLE)
+    assert refusal(await ask(api, created, amount="90.00")) == _UNPROCESSABLE
+    _can(monkeypatch, gateway, decimals={"THB": 0})
+    assert refusal(await ask(api, created, amount="90.50")) == _UNPROCESSABLE
+    assert (await ask(api, created, amount="90.00")).status == 201
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.WHOLE)
+    assert refusal(await ask(api, created)) == _UNPROCESSABLE  # it would be the rest, not the whole
+    assert len(await kept(api.world)) == 1
+
+
+async def test_where_the_provider_is_no_longer_installed_refunds_are_unavailable(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = await paid(api)
+    monkeypatch.setattr(api.world.service.accounts, "gateways", {})
+    assert refusal(await ask(api, created)) == (503, "REFUND_PROVIDER_UNAVAILABLE")
+
+
+async def test_money_that_came_by_a_gateway_goes_back_no_other_way(api: Api) -> None:
+    answer = await ask(api, await paid(api), destination=PAYER)
+    assert refusal(answer) == _UNPROCESSABLE
+    assert answer.json["message"].startswith("destination: ")
+
+
+class TestInTokens:
+    """A payment in dollars that was paid in tokens, on a chain."""
+
+    @pytest.fixture
+    async def service(self, settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+        async with contract_service(settings, gateway) as service:
+            yield service
+
+    async def _paid(self, api: Api, **changes: Any) -> Answer:
+        method = (await offer_tokens(api.world, "bsc"))["USDT"]
+        created = await api.create(**({"currency": "USD", "amount": "25.50"} | changes))
+        assert (await select(api, created, payment_method_id=method)).status == 200
+        seen = await api.world.see(await payment_of(api, created))
+        assert seen.session is not None
+        token = bytes.fromhex((await self._token(api))[2:])
+        await finalized(api.world, log_of(seen.session, token=token), chain="bsc")
+        assert await api.world.status(seen.payment) == "PAID"
+        return created
+
+    async def _token(self, api: Api) -> str:
+        [row] = await api.world.rows(
+            "SELECT '0x' || encode(address, 'hex') AS address FROM chain_token "
+            "WHERE chain = 'bsc' AND symbol = 'USDT'"
+        )
+        return row["address"]
+
+    async def test_a_part_is_its_share_in_the_tokens_smallest_unit(self, api: Api) -> None:
+        created = await self._paid(api)
+        part = await ask(api, created, amount="8.50")
+        assert (part.json["amount"], part.json["currency"]) == ("8.50", "USD")
+        rest = await ask(api, created)
+        assert rest.json["amount"] == "17.00"
+        whole, _, reserved = await capture_of(api, created)
+        assert whole == reserved
+        [first, second] = await kept(api.world)
+        assert (first["amount_minor"], second["amount_minor"]) == (whole // 3, whole - whole // 3)
+
+    async def test_it_goes_to_the_payer_or_waits_for_a_second_person(self, api: Api) -> None:
+        created = await self._paid(api)
+        back = await ask(api, created, amount="1.00")
+        assert back.json["destination"] == PAYER
+        other = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359"  # as EIP-55 writes it
+        elsewhere = await ask(api, created, amount="1.00", destination=other)
+        assert (elsewhere.status, elsewhere.json["status"]) == (201, "PENDING")
+        assert elsewhere.json["destination"] == other.lower()
+        assert [row["step"] for row in await kept(api.world)] == ["queued", "approval"]
+
+    @pytest.mark.parametrize(
+        "destination",
+        [
+            "0x" + 40 * "0",
+            "0x" + 39 * "1",
+            "0x" + 41 * "1",
+            40 * "1",
+            "0X" + 40 * "1",
+            "0x" + 38 * "1" + " 1",
+            "0x" + 39 * "1" + "g",
+            "0xFb6916095ca1df60bB79Ce92cE3Ea74c37c5d359",  # one letter's case is wrong
+            "satoshi.eth",
+        ],
+    )
+    async def test_what_is_no_address_is_refused(self, api: Api, destination: str) -> None:
+        created = await self._paid(api)
+        answer = await ask(api, created, destination=destination)
+        assert refusal(answer) == (400, "BAD_REQUEST")
+        assert await kept(api.world) == []

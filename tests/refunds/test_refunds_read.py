@@ -1,0 +1,102 @@
+"""A merchant's refunds, read and listed: newest first, by their own merchant, and no case's."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.cases.model import CaseKind
+from payintent.core import ids
+from tests.refunds.requests import NOBODYS, REFUND, REFUNDS, ask, kept, listed, paid, read, send
+from tests.support.arrange import payment_of, refusal
+from tests.support.fakes import captured
+from tests.support.world import Answer, Api
+
+
+async def _read_all(api: Api, created: Answer, limit: int) -> list[list[dict[str, Any]]]:
+    found: list[list[dict[str, Any]]] = []
+    query = f"?limit={limit}"
+    while len(found) < 100:
+        answer = (await listed(api, created, query)).json
+        found.append(answer["data"])
+        if "next_cursor" not in answer:
+            return found
+        query = f"?limit={limit}&cursor={answer['next_cursor']}"
+    raise AssertionError("the list does not end")
+
+
+async def test_the_refunds_of_a_payment_are_listed_newest_first_page_by_page(api: Api) -> None:
+    created, other = await paid(api), await paid(api)
+    assert (await listed(api, created)).json == {"data": []}
+    made = [(await ask(api, created, amount=f"{n}.00")).json for n in range(1, 6)]
+    await ask(api, other)
+    await send(api.world)
+    newest_first = sorted((one["id"] for one in made), reverse=True)
+    for limit, sizes in ((2, [2, 2, 1]), (5, [5]), (4, [4, 1]), (100, [5])):
+        pages = await _read_all(api, created, limit)
+        assert [len(page) for page in pages] == sizes
+        assert [one["id"] for page in pages for one in page] == newest_first
+    [page] = await _read_all(api, created, 100)
+    assert page == [(await read(api, one)).json for one in newest_first]
+    assert {one["status"] for one in page} == {"SUCCEEDED"}
+
+
+async def test_twenty_refunds_are_listed_where_nobody_says_how_many(api: Api) -> None:
+    created = await paid(api)
+    for _ in range(21):
+        assert (await ask(api, created, amount="1.00")).status == 201
+    answer = (await listed(api, created)).json
+    assert len(answer["data"]) == 20
+    rest = (await listed(api, created, f"?cursor={answer['next_cursor']}")).json
+    assert (len(rest["data"]), "next_cursor" in rest) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=101",
+        "limit=x",
+        "limit=",
+        "cursor=",
+        "cursor=x",
+        "cursor=%F0",
+        "cursor=AAAA",
+        "cursor=AZzzzzzzzzzzzzzzzzzzzw==AAAA",
+    ],
+)
+async def test_a_limit_or_cursor_that_cannot_be_read_is_refused(api: Api, query: str) -> None:
+    assert refusal(await listed(api, await paid(api), f"?{query}")) == (400, "BAD_REQUEST")
+
+
+async def test_a_refund_is_read_by_its_own_merchant_alone(api: Api) -> None:
+    created = await paid(api)
+    refund = await ask(api, created)
+    assert (await read(api, refund.json["id"])).json == refund.json
+    other = api.bearer((await api.world.other_merchant()).api_key)
+    path = REFUND.format(refund_id=refund.json["id"])
+    assert refusal(await api.send("GET", path, headers=other)) == (403, "FORBIDDEN")
+    path = REFUNDS.format(payment_id=created.json["id"])
+    assert refusal(await api.send("GET", path, headers=other)) == (403, "FORBIDDEN")
+    keyed = other | {"Idempotency-Key": str(uuid4())}
+    assert refusal(await api.send("POST", path, headers=keyed)) == (403, "FORBIDDEN")
+    for unknown in (NOBODYS, refund.json["id"][:-1], refund.json["id"].replace("ref", "pay"), "x"):
+        assert refusal(await read(api, unknown)) == (404, "NOT_FOUND"), unknown
+
+
+async def test_what_goes_back_for_a_case_is_no_refund_of_the_merchants(api: Api) -> None:
+    """It is no part of the payment's amount: the operator's, not the merchant's."""
+    created = await paid(api)
+    payment, world = await payment_of(api, created), api.world
+    assert payment.session_id is not None
+    await world.rows("UPDATE merchant SET auto_refund = true")
+    await world.report(payment, payment.session_id, captured(159000, reference="cap-again"))
+    assert await world.cases(payment) == [CaseKind.DOUBLE_PAYMENT]
+    [refund] = await kept(world)
+    assert refund["case_id"] is not None
+    unseen = await read(api, ids.format_id(ids.REFUND, refund["id"]))
+    assert refusal(unseen) == (404, "NOT_FOUND")
+    assert (await listed(api, created)).json == {"data": []}
+    await send(world)
+    seen = (await api.get(created.json["id"])).json
+    assert (seen["status"], seen["refunded_amount"]) == ("PAID", "0")

@@ -1,0 +1,338 @@
+"""A merchant's refunds over HTTP: asking for one, what becomes of it, and what its key replays."""
+
+import re
+from uuid import uuid4
+
+import pytest
+
+from payintent.core.access import RateLimitClass
+from payintent.gateway_accounts.health import FAILURES_MAX, PAUSE_S, GatewayChannel
+from payintent.gateways.port import GatewayRefundState, OutcomeUnknown, RefundReport
+from payintent.merchants.limits_operations import SetRateLimit
+from tests.refunds.requests import (
+    REFUNDS,
+    ask,
+    ask_raw,
+    capture_of,
+    in_status,
+    kept,
+    listed,
+    paid,
+    read,
+    send,
+)
+from tests.support.arrange import cancel, payment_of, quotes, refusal, select, view
+from tests.support.fakes import captured
+from tests.support.world import Answer, Api
+
+_REPLAYED = "Idempotency-Replayed"
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+_DECLINED = RefundReport(state=GatewayRefundState.DECLINED, reference="re-1")
+_PENDING = RefundReport(state=GatewayRefundState.PENDING, reference="re-1")
+
+
+async def test_the_accepted_refund_is_written_as_promised_byte_for_byte(api: Api) -> None:
+    created = await paid(api)
+    answer = await ask(api, created, amount="90.5", reason="one page is torn")
+    assert answer.status == 201
+    assert _REPLAYED not in answer.headers
+    assert answer.headers["Content-Type"] == "application/json"
+    golden = re.fullmatch(
+        rf'{{"id":"ref_[0-9A-Za-z]{{22}}","payment_id":"{created.json["id"]}","amount":"90.5",'
+        rf'"currency":"THB","status":"PENDING","reason":"one page is torn",'
+        rf'"created_at":"({_TIME})","updated_at":"({_TIME})"}}',
+        answer.body.decode(),
+    )
+    assert golden, answer.body
+    assert golden[1] == golden[2]
+
+
+async def test_without_a_body_or_an_amount_all_that_is_left_goes_back(api: Api) -> None:
+    for body in (None, "{}", "null", '{"reason":null,"destination":null,"unknown":1}'):
+        created = await paid(api)
+        answer = await (ask(api, created) if body is None else ask_raw(api, created, body))
+        assert (answer.status, answer.json["amount"]) == (201, "1590.00"), body
+        assert "reason" not in answer.json
+        assert await capture_of(api, created) == (159000, 0, 159000)
+
+
+async def test_a_part_and_then_the_rest_make_the_payment_refunded(api: Api) -> None:
+    created = await paid(api, amount="1590")
+    before = (await api.get(created.json["id"])).json
+    steps = [("90.00", "PARTIALLY_REFUNDED", "90.00"), ("500", "PARTIALLY_REFUNDED", "590.00"),
+             (None, "REFUNDED", "1590.00")]  # fmt: skip
+    for amount, status, so_far in steps:
+        refund = await ask(api, created, **({"amount": amount} if amount else {}))
+        assert refund.json["amount"] == (amount or "1000.00")
+        assert (await api.get(created.json["id"])).json["refunded_amount"] != so_far  # not yet
+        await send(api.world)
+        done = (await read(api, refund.json["id"])).json
+        assert done["status"] == "SUCCEEDED"
+        assert done["updated_at"] >= done["created_at"]
+        seen = (await api.get(created.json["id"])).json
+        assert (seen["status"], seen["refunded_amount"]) == (status, so_far)
+    changed = {"status": "REFUNDED", "refunded_amount": "1590.00"}
+    assert seen | {"updated_at": ""} == before | changed | {"updated_at": ""}
+    assert {"paid_at", "receipt_id", "provider", "quote_total_amount"} <= seen.keys()
+    assert seen["updated_at"] >= before["updated_at"]
+    assert await capture_of(api, created) == (159000, 159000, 0)
+
+
+async def test_a_payment_keeps_its_tax_when_money_goes_back(api: Api) -> None:
+    await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
+    await api.world.rows("INSERT INTO tax_rate (country, rate) VALUES ('TH', 0.07)")
+    created = await api.create(country="TH")
+    assert (await select(api, created, country="TH")).status == 200
+    payment = await payment_of(api, created)
+    assert payment.session_id is not None
+    await api.world.report(payment, payment.session_id, captured(170130))
+    paid_at = (await api.get(created.json["id"])).json
+    assert paid_at["tax_amount"] == paid_at["estimated_tax"] == "111.30"
+    await ask(api, created, amount="795.00")
+    await send(api.world)
+    seen = (await api.get(created.json["id"])).json
+    assert seen["tax_amount"] == "111.30"
+    assert await capture_of(api, created) == (170130, 85065, 0)  # half of all, tax included
+
+
+async def test_a_refund_makes_no_event_whatever_becomes_of_it(api: Api) -> None:
+    created = await paid(api)
+    payment = await payment_of(api, created)
+    await ask(api, created, amount="90.00")
+    await send(api.world)
+    api.world.gateway.answer_refund = _DECLINED
+    await ask(api, created, amount="1.00")
+    await send(api.world)
+    api.world.gateway.answer_refund = RefundReport(state=GatewayRefundState.DONE)
+    await ask(api, created)
+    await send(api.world)
+    assert [row["status"] for row in await kept(api.world)] == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+    assert await api.world.status(payment) == "REFUNDED"
+    assert await api.world.events(payment) == ["payment.completed"]
+
+
+async def test_a_refund_that_the_provider_declines_says_so_and_frees_its_amount(api: Api) -> None:
+    created = await paid(api)
+    api.world.gateway.answer_refund = _DECLINED
+    refund = await ask(api, created)
+    await send(api.world)
+    failed = (await read(api, refund.json["id"])).json
+    assert (failed["status"], failed["failure_reason"]) == ("FAILED", "DECLINED")
+    assert (await api.get(created.json["id"])).json["status"] == "PAID"
+    api.world.gateway.answer_refund = _PENDING
+    again = await ask(api, created)
+    await send(api.world)
+    assert again.status == 201
+    assert (await read(api, again.json["id"])).json["status"] == "PENDING"
+
+
+@pytest.mark.parametrize("outcome", [None, _PENDING, _DECLINED, RefundReport(
+    state=GatewayRefundState.DONE)])  # fmt: skip
+async def test_a_replay_has_the_bytes_of_the_first_answer_whatever_the_refund_is_by_now(
+    api: Api, outcome: RefundReport | None
+) -> None:
+    created, key = await paid(api), str(uuid4())
+    first = await ask(api, created, key, amount="1590.0", reason="a\u0301 ก", destination=None)
+    if outcome is not None:
+        api.world.gateway.answer_refund = outcome
+        await api.world.move_clock(3)
+        await send(api.world)
+    again = await ask(api, created, key, amount="1590.0", reason="a\u0301 ก", destination=None)
+    assert (again.status, again.body) == (201, first.body)
+    assert again.headers[_REPLAYED] == "true"
+    assert len(await kept(api.world)) == 1
+
+
+async def test_a_replay_answers_though_nothing_could_be_refunded_by_now(api: Api) -> None:
+    created, key = await paid(api), str(uuid4())
+    first = await ask(api, created, key)
+    await send(api.world)
+    await _break(api)
+    assert (await ask(api, created, key)).body == first.body
+    assert refusal(await ask(api, created)) == (409, "INVALID_PAYMENT_STATE")
+
+
+async def test_a_key_with_another_body_or_payment_is_a_conflict(api: Api) -> None:
+    created, other, key = await paid(api), await paid(api), str(uuid4())
+    assert (await ask(api, created, key, amount="90.00", reason="torn")).status == 201
+    for body in (
+        {},
+        {"amount": "90"},
+        {"amount": "90.00"},
+        {"amount": "90.00", "reason": "lost"},
+        {"amount": "90.00", "reason": "torn", "destination": "0x" + 40 * "1"},
+    ):
+        assert refusal(await ask(api, created, key, **body)) == (409, "IDEMPOTENCY_CONFLICT"), body
+    answer = await ask(api, other, key, amount="90.00", reason="torn")
+    assert refusal(answer) == (409, "IDEMPOTENCY_CONFLICT")
+    assert len(await kept(api.world)) == 1
+
+
+async def test_a_refund_of_the_same_amount_written_otherwise_replays(api: Api) -> None:
+    created, key = await paid(api), str(uuid4())
+    first = await ask(api, created, key, amount="90.00")
+    for amount in ("90", "90.0", "90.000"):
+        again = await ask(api, created, key, amount=amount)
+        assert (again.status, again.body) == (201, first.body), amount
+        assert again.headers[_REPLAYED] == "true"
+    assert len(await kept(api.world)) == 1
+
+
+async def test_a_refused_refund_can_be_corrected_under_its_key(api: Api) -> None:
+    created, key = await paid(api), str(uuid4())
+    for amount in ("1590.01", "0", "-1.00", "1.001", "x"):
+        assert (await ask(api, created, key, amount=amount)).status >= 400
+    answer = await ask(api, created, key, amount="1590.00")
+    assert (answer.status, answer.headers.get(_REPLAYED)) == (201, None)
+
+
+async def test_a_key_of_a_create_or_a_cancel_is_free_for_a_refund(api: Api) -> None:
+    key = str(uuid4())
+    created = await paid(api, key=key)
+    await cancel(api, await api.create(), key)
+    assert (await ask(api, created, key)).status == 201
+
+
+async def test_the_key_comes_first_then_the_body_then_the_payment(api: Api) -> None:
+    created = await paid(api)
+    path = REFUNDS.format(payment_id=created.json["id"])
+    missing = await api.send("POST", path, headers=api.bearer())
+    assert refusal(missing) == (400, "BAD_REQUEST")
+    assert missing.json["message"] == "Idempotency-Key is required"
+    no_uuid = await api.send("POST", path, headers=api.bearer() | {"Idempotency-Key": "1"},
+                             data="{")  # fmt: skip
+    assert no_uuid.json["message"] == "Idempotency-Key must be a UUID"
+    for payment_id in ("pay_0000000000000000000001", "pay_", "x", created.json["checkout_id"]):
+        unknown = Answer(200, f'{{"id":"{payment_id}"}}'.encode(), {})
+        assert refusal(await ask_raw(api, unknown, '{"amount":1}')) == (400, "INVALID_AMOUNT")
+        assert refusal(await ask(api, unknown)) == (404, "NOT_FOUND")
+        assert refusal(await listed(api, unknown, "?limit=0")) == (400, "BAD_REQUEST")
+        assert refusal(await listed(api, unknown)) == (404, "NOT_FOUND")
+    assert await kept(api.world) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"reason":""}',
+        '{"reason":"' + 501 * "x" + '"}',
+        '{"reason":"a\\u0000"}',
+        '{"reason":"a\\ud800"}',
+        '{"reason":1}',
+        '{"destination":""}',
+        '{"destination":"a\\ud800"}',
+        '{"destination":["0x"]}',
+        "[]",
+        '"all"',
+        " ",
+        "{",
+    ],
+)
+async def test_a_malformed_body_is_refused_and_refunds_nothing(api: Api, body: str) -> None:
+    assert refusal(await ask_raw(api, await paid(api), body)) == (400, "BAD_REQUEST")
+    assert await kept(api.world) == []
+
+
+async def test_a_reason_has_up_to_five_hundred_characters_and_reaches_the_gateway(
+    api: Api,
+) -> None:
+    reason = 499 * "x" + "ก"
+    answer = await ask(api, await paid(api), reason=reason)
+    assert answer.json["reason"] == reason
+    await send(api.world)
+    assert [one.reason for one in api.world.gateway.refunds] == [reason]
+
+
+@pytest.mark.parametrize(
+    "status", ["PENDING", "PROCESSING", "FAILED", "EXPIRED", "CANCELLED", "REFUNDED"]
+)
+async def test_only_what_was_paid_and_is_left_can_be_refunded(api: Api, status: str) -> None:
+    created = await in_status(api, status)
+    before = len(await kept(api.world))
+    for body in ({}, {"amount": "1.00"}):
+        answer = await ask(api, created, **body)
+        assert refusal(answer) == (409, "INVALID_PAYMENT_STATE")
+        assert status in answer.json["message"]
+    assert len(await kept(api.world)) == before
+
+
+@pytest.mark.parametrize("status", ["PARTIALLY_REFUNDED", "REFUNDED"])
+async def test_a_refunded_payment_is_over_for_its_merchant_and_its_buyer(
+    api: Api, status: str
+) -> None:
+    created = await in_status(api, status)
+    refused = await cancel(api, created)
+    assert refusal(refused) == (409, "INVALID_PAYMENT_STATE")
+    assert status in refused.json["message"]
+    assert (await view(api, created)).json["status"] == status
+    assert refusal(await quotes(api, created)) == (409, "INVALID_CHECKOUT_STATE")
+    page = await api.send("GET", f"/c/{created.json['checkout_id']}")
+    assert page.status == 200
+    found = await api.send("GET", f"/v1/payments?status={status}", headers=api.bearer())
+    assert [one["id"] for one in found.json["data"]] == [created.json["id"]]
+
+
+async def test_a_suspended_merchant_and_a_disabled_account_still_give_money_back(
+    api: Api,
+) -> None:
+    """Activation decides what comes in; a buyer's money is not kept because of it."""
+    created = await paid(api)
+    await api.world.rows("UPDATE merchant SET activation = 'SUSPENDED'")
+    await api.world.rows("UPDATE provider_account SET enabled = false")
+    await api.world.rows("UPDATE payment_method SET enabled = false")
+    assert (await ask(api, created)).status == 201
+    await send(api.world)
+    assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
+
+
+async def test_fraud_screening_has_no_say_in_a_refund(api: Api) -> None:
+    created = await paid(api)
+    await api.world.rows(
+        "INSERT INTO fraud_rule (kind, value, code, level, score) "
+        "VALUES ('PAYER', 'buyer-1', 'PAYER_BLOCKED', 'HIGH', 90)"
+    )
+    assert (await ask(api, created)).status == 201
+
+
+async def _break(api: Api) -> None:
+    """Let the gateway's refunds be silent until nobody tries them any more."""
+    health, silence = api.world.health, OutcomeUnknown(detail="no answer")
+    for _ in range(FAILURES_MAX):
+        await health.record_answer(api.world.account_id, GatewayChannel.REFUNDS, silence)
+
+
+async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_key_stays_free(
+    api: Api,
+) -> None:
+    created, key = await paid(api), str(uuid4())
+    await _break(api)
+    for _ in range(2):
+        answer = await ask(api, created, key)
+        assert refusal(answer) == (503, "REFUND_PROVIDER_UNAVAILABLE")
+        assert answer.headers["Retry-After"] == str(PAUSE_S)
+    assert await kept(api.world) == []
+    assert await capture_of(api, created) == (159000, 0, 0)
+    assert (await api.create()).status == 201  # of payments nobody has said anything
+    health = api.world.health
+    await health.record_answer(
+        api.world.account_id, GatewayChannel.REFUNDS, RefundReport(state=GatewayRefundState.DONE)
+    )
+    answer = await ask(api, created, key)
+    assert (answer.status, answer.headers.get(_REPLAYED)) == (201, None)
+
+
+async def test_what_can_never_be_refunded_is_told_though_the_gateway_is_down(api: Api) -> None:
+    created = await paid(api)
+    await _break(api)
+    assert refusal(await ask(api, created, amount="1590.01")) == (409, "REFUND_EXCEEDS_REMAINING")
+
+
+async def test_refunds_spend_the_limit_of_other_calls(api: Api) -> None:
+    created = await paid(api)
+    for kind in (RateLimitClass.CREATE, RateLimitClass.READ):
+        await api.world.perform(
+            SetRateLimit(merchant_id=api.world.merchant_id, kind=kind, per_s=1, burst=1000)
+        )
+    refund = await ask(api, created)
+    answers = [refund, await read(api, refund.json["id"]), await listed(api, created)]
+    assert {one.headers["RateLimit-Policy"] for one in answers} == {'"read";q=1;w=1'}

@@ -1,0 +1,485 @@
+"""Refunds are sent: once, asked about until they end, and ended by the provider's word alone."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from payintent.cases.operations import ListCases
+from payintent.db.database import current_time
+from payintent.gateway_accounts.health import GatewayChannel
+from payintent.gateways.port import GatewayRefundRequest
+from payintent.payments.transitions import lock_payments
+from payintent.refunds import list_store as refund_lists
+from payintent.refunds.model import RefundStatus, RefundStep
+from payintent.refunds.resolve_case import ResolveCase
+from payintent.refunds.send import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
+from payintent.refunds.settle import settle_refund
+from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
+from tests.refunds.refunding import (
+    ABSENT,
+    DECLINED,
+    DONE,
+    PENDING,
+    Books,
+    asked,
+    books,
+    due,
+    hear,
+    kept,
+    paid,
+    wait_s,
+    work,
+)
+from tests.support.fakes import FakeGateway
+from tests.support.staging import held, until_waiting
+from tests.support.world import World
+
+_LEASE_S = 61
+
+
+class _Crash(BaseException):
+    """Our process dies."""
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+async def events(world: World) -> int:
+    [row] = await world.rows("SELECT count(*) AS n FROM event")
+    return row["n"]
+
+
+async def test_a_refund_that_is_done_settles_and_makes_no_event(world: World) -> None:
+    payment = await paid(world)
+    told = await events(world)
+    refund = await asked(world, payment, "590.00", reason="late")
+    assert await work(world) == 1
+    [request] = world.gateway.refunds
+    assert (request.refund_id, request.amount_minor, request.reason) == (refund.id, 59000, "late")
+    assert request.capture.reference == f"cap-{payment.id}"
+    assert (request.capture.amount_minor, request.capture.currency) == (159000, "THB")
+    assert request.session is not None
+    assert request.session.session_id == payment.session_id
+    assert request.callback_url == f"http://pay.test/v1/callbacks/fake/{world.account_id}"
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
+    await asked(world, payment)
+    assert await work(world) == 1
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    assert await work(world) == 0
+    assert await events(world) == told
+
+
+async def test_several_parts_leave_the_status_until_the_last(world: World) -> None:
+    payment = await paid(world)
+    versions = [(await world.see(payment)).payment.version]
+    for amount, status in (
+        ("500", "PARTIALLY_REFUNDED"),
+        ("500", "PARTIALLY_REFUNDED"),
+        ("590", "REFUNDED"),
+    ):
+        await asked(world, payment, amount)
+        await work(world)
+        seen = (await world.see(payment)).payment
+        assert seen.status == status
+        assert seen.paid_at == payment.paid_at
+        versions.append(seen.version)
+    assert versions == sorted(set(versions))
+
+
+async def test_a_refund_that_is_declined_lets_go_of_what_it_had_reserved(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = DECLINED
+    refund = await asked(world, payment)
+    await work(world)
+    ended = await kept(world, refund)
+    assert (ended.status, ended.failure_reason, ended.step) == ("FAILED", "DECLINED", "ended")
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    world.gateway.answer_refund = DONE
+    await asked(world, payment)
+    await work(world)
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_a_pending_refund_waits_for_a_callback(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = PENDING
+    refund = await asked(world, payment)
+    await work(world)
+    waiting = await kept(world, refund)
+    assert (waiting.status, waiting.step, waiting.reference) == ("PENDING", "sent", "re_1")
+    assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
+    receipt = await hear(world, refund.id)
+    assert (receipt.fresh, receipt.payment_id) == (True, payment.id)
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+
+
+async def test_a_pending_refund_is_asked_about_ever_more_rarely_until_it_ends(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = world.gateway.answer_inquire_refund = PENDING
+    refund = await asked(world, payment)
+    await work(world)
+    moved, waits = 0.0, []
+    for _ in range(len(WAITS_S) + 2):
+        wait = await wait_s(world, refund)
+        assert wait is not None
+        waits.append(round(wait))
+        moved += wait + 1
+        await world.move_clock(moved)
+        assert await work(world) == 1
+    assert waits == [5, *(round(one) for one in WAITS_S), round(WAITS_S[-1])]
+    assert len(world.gateway.refunds) == 1
+    assert {one.reference for one in world.gateway.refunds_inquired} == {"re_1"}
+    world.gateway.answer_inquire_refund = DONE
+    await world.move_clock(moved + 3601)
+    await work(world)
+    assert await world.status(payment) == "REFUNDED"
+    assert await work(world) == 0
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_an_unknown_outcome_is_asked_about_and_not_sent_again(
+    world: World, again: bool
+) -> None:
+    payment = await paid(world)
+    able(world, refund_is_idempotent=again)
+    world.gateway.answer_refund = SILENT
+    world.gateway.answer_inquire_refund = SILENT
+    await asked(world, payment)
+    for moment in range(8):
+        await world.move_clock(moment * 4000)
+        await work(world)
+    assert (len(world.gateway.refunds), len(world.gateway.refunds_inquired)) == (1, 7)
+    world.gateway.answer_inquire_refund = DONE
+    await world.move_clock(9 * 4000)
+    await work(world)
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    assert len(world.gateway.refunds) == 1
+
+
+async def test_what_a_gateway_does_not_know_is_sent_again_where_twice_is_once(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund, world.gateway.answer_inquire_refund = SILENT, ABSENT
+    refund = await asked(world, payment)
+    for moment in range(4):
+        await world.move_clock(moment * 100)
+        await work(world)
+    assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
+    assert [one.sent_before for one in world.gateway.refunds] == [False, True]
+    assert len(world.gateway.refunds_inquired) == 2
+    assert (await kept(world, refund)).step is RefundStep.QUEUED
+
+
+async def test_what_a_gateway_does_not_know_is_never_sent_again_where_twice_is_twice(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    able(world, refund_is_idempotent=False)
+    world.gateway.answer_refund, world.gateway.answer_inquire_refund = SILENT, ABSENT
+    refund = await asked(world, payment)
+    await work(world)
+    await world.move_clock(ABSENT_PROVES_AFTER_S - 30)
+    assert await work(world) == 1
+    assert (await kept(world, refund)).status is RefundStatus.PENDING  # it may be on its way
+    await world.move_clock(ABSENT_PROVES_AFTER_S + 60)
+    await work(world)
+    assert (await kept(world, refund)).status is RefundStatus.FAILED
+    assert len(world.gateway.refunds) == 1
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_death_between_sending_and_the_answer_is_asked_about(
+    world: World, again: bool
+) -> None:
+    payment = await paid(world)
+    able(world, refund_is_idempotent=again)
+    refund = await asked(world, payment)
+    await _die_while_sending(world)
+    assert (await kept(world, refund)).step is RefundStep.SENT
+    assert await work(world) == 0  # until the lease ends
+    await world.move_clock(_LEASE_S)
+    assert await work(world) == 1
+    assert len(world.gateway.refunds) == 1
+    assert len(world.gateway.refunds_inquired) == 1
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def _die_while_sending(world: World) -> None:
+    def crash(_: GatewayRefundRequest) -> None:
+        raise _Crash
+
+    assert isinstance(world.gateway, RefundGateway)
+    world.gateway.during = crash
+    [one] = await due(world)
+    with pytest.raises(_Crash):
+        await world.service.refund_sender.process(one)
+    world.gateway.during = None
+
+
+async def test_a_death_before_sending_sends_it_later(world: World) -> None:
+    payment = await paid(world)
+    await asked(world, payment)
+    assert len(await due(world)) == 1  # and its process dies
+    assert await work(world) == 0
+    await world.move_clock(_LEASE_S)
+    await work(world)
+    assert len(world.gateway.refunds) == 1
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_two_who_hold_the_same_refund_send_it_once(world: World) -> None:
+    payment = await paid(world)
+    able(world, refund_is_idempotent=False)
+    world.gateway.answer_refund = PENDING
+    await asked(world, payment)
+    [slow] = await due(world)
+    await world.move_clock(_LEASE_S)
+    assert await work(world) == 1
+    await world.service.refund_sender.process(slow)
+    assert len(world.gateway.refunds) == 1
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_what_never_left_us_is_sent_later(world: World, again: bool) -> None:
+    payment = await paid(world)
+    able(world, refund_is_idempotent=again)
+    world.gateway.answer_refund = GONE
+    refund = await asked(world, payment)
+    await work(world)
+    queued = await kept(world, refund)
+    assert (queued.step, queued.status) == (RefundStep.QUEUED, RefundStatus.PENDING)
+    assert await wait_s(world, refund) == pytest.approx(WAITS_S[0], abs=2)
+    world.gateway.answer_refund = DONE
+    await world.move_clock(WAITS_S[0] + 1)
+    await work(world)
+    assert len(world.gateway.refunds) == 2
+    assert world.gateway.refunds_inquired == []
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_what_never_left_us_waits_a_minute_at_most(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = GONE
+    refund = await asked(world, payment)
+    waits = []
+    for moment in range(6):
+        await world.move_clock(moment * 61)
+        await world.health.record_answer(world.account_id, GatewayChannel.REFUNDS, None)
+        assert await work(world) == 1
+        waits.append(round(await wait_s(world, refund) or 0))
+    assert waits == [5, 15, 30, 60, 60, 60]
+
+
+# What contradicts, repeats and comes too late
+
+
+async def test_a_refund_that_is_taken_back_after_its_success_is_a_case(world: World) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment)
+    await work(world)
+    before = (await world.see(payment)).payment
+    for _ in range(2):
+        await hear(world, refund.id, DECLINED)
+    assert await world.cases(payment) == ["REFUND_REVERSED"]
+    assert (await world.see(payment)).payment == before
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    [case] = await world.rows("SELECT refund_id, capture_id, status FROM money_case")
+    assert (case["refund_id"], case["status"]) == (refund.id, "OPEN")
+    assert len(await world.rows("SELECT 1 FROM refund")) == 1  # nothing is given back by itself
+
+
+async def test_a_refund_that_is_done_after_it_had_failed_is_a_case(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = DECLINED
+    refund = await asked(world, payment)
+    await work(world)
+    for _ in range(2):
+        await hear(world, refund.id, DONE)
+    assert await world.cases(payment) == ["RECONCILIATION"]
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+
+
+WORDS = {"done": DONE, "pending": PENDING, "absent": ABSENT}
+LATE_WORDS = ("done pending", "done done", "pending done", "absent done", "done absent")
+
+
+@pytest.mark.parametrize("order", LATE_WORDS)
+async def test_words_in_any_order_and_number_have_one_effect(world: World, order: str) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = PENDING
+    refund = await asked(world, payment)
+    await work(world)
+    for name in order.split():
+        await hear(world, refund.id, WORDS[name], name=name)
+        assert (await hear(world, refund.id, WORDS[name])).fresh
+    assert not (await hear(world, refund.id, DECLINED, name=order.split(maxsplit=1)[0])).fresh
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    assert await world.cases(payment) == []
+
+
+async def test_a_callback_before_the_answer_settles_once(world: World) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment)
+    [one] = await due(world)
+    await hear(world, refund.id)
+    await world.service.refund_sender.process(one)
+    assert world.gateway.refunds == []  # there was nothing left to send
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+
+
+async def test_a_callback_and_the_answer_at_once_settle_once(world: World) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment)
+    [one] = await due(world)
+    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
+        answer = asyncio.create_task(world.service.refund_sender.process(one))
+        callback = asyncio.create_task(hear(world, refund.id))
+        await until_waiting(world, answer, callback)
+        await first.commit()
+        await asyncio.gather(answer, callback)
+    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+
+
+async def test_another_account_cannot_speak_of_a_refund(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = PENDING
+    refund = await asked(world, payment)
+    await work(world)
+    other = await world.other_account("http://other.test", signing_secret="another")
+    for word in (DONE, DECLINED):
+        receipt = await hear(world, refund.id, word, account_id=other)
+        assert (receipt.fresh, receipt.payment_id) == (True, None)
+    assert (await kept(world, refund)).status is RefundStatus.PENDING
+    await hear(world, refund.id, DONE)
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_a_refund_that_nobody_knows_is_heard_and_changes_nothing(world: World) -> None:
+    receipt = await hear(world, world.id_generator.new_id())
+    assert (receipt.fresh, receipt.payment_id) == (True, None)
+    [row] = await world.rows("SELECT applied_at FROM callback")
+    assert row["applied_at"] is not None
+
+
+# A week
+
+
+async def test_after_a_week_without_a_last_word_a_person_is_asked_instead(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
+    refund = await asked(world, payment)
+    await work(world)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await work(world)
+    assert await world.cases(payment) == ["RECONCILIATION"]
+    assert await wait_s(world, refund) is None
+    assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
+    await world.move_clock(3 * GIVE_UP_AFTER_S)
+    assert await work(world) == 0
+    await hear(world, refund.id, DONE)
+    assert await world.status(payment) == "REFUNDED"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_contradiction_is_told_though_the_refunds_silence_had_a_case(
+    world: World, closed: bool
+) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
+    refund = await asked(world, payment)
+    await work(world)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await work(world)
+    [case] = await world.perform(ListCases())
+    await hear(world, refund.id, DECLINED)
+    if closed:
+        await world.move_clock(GIVE_UP_AFTER_S + 120)
+        await hear(world, refund.id, DECLINED)
+        await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="not done"))
+    with capture_logs() as lines:
+        await hear(world, refund.id, DONE)
+        await hear(world, refund.id, DONE)
+    assert [line["event"] for line in lines] == ["refund_contradicted"]
+    [again] = await world.perform(ListCases())
+    assert again.id == case.id
+    assert again.note.endswith("the gateway now reports that the money was refunded")
+
+
+async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is_a_person(
+    world: World,
+) -> None:
+    payment = await paid(world)
+
+    async def broken(*_: object) -> None:
+        raise KeyError("a bug of its own")
+
+    world.gateway.refund = broken  # type: ignore[assignment, method-assign]
+    world.gateway.inquire_refund = broken  # type: ignore[assignment, method-assign]
+    refund = await asked(world, payment)
+    for wait in (WAITS_S[0], WAITS_S[1]):
+        with pytest.raises(KeyError):
+            await work(world)
+        assert await wait_s(world, refund) == pytest.approx(wait, abs=2)
+        await world.move_clock(wait + 1)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    with pytest.raises(KeyError):
+        await work(world)
+    assert await world.cases(payment) == ["RECONCILIATION"]
+    assert await wait_s(world, refund) is None
+    assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
+
+
+async def test_a_last_word_after_a_week_is_no_case(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = SILENT
+    await asked(world, payment)
+    await work(world)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await work(world)  # we were away; the gateway answers
+    assert await world.status(payment) == "REFUNDED"
+    assert await world.cases(payment) == []
+
+
+async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world: World) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = PENDING
+    refund = await asked(world, payment)
+    await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    async with world.database.transaction() as tx:
+        at = await current_time(tx)
+        await refund_lists.approve(tx, refund.id, "bob", "it is theirs", at)
+    assert await work(world) == 1
+    assert await world.cases(payment) == []
+    assert await wait_s(world, refund) == pytest.approx(WAITS_S[0], abs=2)
+
+
+async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund, world.gateway.answer_inquire_refund = PENDING, SILENT
+    refund = await asked(world, payment)
+    await work(world)
+    await world.move_clock(GIVE_UP_AFTER_S + 61)
+    [late] = await due(world)
+    locked, word = asyncio.Event(), asyncio.Event()
+
+    async def settle() -> None:
+        async with world.database.transaction() as tx:
+            await lock_payments(tx, [payment.id])
+            locked.set()
+            await word.wait()
+            await settle_refund(tx, refund.id, DONE)
+
+    settling = asyncio.create_task(settle())
+    await locked.wait()
+    handing = asyncio.create_task(world.service.refund_sender.process(late))
+    await until_waiting(world, handing)
+    word.set()
+    await asyncio.gather(settling, handing)
+    assert await world.status(payment) == "REFUNDED"
+    assert await world.perform(ListCases()) == []

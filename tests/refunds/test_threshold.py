@@ -1,0 +1,175 @@
+"""What a merchant may refund at gateways in a day before a second person must agree."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.merchants.operations import SetRefundThreshold
+from payintent.operators.proposals_store import Proposal
+from payintent.payments.model import Payment
+from payintent.refunds.operations import ApproveRefund, RefundPayment
+from tests.refunds.refunding import asked, auto_refund, paid, work
+from tests.support.fakes import captured
+from tests.support.stage import ADA, ALAN
+from tests.support.world import World
+
+_DAY_S = 24 * 3600
+
+
+async def allow(world: World, above: str | None, currency: str = "THB") -> None:
+    await world.perform(
+        SetRefundThreshold(merchant_id=world.merchant_id, currency=currency, above=above)
+    )
+
+
+async def refund(world: World, payment: Payment, amount: str) -> str:
+    """Ask for a refund as the merchant; returns its step."""
+    return (await asked(world, payment, amount)).step.value
+
+
+async def steps(world: World) -> list[str]:
+    rows = await world.rows("SELECT step FROM refund ORDER BY id")
+    return [row["step"] for row in rows]
+
+
+async def test_without_a_threshold_nothing_waits(world: World) -> None:
+    assert await refund(world, await paid(world), "1590.00") == "queued"
+
+
+async def test_a_refund_above_the_threshold_waits_and_one_operator_approves_it(
+    world: World,
+) -> None:
+    await allow(world, "100")
+    payment = await paid(world)
+    assert await refund(world, payment, "100.01") == "approval"
+    assert await work(world) == 0, "nothing is sent before somebody approves"
+    [row] = await world.rows("SELECT id, status FROM refund")
+    assert row["status"] == "PENDING"
+    await world.service.run_operation(ApproveRefund(refund_id=_id(row["id"])), ALAN)
+    assert await work(world) == 1
+
+
+def _id(refund_id: UUID) -> str:
+    return ids.format_id(ids.REFUND, refund_id)
+
+
+async def test_the_threshold_is_of_a_day_and_not_of_each_refund(world: World) -> None:
+    await allow(world, "100")
+    payments = [await paid(world) for _ in range(2)]
+    for payment in payments:
+        assert await refund(world, payment, "50.00") == "queued"
+    assert await refund(world, payments[0], "0.01") == "approval"
+    await work(world)  # what has gone back counts like what waits to be sent
+    assert await refund(world, payments[1], "0.01") == "approval"
+    await world.move_clock(_DAY_S + 1)
+    assert await refund(world, payments[1], "100.00") == "queued"
+
+
+async def test_what_was_approved_or_came_to_nothing_takes_nothing_of_the_day(
+    world: World,
+) -> None:
+    await allow(world, "100")
+    payment = await paid(world)
+    await refund(world, payment, "500.00")
+    [row] = await world.rows("SELECT id FROM refund")
+    await world.service.run_operation(ApproveRefund(refund_id=_id(row["id"])), ALAN)
+    assert await refund(world, payment, "60.00") == "queued"
+    await world.rows(
+        "UPDATE refund SET status = 'FAILED', failure_reason = 'DECLINED',"
+        " step = 'ended', next_at = NULL WHERE amount = 60"
+    )
+    assert await refund(world, payment, "100.00") == "queued"
+
+
+async def test_refunds_at_once_do_not_pass_it_together(world: World) -> None:
+    await allow(world, "100")
+    payments = [await paid(world) for _ in range(6)]
+    await asyncio.gather(*[refund(world, payment, "40.00") for payment in payments])
+    assert sorted(await steps(world)) == ["approval"] * 4 + ["queued"] * 2
+
+
+async def test_other_currencies_and_merchants_have_thresholds_of_their_own(world: World) -> None:
+    await allow(world, "100", "USD")
+    await world.rows(
+        "INSERT INTO merchant (name, refund_approval_above) VALUES ('Other', '{\"THB\": \"0\"}')"
+    )
+    assert await refund(world, await paid(world), "1590.00") == "queued"
+
+
+async def test_zero_lets_every_refund_wait(world: World) -> None:
+    await allow(world, "0")
+    assert await refund(world, await paid(world), "0.01") == "approval"
+
+
+async def test_an_operators_refund_above_it_waits_for_another_operator(world: World) -> None:
+    await allow(world, "100")
+    payment = await paid(world)
+    ask = RefundPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id), amount="200.00")
+    view = await world.service.run_operation(ask, ADA)
+    assert (view.step, view.requested_by) == ("approval", "Ada")
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+        await world.service.run_operation(ApproveRefund(refund_id=view.id), ADA)
+    approved = await world.service.run_operation(ApproveRefund(refund_id=view.id), ALAN)
+    assert approved.step == "queued"
+
+
+async def test_automatic_refunds_above_it_wait_too(world: World) -> None:
+    await auto_refund(world, on=True)
+    await allow(world, "10")
+    payment = await paid(world)
+    [row] = await world.rows("SELECT session_id FROM capture")
+    await world.report(payment, row["session_id"], captured(159_000, reference="again"))
+    assert await steps(world) == ["approval"]
+
+
+async def set_above(world: World, above: str | None) -> Any:
+    change = SetRefundThreshold(merchant_id=world.merchant_id, currency="THB", above=above)
+    return await world.service.submit(change, ADA)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [
+        (None, "1000", False),
+        (None, None, False),
+        ("1000", "999.99", False),
+        ("1000", "1000.00", False),
+        ("1000", "1000.01", True),
+        ("1000", None, True),
+    ],
+)
+async def test_to_raise_it_or_turn_it_off_needs_two(
+    world: World, before: str | None, after: str | None, waits: bool
+) -> None:
+    await allow(world, before)
+    assert isinstance(await set_above(world, after), Proposal) is waits
+
+
+async def test_during_activation_one_person_raises_it(world: World) -> None:
+    await allow(world, "1000")
+    await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
+    assert not isinstance(await set_above(world, None), Proposal)
+
+
+@pytest.mark.parametrize(
+    ("currency", "above", "words"),
+    [
+        ("XXX", "1", "currency 'XXX' is not known"),
+        ("thb", "1", "currency 'thb' is not known"),
+        ("THB", "-1", "above must be an amount of THB"),
+        ("THB", "1e3", "above must be an amount of THB"),
+        ("THB", "0.001", "above must be an amount of THB"),
+        ("JPY", "0.5", "above must be an amount of JPY"),
+        ("THB", "", "above must be an amount of THB"),
+    ],
+)
+async def test_what_is_no_amount_is_refused(
+    world: World, currency: str, above: str, words: str
+) -> None:
+    with pytest.raises(RefusedError, match=words) as refused:
+        await allow(world, above, currency)
+    assert refused.value.code is ErrorCode.BAD_REQUEST

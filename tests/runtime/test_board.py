@@ -1,0 +1,73 @@
+"""Memory that processes share: nothing half written is read, and no process waits for another."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from payintent.runtime.processes.board import ABSENT, BYTES_MAX, Board, ConnectionShare
+from payintent.runtime.processes.supervisor import Plan, bounded
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    made = Board.create(4)
+    yield made
+    os.close(made.descriptor)
+
+
+def test_a_slot_has_what_was_written_last(board: Board) -> None:
+    assert board.read(1) == b""
+    for content in (b"first", b"second, longer", b"third"):
+        assert board.write(1, content)
+        assert board.read(1) == content
+    assert board.read(2) == b""
+
+
+def test_a_process_that_dies_while_it_writes_leaves_what_it_wrote_before(board: Board) -> None:
+    board.write(1, b"whole")
+    board.write(1, b"whole again")
+    memory = board._memory
+    at = board._offset(1, 1)  # where the third goes, in place of the first
+    memory[at : at + 24] = os.urandom(24)
+    assert board.read(1) == b"whole again"
+    board.write(1, b"third")
+    assert board.read(1) == b"third"
+
+
+def test_too_much_is_not_written(board: Board) -> None:
+    board.write(1, b"before")
+    assert not board.write(1, bytes(BYTES_MAX + 1))
+    assert board.read(1) == b"before"
+    assert board.write(1, bytes(BYTES_MAX))
+
+
+def test_a_board_that_is_opened_again_has_the_same(board: Board) -> None:
+    board.write(3, b"kept")
+    board.set_connections(3, 7)
+    again = Board(board.descriptor, 4)
+    assert again.read(3) == b"kept"
+    assert again.connections() == (ABSENT, ABSENT, ABSENT, 7)
+
+
+def test_only_a_process_with_more_connections_than_another_is_ahead(board: Board) -> None:
+    first, second = ConnectionShare(board, 1), ConnectionShare(board, 2)
+    assert not first.is_ahead(100), "there is no other"
+    second.publish(3)
+    assert [first.is_ahead(count) for count in (0, 3, 4, 5)] == [False, False, False, True]
+    second.leave()
+    assert not first.is_ahead(100)
+
+
+@pytest.mark.parametrize("began", [1, 2, 4])
+def test_a_board_that_is_taken_over_bounds_the_processes_of_a_host_with_more_cores(
+    began: int,
+) -> None:
+    """Each has a number, and there is one more for the process that takes another one's place."""
+    slots = 2 * began + 2
+    for wanted in range(1, 20):
+        plan = bounded(Plan(wanted, {}, signal.SIGTERM), slots)
+        assert plan.count == min(wanted, 2 * began)
+        numbers = range(1, slots)
+        assert len(numbers) > plan.count

@@ -1,0 +1,50 @@
+"""Values kept in memory by key. The shared refresh of one value is in tests/payments."""
+
+from payintent.runtime.caches import TtlMap
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def a_map(clock: Clock, entries_max: int = 10) -> TtlMap[str, int]:
+    return TtlMap(5.0, entries_max, clock)
+
+
+def test_a_value_is_given_until_its_time_is_over() -> None:
+    clock = Clock()
+    values = a_map(clock)
+    values.set("a", 1)
+    clock.now_s += 4.999
+    assert values.get("a") == 1
+    clock.now_s += 0.001
+    assert values.get("a") is None
+
+
+def test_a_value_that_is_set_again_begins_anew() -> None:
+    clock = Clock()
+    values = a_map(clock)
+    values.set("a", 1)
+    clock.now_s += 4
+    values.set("a", 2)
+    clock.now_s += 4
+    assert values.get("a") == 2
+
+
+def test_what_is_removed_or_was_never_set_is_absent() -> None:
+    values = a_map(Clock())
+    values.set("a", 1)
+    values.remove("a")
+    values.remove("b")
+    assert (values.get("a"), values.get("b")) == (None, None)
+
+
+def test_a_full_map_is_emptied_and_never_grows_beyond_its_bound() -> None:
+    values = a_map(Clock(), entries_max=3)
+    for number in range(4):
+        values.set(f"key {number}", number)
+    assert [values.get(f"key {number}") for number in range(4)] == [None, None, None, 3]

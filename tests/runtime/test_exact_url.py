@@ -1,0 +1,113 @@
+"""Every client of ours calls a URL byte for byte as it was given."""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+
+from payintent.checkout.picture_cache import NoPictureError, PictureFetcher
+from payintent.evm.rpc import HttpSession, RpcCall, RpcEndpoint, RpcLimits
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.port import OutcomeUnknown
+from payintent.http.egress import EgressRules
+from payintent.reconciliation.sources import S3Credentials, S3Source, SourceUnavailableError
+from payintent.runtime.addresses import encode_unsendable, exact_url
+from tests.gateways.speaking import reply, speaking
+
+#: As given, and as it must arrive.
+_TARGETS = [
+    ("/triggers?sp=%2Ftriggers&sig=a%2Bb%3D%3D%2F&pipe=a|b",) * 2,
+    ("/a/../b/./c//d%2e%2E/%7Euser?x=%zz&y=100%&z=%",) * 2,
+    ("/?q=\"<>^`{}'()*!$&+,;=:@~_-.",) * 2,
+    ("/hook?",) * 2,
+    ("/%41%c3%a9?%41=%c3%a9+%20",) * 2,
+    ("?only=query", "/?only=query"),
+    ("", "/"),
+    ("/a#fragment?b", "/a"),
+    ("/größe?q=a b", "/gr%C3%B6%C3%9Fe?q=a%20b"),
+    ("/a\tb\r\nHost: evil", "/a%09b%0D%0AHost:%20evil"),
+]
+
+
+@pytest.mark.parametrize(("target", "arrives"), _TARGETS)
+def test_only_what_cannot_be_sent_is_encoded(target: str, arrives: str) -> None:
+    for origin in ("https://pay.example.com:8443", "http://127.0.0.1", "http://[::1]:8080"):
+        assert exact_url(origin + target).raw_path_qs == arrives
+    assert encode_unsendable(arrives) == arrives
+
+
+def test_the_host_is_the_one_of_the_url() -> None:
+    assert exact_url("HTTPS://BÜCHER.example/ä").raw_host == "xn--bcher-kva.example"
+    url = exact_url("https://user:p%40ss@pay.example.com:8443/a@b:c?d@e")
+    assert (url.raw_host, url.port, url.password) == ("pay.example.com", 8443, "p@ss")
+    for odd in ("", "/path", "pay.example.com/a", "https:///a", "https://?a", "mailto:a@b.example"):
+        with pytest.raises(ValueError, match=r"."):
+            exact_url(odd)
+
+
+async def _gateway(url: str) -> None:
+    http = GatewayHttpClient(timeout_s=5.0, answer_bytes_max=100)
+    try:
+        assert isinstance(await http.request("POST", url, headers={}, body=b"{}"), HttpAnswer)
+    finally:
+        await http.close()
+
+
+async def _node(url: str) -> None:
+    session = HttpSession(None)
+    endpoint = RpcEndpoint(
+        "ethereum", "ethereum-1", url, limits=RpcLimits(), session=session, clock=time.time
+    )
+    try:
+        await endpoint.request([RpcCall("eth_chainId", [])], lambda answers: answers)
+    finally:
+        await session.close()
+
+
+async def _picture(url: str) -> None:
+    fetcher = PictureFetcher(EgressRules(sandbox=True))
+    try:
+        await fetcher.fetch(url)
+    finally:
+        await fetcher.close()
+
+
+@pytest.mark.parametrize(("target", "arrives"), [each for each in _TARGETS if "#" not in each[0]])
+@pytest.mark.parametrize("call", [_gateway, _node, _picture])
+async def test_each_client_calls_the_url_as_it_was_given(
+    call: Callable[[str], Awaitable[None]], target: str, arrives: str
+) -> None:
+    received: list[bytes] = []
+    said = reply("200 OK", b'{"jsonrpc":"2.0","id":1,"result":"0x1"}')
+    async with speaking(said, received) as origin:
+        await call(origin + target)
+    assert received[0].split(b"\r\n")[0].split(b" ", 1)[1] == f"{arrives} HTTP/1.1".encode()
+
+
+async def test_an_unreadable_address_is_a_failure_and_no_defect() -> None:
+    http = GatewayHttpClient(timeout_s=5.0, answer_bytes_max=100)
+    for url in ("nonsense", "http://", "http://h:99999999/"):
+        assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
+    await http.close()
+    with pytest.raises(NoPictureError):
+        await _picture("https://shop.example\\@evil.example/a.png")
+
+
+async def test_a_prefix_in_a_bucket_may_be_encoded() -> None:
+    received: list[bytes] = []
+    async with speaking(reply("404 Not Found", b""), received) as origin:
+        source = S3Source(
+            f"{origin}/settlements/of%20ours",
+            S3Credentials(region="us-east-1", key_id="k", secret_key="s"),
+        )
+        with pytest.raises(SourceUnavailableError):
+            await anext(source.walk_files())
+        await source.close()
+    assert b"GET /settlements?list-type=2&prefix=of%20ours%2F HTTP/1.1" in received[0]
+
+
+def test_the_http_library_alone_would_change_the_example() -> None:
+    """Else this module would be superfluous."""
+    url = aiohttp.client.URL("https://h.example" + _TARGETS[0][0])
+    assert url.raw_path_qs != _TARGETS[0][1]

@@ -1,0 +1,125 @@
+"""Metrics of several processes: sums never fall, gauges are those of the whole installation."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from payintent.runtime.processes import metrics
+from payintent.runtime.processes.board import Board
+from tests.docs.reading import ROOT
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    made = Board.create(5)
+    yield made
+    os.close(made.descriptor)
+
+
+def _leave(board: Board, slot: int, serial: int, registry: CollectorRegistry) -> None:
+    families = metrics.snapshot(registry.collect())
+    board.write(slot, msgspec.msgpack.encode(metrics._Published(serial, families)))
+
+
+def _process(answered: int, oldest_s: float, seconds: list[float]) -> CollectorRegistry:
+    """What one process has counted."""
+    registry = CollectorRegistry()
+    Counter("answers", "Answers", ["lane"], registry=registry).labels("m").inc(answered)
+    Gauge("oldest_seconds", "Age", registry=registry).set(oldest_s)
+    Gauge("process_open_fds", "Files", registry=registry).set(answered)
+    taken = Histogram("took_seconds", "Time", buckets=[1, 2], registry=registry)
+    for value in seconds:
+        taken.observe(value)
+    return registry
+
+
+def _text(board: Board) -> list[str]:
+    text = generate_latest(metrics.registry_of_all(board, lambda: None)).decode()
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_counters_and_histograms_are_summed_and_the_largest_gauge_holds(board: Board) -> None:
+    _leave(board, 1, 11, _process(3, 20.0, [0.5, 1.5]))
+    _leave(board, 2, 12, _process(4, 30.0, [0.5, 9.0]))
+    assert _text(board) == [
+        'answers_total{lane="m"} 7.0',
+        "oldest_seconds 30.0",
+        'process_open_fds{process="1"} 3.0',
+        'process_open_fds{process="2"} 4.0',
+        'took_seconds_bucket{le="1.0"} 2.0',
+        'took_seconds_bucket{le="2.0"} 3.0',
+        'took_seconds_bucket{le="+Inf"} 4.0',
+        "took_seconds_count 4.0",
+        "took_seconds_sum 11.5",
+    ]
+
+
+def test_what_a_process_that_ended_has_counted_stays_and_its_gauges_go(board: Board) -> None:
+    _leave(board, 1, 11, _process(3, 20.0, [0.5]))
+    _leave(board, 2, 12, _process(4, 30.0, [0.5]))
+    for _ in range(2):  # once or twice is the same
+        metrics.fold(board, 2)
+        assert _text(board)[:3] == [
+            'answers_total{lane="m"} 7.0',
+            'took_seconds_bucket{le="1.0"} 2.0',
+            'took_seconds_bucket{le="2.0"} 2.0',
+        ]
+        assert [line for line in _text(board) if "second" in line and "took" not in line] == [
+            "oldest_seconds 20.0"
+        ]
+        assert 'process_open_fds{process="2"} 4.0' not in _text(board)
+    _leave(board, 2, 13, _process(1, 1.0, []))  # the next process of this slot
+    assert _text(board)[0] == 'answers_total{lane="m"} 8.0'
+    metrics.fold(board, 2)
+    assert _text(board)[0] == 'answers_total{lane="m"} 8.0'
+
+
+def test_the_supervisors_own_metrics_do_not_touch_the_sums(board: Board) -> None:
+    _leave(board, 1, 11, _process(3, 20.0, []))
+    metrics.fold(board, 1)
+    own = CollectorRegistry()
+    Gauge("processes", "Processes", registry=own).set(2)
+    for _ in range(2):
+        metrics.publish_supervisor(board, own.collect())
+    assert [line for line in _text(board) if not line.startswith("took")] == [
+        'answers_total{lane="m"} 3.0',
+        "processes 2.0",
+    ]
+
+
+def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds() -> None:
+    """A gauge of one process alone would need a label, or a sum: think before you add it here."""
+    found = {
+        line.strip().split('"')[1]
+        for path in Path(ROOT / "payintent").rglob("*.py")
+        for before, line in _pairs(path.read_text().splitlines())
+        if "Gauge(" in before + line and '"payintent_' in line
+    }
+    assert found == {
+        "payintent_cases_open",
+        "payintent_chain_auto_refund_gas_left",  # of the database, so each process reads the same
+        "payintent_deliveries",
+        "payintent_chain_cursor",
+        "payintent_chain_final",
+        "payintent_chain_halted",
+        "payintent_chain_head",
+        "payintent_chain_lag_seconds",
+        "payintent_chain_overdue",
+        "payintent_chain_waiting",
+        "payintent_chain_watched",
+        "payintent_ledger_imbalance_accounts",
+        "payintent_mail_overdue_seconds",
+        "payintent_pending_overdue_seconds",
+        "payintent_processes",
+        "payintent_processing_oldest_seconds",
+        "payintent_reconciliation_runs",
+        "payintent_webhook_overdue_seconds",
+    }
+
+
+def _pairs(lines: list[str]) -> list[tuple[str, str]]:
+    return list(zip(["", *lines], lines, strict=False))

@@ -1,0 +1,284 @@
+"""`payintent api` and `worker` as several processes: real ones, under a real supervisor."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from uuid import uuid4
+
+import aiohttp
+import asyncpg
+import pytest
+
+from payintent.runtime.settings import Settings
+from tests.support.databases import WORLD_TEMPLATE, Databases
+from tests.support.filled import WORLD_ENV
+from tests.support.installed import add_simulator_method
+from tests.support.patience import PATIENCE_S, until
+from tests.support.supervised import Supervised, supervised
+
+pytestmark = pytest.mark.full
+
+_MORE = {
+    "PAYINTENT_DRAIN_S": "1",
+    "PAYINTENT_DATABASE_LOCK_TIMEOUT_MS": "90000",
+    "PAYINTENT_DATABASE_STATEMENT_TIMEOUT_MS": "90000",
+}
+_CONNECTIONS_MAX = 50  # until each of two processes has one
+_FAILURES = ("payintent_authentication_failures_total", '{holder="merchant",reason="missing"}')
+
+
+@pytest.fixture(scope="module")
+def stored(databases: Databases, any_settings: Settings) -> Iterator[Settings]:
+    """Settings of a database with a merchant, for all tests of this file."""
+    url = databases.take(WORLD_TEMPLATE)
+    settings = any_settings.model_copy(update={"database_url": url})
+    asyncio.run(add_simulator_method(settings, json.loads(os.environ[WORLD_ENV])["merchant_id"]))
+    yield settings
+    databases.give_back(url)
+
+
+@pytest.fixture(scope="module")
+def api(stored: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]:
+    folder = tmp_path_factory.mktemp("api")
+    with supervised(stored, folder, "api", _MORE) as running:
+        yield running
+
+
+def _request(key: str | None = None) -> bytes:
+    """Give the bytes of a create, with the merchant's key unless it has none."""
+    body = json.dumps({"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}).encode()
+    lines = ["POST /v1/payments HTTP/1.1", "Host: pay.test", "Content-Type: application/json"]
+    lines += [f"Content-Length: {len(body)}", f"Idempotency-Key: {uuid4()}"]
+    lines += [f"Authorization: Bearer {key}"] if key else []
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _key() -> str:
+    return json.loads(os.environ[WORLD_ENV])["api_key"]
+
+
+def _status(client: socket.socket) -> int:
+    """Read an answer; 0 where the connection ended without one."""
+    try:
+        read = client.recv(65_536)
+    except ConnectionResetError:
+        return 0
+    return int(read.split()[1]) if read else 0
+
+
+def _connections_to_each(api: Supervised) -> dict[int, socket.socket]:
+    """Connect until each process has a connection; gives one of each."""
+    found: dict[int, socket.socket] = {}
+    for _ in range(_CONNECTIONS_MAX):
+        client = socket.create_connection(("127.0.0.1", api.port), PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (pid := api.server_of(client)):
+            assert time.monotonic() < deadline, "no process accepts the connection"
+            time.sleep(0.01)
+        if pid in found:
+            client.close()
+        found.setdefault(pid, client)
+        if len(found) == 2:
+            return found
+    raise AssertionError("one process takes all connections")
+
+
+@asynccontextmanager
+async def _payments_held_up(settings: Settings) -> AsyncIterator[None]:
+    """Let every create wait until the block is over."""
+    holder = await asyncpg.connect(settings.database_url)
+    async with holder.transaction():
+        await holder.execute("LOCK TABLE payment IN ACCESS EXCLUSIVE MODE")
+        yield
+    await holder.close()
+
+
+async def _until_waiting(settings: Settings, count: int) -> None:
+    """Wait until so many statements wait for the lock on the payments."""
+    watcher = await asyncpg.connect(settings.database_url)
+
+    async def waiting() -> bool:
+        return count <= await watcher.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND database ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+
+    await until(waiting, "the creates wait")
+    await watcher.close()
+
+
+async def test_a_killed_process_is_replaced_and_the_others_finish_their_requests(
+    api: Supervised, stored: Settings
+) -> None:
+    before = api.wait_for(2)
+    ends, logged = api.metric("payintent_process_ends_total"), len(api.events("process_ended"))
+    held = _connections_to_each(api)
+    killed, kept = held
+    async with _payments_held_up(stored):
+        for client in held.values():
+            client.sendall(_request(_key()))
+        await _until_waiting(stored, 2)
+        os.kill(killed, signal.SIGKILL)
+        assert await asyncio.to_thread(_status, held[killed]) == 0
+    assert await asyncio.to_thread(_status, held[kept]) == 201
+    for client in held.values():
+        client.close()
+    last = await asyncio.to_thread(api.wait_for_event, "process_ended", logged + 1)
+    after = await asyncio.to_thread(api.wait_for, 2)
+    assert after & before == {kept}
+    assert api.metric("payintent_process_ends_total") == ends + 1
+    assert (last["pid"], last["status"]) == (killed, -signal.SIGKILL)
+
+
+def _latest_start(api: Supervised) -> float:
+    """Return when the youngest process began, by the metrics of all places that there may be."""
+    places = range(1, 2 * 2 + 3)
+    name = "process_start_time_seconds"
+    return max(api.metric(name, f'{{process="{place}"}}') for place in places)
+
+
+def test_one_address_has_the_metrics_of_all_processes_and_of_those_that_ended(
+    api: Supervised,
+) -> None:
+    api.wait_for(2)
+    before = max(0.0, api.metric(*_FAILURES))
+    held = _connections_to_each(api)
+    for client in held.values():
+        with closing(client):
+            client.sendall(_request())
+            assert _status(client) == 401
+    _until(lambda: api.metric(*_FAILURES) == before + 2, "both requests are counted")
+    latest = _latest_start(api)
+    os.kill(next(iter(held)), signal.SIGKILL)
+    # After a roll the next process may have another place than the one that was killed.
+    _until(lambda: _latest_start(api) > latest, "the next process has metrics")
+    assert api.metric(*_FAILURES) == before + 2, "a sum never falls"
+    assert len(api.wait_for(2)) == 2
+
+
+async def test_a_roll_replaces_every_process_by_the_installed_program_and_fails_no_request(
+    api: Supervised,
+) -> None:
+    before = api.wait_for(2)
+    rolls = len(api.events("roll_done"))
+    api.install("a newer one")
+    done = asyncio.Event()
+    base = f"http://127.0.0.1:{api.port}"
+
+    async def create_again_and_again(*, keep: bool) -> list[int]:
+        """Create payments until the roll is over: on one connection, or each on a new one."""
+        statuses: list[int] = []
+        connector = aiohttp.TCPConnector(force_close=not keep)
+        async with aiohttp.ClientSession(base, connector=connector) as client:
+            while not done.is_set():
+                headers = {"Authorization": f"Bearer {_key()}", "Idempotency-Key": str(uuid4())}
+                body = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
+                async with client.post("/v1/payments", json=body, headers=headers) as answer:
+                    statuses.append(answer.status)
+                async with client.get("/readyz") as answer:
+                    statuses.append(answer.status)
+                await asyncio.sleep(0)
+        return statuses
+
+    clients = [asyncio.create_task(create_again_and_again(keep=n < 2)) for n in range(4)]
+    api.signal(signal.SIGHUP)
+    try:
+        await asyncio.to_thread(api.wait_for_event, "roll_done", rolls + 1)
+    finally:
+        done.set()
+    answered = await asyncio.gather(*clients)
+    assert {status for statuses in answered for status in statuses} == {200, 201}
+    after = await asyncio.to_thread(api.wait_for, 2)
+    assert after & before == set()
+    assert api.running.poll() is None, "the supervisor is the same process"
+    assert api.events("starting")[-1]["version"] == "a newer one"
+
+
+def test_a_program_that_cannot_start_replaces_nothing(api: Supervised) -> None:
+    before = api.wait_for(2)
+    failed = len(api.events("roll_failed"))
+    api.install("")
+    api.signal(signal.SIGHUP)
+    api.wait_for_event("roll_failed", failed + 1)
+    assert api.wait_for(2) == before
+    api.install("a newer one")
+
+
+async def test_sigterm_lets_a_request_that_is_under_way_end_with_its_answer(
+    stored: Settings, tmp_path: Path
+) -> None:
+    with supervised(stored, tmp_path, "api", _MORE) as api:
+        held = _connections_to_each(api)
+        async with _payments_held_up(stored):
+            for client in held.values():
+                client.sendall(_request(_key()))
+            await _until_waiting(stored, 2)
+            api.signal(signal.SIGTERM)
+            refused = await asyncio.to_thread(_until, lambda: _refuses(api.port), "it refuses")
+            assert refused
+        answers = [await asyncio.to_thread(_status, client) for client in held.values()]
+        for client in held.values():
+            client.close()
+        assert answers == [201, 201]
+        assert await asyncio.to_thread(api.running.wait, PATIENCE_S) == 0
+        assert api.pids() == set()
+
+
+async def test_it_ends_where_no_process_is_left_and_the_next_one_refuses_to_start(
+    stored: Settings, tmp_path: Path
+) -> None:
+    owner = await asyncpg.connect(stored.database_url)
+    with supervised(stored, tmp_path, "api", _MORE) as api:
+        processes = api.wait_for(2)
+        await owner.execute("UPDATE installation SET pepper_mark = reverse(pepper_mark)")
+        try:
+            for pid in processes:
+                os.kill(pid, signal.SIGKILL)
+            assert await asyncio.to_thread(api.running.wait, PATIENCE_S) == 1
+        finally:
+            await owner.execute("UPDATE installation SET pepper_mark = reverse(pepper_mark)")
+            await owner.close()
+        assert _refuses(api.port), "nobody keeps clients waiting"
+        assert len(api.events("process_ended")) <= 3
+
+
+def test_processes_end_when_their_supervisor_is_killed(stored: Settings, tmp_path: Path) -> None:
+    with supervised(stored, tmp_path, "worker", {}) as worker:
+        processes = worker.wait_for(2)
+        worker.signal(signal.SIGKILL)
+        worker.running.wait(PATIENCE_S)
+        _until(lambda: not any(map(_lives, processes)), "the processes have ended")
+        assert len(worker.events("supervisor_gone")) == 2
+
+
+def _refuses(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 0.2):
+            return False
+    except TimeoutError:
+        return False
+    except ConnectionRefusedError:
+        return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # a zombie, where nothing collects what has lost its parent
+
+
+def _until(holds: object, what: str) -> bool:
+    assert callable(holds)
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.03)
+    return True

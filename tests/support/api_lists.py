@@ -1,0 +1,68 @@
+"""What the tests of lists have in common: asking, following cursors, reading past the API."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from payintent.core import ids
+from tests.support.world import Answer, Api
+
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)  # when the first of the written payments was made
+
+
+async def listed(api: Api, key: str | None = None, **query: object) -> Answer:
+    """`GET /payments` with this query."""
+    return await send(api, urlencode({name: str(value) for name, value in query.items()}), key)
+
+
+async def send(api: Api, query: str, key: str | None = None) -> Answer:
+    """`GET /payments` with a query as it stands."""
+    return await api.send("GET", f"/v1/payments?{query}", headers=api.bearer(key))
+
+
+async def pages(api: Api, **query: object) -> list[list[str]]:
+    """Follow the cursors to the end; gives the ids of each page."""
+    found: list[list[str]] = []
+    while len(found) < 1_000:
+        answer = await listed(api, **query)
+        assert answer.status == 200, answer.body
+        found.append([one["id"] for one in answer.json["data"]])
+        if "next_cursor" not in answer.json:
+            return found
+        query["cursor"] = answer.json["next_cursor"]
+    raise AssertionError("the list does not end")
+
+
+@dataclass(frozen=True)
+class Row:
+    id: str
+    status: str
+    currency: str
+    payer_uid: str
+    created_at: datetime
+
+
+async def rows_of(api: Api) -> list[Row]:
+    """Read a merchant's payments in the order that a list has."""
+    rows = await api.world.rows(
+        "SELECT id, status, currency, payer_uid, created_at FROM payment WHERE merchant_id = $1",
+        api.world.merchant_id,
+    )
+    rows.sort(key=lambda row: (row["created_at"], row["id"]), reverse=True)
+    return [Row(**{**row, "id": ids.format_id(ids.PAYMENT, row["id"])}) for row in map(dict, rows)]
+
+
+def told(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def spread(api: Api, count: int) -> list[Answer]:
+    """Create payments a millisecond apart: those of one moment have no order of their own."""
+    created = [await api.create() for _ in range(count)]
+    await api.world.rows(
+        "UPDATE payment p SET created_at = created_at - $1 * interval '1 ms' + n * interval '1 ms' "
+        "FROM unnest($2::uuid[]) WITH ORDINALITY AS c (id, n) WHERE p.id = c.id",
+        count,
+        [ids.parse_id(ids.PAYMENT, one.json["id"]) for one in created],
+    )
+    return created

@@ -1,0 +1,164 @@
+"""What `doctor` says of operators and accounts that cannot work as they are set up."""
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from payintent.core.access import Role
+from payintent.doctor_checks import SetupFinding, examine_setup
+from payintent.gateway_accounts.operations import DisableAccount
+from payintent.operators.operation import OperationContext
+from payintent.operators.operations import IssueOperatorToken, RevokeOperatorToken
+from payintent.runtime.encryption import EncryptionKeyError, account_context, first_account_context
+from payintent.runtime.settings_problems import interpreter_doubts
+from tests.cli.conftest import Run, run
+from tests.support.fakes import FakeGateway
+from tests.support.world import World
+
+__all__ = ["run"]
+_DAY_S = 24 * 3600
+_ALL_WELL = SetupFinding("accounts", True, "1, with all required credentials")
+
+
+@pytest.fixture
+def context(world: World) -> OperationContext:
+    """What operations work with outside the sandbox, with an adapter that needs a time zone."""
+    service, adapter = world.service, FakeGateway()
+    adapter.capabilities = replace(adapter.capabilities, credentials=frozenset({"utc_offset"}))
+    adapters = {"fake": FakeGateway(), "2c2p": adapter}
+    return replace(
+        service.operation_context,
+        settings=service.settings.model_copy(update={"sandbox": False}),
+        gateways=adapters,
+    )
+
+
+async def _add_account(world: World, credentials: dict[str, str]) -> int:
+    """Add an account at 2C2P as it was kept before its credentials were checked."""
+    await world.rows("INSERT INTO provider (name, wire_name) VALUES ('2c2p', '2c2p') "
+                     "ON CONFLICT DO NOTHING")  # fmt: skip
+    [row] = await world.rows(
+        "INSERT INTO provider_account (provider, base_url) VALUES ('2c2p', 'http://2c2p.test') "
+        "RETURNING id"
+    )
+    place = account_context(row["id"], "2c2p", "http://2c2p.test")
+    await _seal(world, row["id"], place, credentials)
+    return row["id"]
+
+
+async def _seal(world: World, account_id: int, place: str, credentials: dict[str, str]) -> None:
+    sealed = world.service.encryption.encrypt(msgspec.json.encode(credentials), place)
+    await world.rows("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
+
+
+async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
+    world: World, context: OperationContext
+) -> None:
+    async def admins() -> tuple[bool, str]:
+        [finding, _] = await examine_setup(context)
+        return finding.works, finding.text
+
+    too_few = "operations for admins cannot be approved with fewer than 2"
+    assert await admins() == (False, f"admins with a valid token: 0; {too_few}")
+    await world.perform(IssueOperatorToken(name="Ada", role=Role.ADMIN))
+    await world.perform(IssueOperatorToken(name="Fay", role=Role.FINANCE))
+    assert await admins() == (False, f"admins with a valid token: 1; {too_few}")
+    alan = await world.perform(IssueOperatorToken(name="Alan", role=Role.ADMIN))
+    await world.perform(IssueOperatorToken(name="Eve", role=Role.ADMIN, days=1))
+    assert await admins() == (True, "admins with a valid token: 3")
+    await world.perform(RevokeOperatorToken(public_id=alan.token.split("_")[1]))
+    assert await admins() == (True, "admins with a valid token: 2")
+    await world.move_clock(_DAY_S + 1)
+    assert await admins() == (False, f"admins with a valid token: 1; {too_few}")
+
+
+@pytest.mark.parametrize("role", ["admin", "finance"])
+async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
+    world: World, context: OperationContext, role: str
+) -> None:
+    database = context.database
+    given = {"oidc_issuer": "https://login.test", "oidc_roles": f"staff={role}"}
+    database.settings = database.settings.model_copy(update=given)
+    [finding, _] = await examine_setup(context)
+    text = "admins with a valid token: 0"
+    if role == "admin":
+        assert finding == SetupFinding(
+            "operators", True, f"{text}; other admins sign in with OpenID Connect"
+        )
+    else:
+        assert not finding.works
+
+
+async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:
+    assert await examine_setup(world.service.operation_context) == [_ALL_WELL]
+
+
+async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothing(
+    world: World, context: OperationContext
+) -> None:
+    context = replace(context, settings=world.service.settings)
+    assert await examine_setup(context) == [_ALL_WELL]
+    await _add_account(world, {"utc_offset": "+08:00"})
+    lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
+    await world.perform(DisableAccount(account_id=lacking.pop()))
+    text = "accounts at 2c2p without utc_offset, which cannot be used: "
+    assert await examine_setup(context) == [
+        SetupFinding("accounts", False, text + ", ".join(map(str, lacking)))
+    ]
+
+
+async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody(
+    world: World,
+) -> None:
+    """As after an upgrade into an environment without the gateway's package."""
+    away = [await _add_account(world, {"utc_offset": "+08:00"}) for _ in range(3)]
+    await world.perform(DisableAccount(account_id=away.pop()))
+    text = (
+        "accounts at 2c2p, whose gateway is not installed: "
+        f"{', '.join(map(str, away))}; install its package before you start the service"
+    )
+    context = world.service.operation_context
+    assert await examine_setup(context) == [SetupFinding("accounts", False, text)]
+
+
+async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
+    world: World, context: OperationContext
+) -> None:
+    context = replace(context, settings=world.service.settings)
+    place = first_account_context(world.account_id)
+    await _seal(world, world.account_id, place, {"signing_secret": "x"})
+    [finding] = await examine_setup(context)
+    assert finding == SetupFinding(
+        "accounts",
+        False,
+        "accounts whose credentials are not bound to provider and base_url: "
+        f"{world.account_id}; run payintent keyring rotate",
+    )
+    await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})
+    with pytest.raises(EncryptionKeyError):
+        await examine_setup(context)
+
+
+async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run) -> None:
+    await _add_account(world, {"secret_key": "x"})
+    place = first_account_context(world.account_id)
+    await _seal(world, world.account_id, place, {"signing_secret": "x"})
+    said = await asyncio.to_thread(run, "doctor", PAYINTENT_SANDBOX=None)
+    assert said.status == 0, said
+    lines = [line.split(None, 2) for line in said.out.splitlines()]
+    warned = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
+    missing = "gateway_public_key, merchant_id, merchant_private_key, utc_offset"
+    doubts = [("payintent", doubt.split(":")[0]) for doubt in interpreter_doubts()]
+    assert warned == [
+        *doubts,
+        ("places", "PAYINTENT_API_BASE is on this machine, so gateways and buyers cannot reach it"),
+        ("service", "the secrets match this database; this database role can change the audit log"),
+        ("operators", "admins with a valid token"),
+        ("accounts", "accounts at fake, whose gateway is not installed"),
+        ("accounts", f"accounts at 2c2p without {missing}, which cannot be used"),
+        ("accounts", "accounts whose credentials are not bound to provider and base_url"),
+    ]
+    await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})
+    assert (await asyncio.to_thread(run, "doctor")).status == 1
