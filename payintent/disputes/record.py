@@ -18,9 +18,9 @@ from payintent.gateways.port import DisputeReport
 from payintent.gateways.reporting import FraudWarning
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture, MoneyOrigin
 from payintent.payments.model import Payment
-from payintent.payments.transitions import lock_payments
 from payintent.runtime.log import get_logger
 
 
@@ -55,7 +55,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         return None
     payment, now = None, await current_time(tx)
     if unlocked.payment_id is not None:
-        locked_payments = await lock_payments(tx, [unlocked.payment_id])
+        locked_payments = await payment_store.lock(tx, [unlocked.payment_id])
         payment, now = locked_payments.payments[0], locked_payments.now
     capture = await capture_store.lock(tx, unlocked.id)
     if capture.payment_id != unlocked.payment_id:  # adopted in between

@@ -18,7 +18,7 @@ from payintent.payments.captures_store import session_origin
 from payintent.payments.expire import EndedPayment
 from payintent.payments.model import Payment, PaymentStatus, PaymentTrigger, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
-from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
+from payintent.payments.transitions import TransitionRequest, apply_transitions
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.log import get_logger
 
@@ -58,7 +58,7 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
     This opens a case, which the session's outcome will fill or close. A payment on a chain expires
     only if the chain is being read and has been read past the payment's deadline.
     """
-    locked = await lock_payments(tx, [session.payment_id])
+    locked = await payment_store.lock(tx, [session.payment_id])
     payment, now = locked.payments[0], locked.now
     session = await session_store.lock(tx, session.id)
     closing_at, chain = session.closing_at, session.quote.chain
@@ -79,7 +79,7 @@ async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) 
     This opens a case for money that may still arrive. The session stays `closing` until its chain
     is read or its gateway answers again. Raises `CONFLICT` like `check_stranded`.
     """
-    locked = await lock_payments(tx, [payment_id])
+    locked = await payment_store.lock(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
     session = await session_store.lock(tx, payment.session_id) if payment.session_id else None
     stranded = await check_stranded(tx, PaymentSnapshot(payment, session, now), providers)

@@ -30,7 +30,6 @@ from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
 from payintent.payments.model import Session, SessionStatus
 from payintent.payments.sessions_store import DueSession
-from payintent.payments.transitions import lock_payments
 from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 
@@ -177,7 +176,7 @@ class SessionInquirer:
     async def _release(self, session: Session) -> None:
         """Mark an incomplete selection closing, so that the buyer can select again."""
         async with self.database.transaction() as tx:
-            locked = await lock_payments(tx, [session.payment_id])
+            locked = await payment_store.lock(tx, [session.payment_id])
             current = await session_store.lock(tx, session.id)
             if current.status is SessionStatus.OPENING:
                 await session_store.mark_closing(tx, [session.id], locked.now)
@@ -189,7 +188,7 @@ class SessionInquirer:
         chain needs no operator, because it ends when the chain is read again.
         """
         async with self.database.transaction() as tx:
-            locked = await lock_payments(tx, [session.payment_id])
+            locked = await payment_store.lock(tx, [session.payment_id])
             current = await session_store.lock(tx, session.id)
             if current.status is SessionStatus.ENDED:
                 return True
@@ -219,6 +218,6 @@ def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown, gap_s: flo
 async def hand_over_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
     """Open a case, once, for a session whose chain does not end it; the payment stays open."""
     async with database.transaction() as tx:
-        locked_payments = await lock_payments(tx, [payment_id])
+        locked_payments = await payment_store.lock(tx, [payment_id])
         origin = session_origin(locked_payments.payments[0], session_id)
         await open_case(tx, CaseKind.RECONCILIATION, origin)

@@ -26,7 +26,6 @@ from payintent.payments import store as payment_store
 from payintent.payments.expire import checkout_expired_error, require_not_ended
 from payintent.payments.model import TERMINAL, Payment, Session, SessionStatus
 from payintent.payments.store import LockedPayments
-from payintent.payments.transitions import lock_payments
 
 SELECTIONS_MAX = 20  # per payment: each selection calls a gateway
 FIRST_INQUIRY_S = 30.0  # after which a selection that a stopped process left behind is inquired
@@ -111,7 +110,7 @@ class SessionOpener:
 
     async def _store(self, batch: Sequence[NewSelection]) -> list[Session | RefusedError]:
         async with self._database.transaction(_patience_ms(batch)) as tx:
-            locked = await lock_payments(tx, [selection.payment_id for selection in batch])
+            locked = await payment_store.lock(tx, [selection.payment_id for selection in batch])
             outcomes = self._new_sessions(locked, batch)
             await _add(tx, locked, outcomes)
             emails = {

@@ -4,9 +4,10 @@ from uuid import UUID
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
+from payintent.payments import store as payment_store
 from payintent.payments.idempotency import FirstRequest, claim_or_match, request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus, PaymentTrigger
-from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
+from payintent.payments.transitions import TransitionRequest, apply_transitions
 
 OPERATION = "cancel"
 
@@ -29,7 +30,7 @@ async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
 
 
 async def cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger = PaymentTrigger.CANCEL) -> None:
-    locked = await lock_payments(tx, [payment_id])
+    locked = await payment_store.lock(tx, [payment_id])
     payment = locked.payments[0]
     if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(locked.now):
         status = (

@@ -14,7 +14,7 @@ from payintent.payments.model import (
     PaymentTrigger,
 )
 from payintent.payments.store import PaymentSnapshot
-from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
+from payintent.payments.transitions import TransitionRequest, apply_transitions
 from payintent.runtime.log import get_logger
 
 _log = get_logger("expire")
@@ -69,7 +69,7 @@ async def expire_pending(tx: Tx, limit: int) -> int:
 async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
     """Expire PENDING payments that are past their deadline, in a separate transaction."""
     async with database.transaction() as tx:
-        locked = await lock_payments(tx, payment_ids)
+        locked = await payment_store.lock(tx, payment_ids)
         requests = [
             TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=locked.now)
             for payment in locked.payments

@@ -35,11 +35,6 @@ class ConcurrentChangeError(Exception):
     """A payment changed before it was written, because it was not locked. This is a bug."""
 
 
-async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payment_store.LockedPayments:
-    """Lock payments in the order of their ids."""
-    return await payment_store.lock(tx, payment_ids)
-
-
 async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
     """Change the status of locked payments, at most once each, and record their events.
 

@@ -23,7 +23,6 @@ from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
 from payintent.payments.idempotency import FirstRequest, claim_or_match, request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus
-from payintent.payments.transitions import lock_payments
 from payintent.refunds import store as refund_store
 from payintent.refunds.approval import choose_destination_and_step
 from payintent.refunds.model import (
@@ -133,7 +132,7 @@ class RefundCreator:
         refund_id: UUID,
         unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        locked_payments = await lock_payments(tx, [request.payment_id])
+        locked_payments = await payment_store.lock(tx, [request.payment_id])
         payment = locked_payments.payments[0]
         if payment.status not in _REFUNDABLE:
             raise RefusedError(

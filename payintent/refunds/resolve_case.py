@@ -18,7 +18,7 @@ from payintent.operators.fields import (
 )
 from payintent.operators.operation import ChangeOperation, OperationContext
 from payintent.payments import captures_store as capture_store
-from payintent.payments.transitions import lock_payments
+from payintent.payments import store as payment_store
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import refund_case
 from payintent.refunds.model import RefundStatus, RefundStep
@@ -82,7 +82,7 @@ async def _lock(tx: Tx, case: CaseStanding) -> None:
     `case` was read.
     """
     if case.payment_id is not None:
-        await lock_payments(tx, [case.payment_id])
+        await payment_store.lock(tx, [case.payment_id])
     if case.capture_id is not None:
         await capture_store.lock(tx, case.capture_id)
     await case_store.lock(tx, case.id)

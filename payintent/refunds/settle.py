@@ -10,9 +10,10 @@ from payintent.core import ids
 from payintent.db.database import Tx, current_time
 from payintent.gateways.port import RefundReport
 from payintent.payments import captures_store as capture_store
+from payintent.payments import store as payment_store
 from payintent.payments.captures_store import MoneyOrigin
 from payintent.payments.model import Payment, PaymentTrigger
-from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
+from payintent.payments.transitions import TransitionRequest, apply_transitions
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds import store as refund_store
 from payintent.refunds.model import Refund, RefundEffect, RefundFailureReason, decide_refund
@@ -48,7 +49,7 @@ async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, 
     assert unlocked is not None  # noqa: S101 - refunds are never deleted
     payment = None
     if unlocked.payment_id is not None:
-        locked_payments = await lock_payments(tx, [unlocked.payment_id])
+        locked_payments = await payment_store.lock(tx, [unlocked.payment_id])
         payment, now = locked_payments.payments[0], locked_payments.now
     else:
         now = await current_time(tx)

@@ -16,8 +16,8 @@ from payintent.db.database import Database
 from payintent.db.driver import connect_as
 from payintent.db.pool import ConnectionPool
 from payintent.gateways.port import GatewaySessionState, SessionReport, VerifiedCallback
+from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
-from payintent.payments.transitions import lock_payments
 from tests.callbacks.test_receive import selected
 from tests.support.database_proxy import freezable
 from tests.support.fakes import captured, declined
@@ -181,7 +181,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     callbacks = [paid(session_id) for _, session_id in chosen]
     database = Database(patient(world.database.settings), id_generator=world.id_generator)
     receiver = CallbackReceiver(database)
-    async with held(world, lambda tx: lock_payments(tx, [chosen[1][0].id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [chosen[1][0].id])) as first:
         leading, *tasks = start(world, receiver, *callbacks)
         await asyncio.gather(leading, tasks[0], tasks[2])
         await until_waiting(world, tasks[1])
@@ -227,7 +227,7 @@ async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_st
     callbacks = [paid(session_id) for _, session_id in chosen]
     async with (
         freezable(world.database.settings.database_url) as proxy,
-        held(world, lambda tx: lock_payments(tx, [chosen[0][0].id])) as first,
+        held(world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
         settings, ids = world.database.settings, world.id_generator
@@ -255,7 +255,7 @@ async def test_a_sender_that_goes_while_its_batch_runs_takes_nothing_from_the_ot
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
-    async with held(world, lambda tx: lock_payments(tx, [chosen[0][0].id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])) as first:
         leading, *tasks = start(world, world.service.callback_receiver, *callbacks)
         await leading
         await until_waiting(world, tasks[2])

@@ -20,8 +20,8 @@ from payintent.gateways.port import (
     SessionReport,
     VerifiedCallback,
 )
+from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
-from payintent.payments.transitions import lock_payments
 from payintent.worker import prune
 from tests.payments.test_expire import sweep
 from tests.refunds.refunding import auto_refund
@@ -301,7 +301,7 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
-    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         both = [asyncio.create_task(apply_waiting_callbacks(world.database, 10)) for _ in range(2)]
         await until_waiting(world, *both)
         await first.commit()

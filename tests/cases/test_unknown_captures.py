@@ -22,7 +22,7 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 from payintent.payment_sessions.settle import settle_session
-from payintent.payments.transitions import lock_payments
+from payintent.payments import store as payment_store
 from payintent.refunds.create import refund_case
 from payintent.refunds.resolve_case import ResolveCase
 from tests.callbacks.test_receive import EXACT, add_account, add_session, selected, tell
@@ -255,7 +255,7 @@ async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: 
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     other, other_session = await selected(world)
-    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         waits = asyncio.create_task(apply(world))
         await until_waiting(world, waits)
         await world.report(other, other_session, captured(159000, reference="cap-2"))

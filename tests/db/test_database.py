@@ -7,13 +7,13 @@ import pytest
 
 from payintent.core.errors import InvalidTextError, LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database, in_transaction
+from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import PaymentTrigger
 from payintent.payments.transitions import (
     ConcurrentChangeError,
     TransitionRequest,
     apply_transitions,
-    lock_payments,
 )
 from payintent.service import open_service
 from tests.support.staging import impatient
@@ -130,7 +130,7 @@ async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) ->
 
     async def expire_both() -> None:
         async with world.database.transaction() as tx:
-            locked = await lock_payments(tx, [good.id])
+            locked = await payment_store.lock(tx, [good.id])
             both = (*locked.payments, stale)
             moves = [
                 TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
@@ -149,7 +149,7 @@ async def test_a_version_grows_with_every_step_and_time_never_goes_back(world: W
     await world.move_clock(60)
     selected = (await world.select(payment)).payment
     async with world.database.transaction() as tx:
-        [locked] = (await lock_payments(tx, [payment.id])).payments
+        [locked] = (await payment_store.lock(tx, [payment.id])).payments
         late = TransitionRequest(
             payment=locked, trigger=PaymentTrigger.EXPIRE, at=payment.created_at
         )
@@ -163,7 +163,7 @@ async def test_payments_are_locked_in_one_order_whoever_asks(world: World) -> No
 
     async def take(order: list[UUID]) -> int:
         async with world.database.transaction() as tx:
-            return len((await lock_payments(tx, order)).payments)
+            return len((await payment_store.lock(tx, order)).payments)
 
     orders = [ids, ids[::-1]] * 4
     assert await asyncio.gather(*(take(order) for order in orders)) == [4] * 8

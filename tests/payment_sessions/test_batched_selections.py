@@ -22,8 +22,8 @@ from payintent.payment_sessions.open_session import (
     SessionAnswer,
     SessionOpener,
 )
+from payintent.payments import store as payment_store
 from payintent.payments.model import Payment, Session
-from payintent.payments.transitions import lock_payments
 from tests.support.database_proxy import freezable
 from tests.support.fakes import accept, captured
 from tests.support.patience import PATIENCE_S
@@ -189,7 +189,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     payments = [await world.create() for _ in range(4)]
     database = Database(patient(world.database.settings), id_generator=world.id_generator)
     opener = SessionOpener(database)
-    async with held(world, lambda tx: lock_payments(tx, [payments[1].id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [payments[1].id])) as first:
         leading, *tasks = start(
             opener, *(selection(payment, quote) for payment in (payments[3], *payments[:3]))
         )
@@ -273,7 +273,7 @@ async def test_a_lost_commit_answer_fails_every_buyer_and_what_was_committed_is_
     payments = [await world.create() for _ in range(3)]
     async with (
         freezable(world.database.settings.database_url) as proxy,
-        held(world, lambda tx: lock_payments(tx, [payments[0].id])) as first,
+        held(world, lambda tx: payment_store.lock(tx, [payments[0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
         settings, ids = world.database.settings, world.id_generator
@@ -301,7 +301,7 @@ async def test_a_buyer_who_goes_while_the_batch_runs_takes_nothing_from_the_othe
     monkeypatch.setattr(open_session, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(4)]
-    async with held(world, lambda tx: lock_payments(tx, [payments[1].id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [payments[1].id])) as first:
         leading, *tasks = start(
             world.service.session_opener, *(selection(payment, quote) for payment in payments)
         )

@@ -34,9 +34,9 @@ from payintent.merchants import methods_store as payment_methods
 from payintent.merchants.price import FeeMode
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments import sessions_store as sessions
+from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
-from payintent.payments.transitions import lock_payments
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.payments.test_expire import TTL_S, ask_all, sweep
@@ -375,7 +375,9 @@ async def test_money_of_both_at_the_same_moment_pays_by_the_present_one(
         for side in (pair.first, pair.second):
             report = side.stand.take_money(pair.sessions[side.account_id])
             told.append((side, report))
-        async with held(stage.world, lambda tx, one=payment: lock_payments(tx, [one.id])) as holder:
+        async with held(
+            stage.world, lambda tx, one=payment: payment_store.lock(tx, [one.id])
+        ) as holder:
             both = [asyncio.create_task(pair.hear(side, report)) for side, report in told]
             await until_waiting(stage.world, *both)
             await holder.commit()
@@ -390,7 +392,9 @@ async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str)
         payment = await pair.begin()
         await pair.select(payment, pair.first)
         side = pair.first
-        async with held(stage.world, lambda tx, one=payment: lock_payments(tx, [one.id])) as holder:
+        async with held(
+            stage.world, lambda tx, one=payment: payment_store.lock(tx, [one.id])
+        ) as holder:
             change = asyncio.create_task(pair.select(payment, pair.second))
             await until_waiting(stage.world, change)
             report = side.stand.take_money(pair.sessions[side.account_id])

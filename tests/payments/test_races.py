@@ -20,7 +20,6 @@ from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_if_due, expire_pending
 from payintent.payments.idempotency import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
-from payintent.payments.transitions import lock_payments
 from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
 from tests.support.staging import held, impatient, until_waiting
@@ -36,7 +35,7 @@ async def refusal(task: asyncio.Task[Any]) -> RefusedError:
 
 
 def locks(payment: Payment) -> Any:
-    return lambda tx: lock_payments(tx, [payment.id])
+    return lambda tx: payment_store.lock(tx, [payment.id])
 
 
 def cancels(world: World, payment: Payment, key: UUID | None = None) -> Any:

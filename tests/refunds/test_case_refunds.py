@@ -10,8 +10,8 @@ from payintent.cases.model import AUTOMATIC, CaseKind
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import GatewaySessionState, SessionReport
 from payintent.payments import captures_store as capture_store
+from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
-from payintent.payments.transitions import lock_payments
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import auto_refund_case, refund_case
 from payintent.refunds.model import AUTO_REFUND, RefundStatus
@@ -151,7 +151,7 @@ async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
     await auto_refund(world, on=True)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with world.database.transaction() as tx:
-        await lock_payments(tx, [payment.id])
+        await payment_store.lock(tx, [payment.id])
         await auto_refund_case(tx, kind, row["id"], row["capture_id"], payment.merchant_id)
     assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTOMATIC)
 
@@ -222,7 +222,7 @@ async def test_a_case_is_refunded_once_however_often_it_is_asked(world: World) -
 
 async def _refund(world: World, payment: Payment, case_id: UUID, capture_id: UUID) -> None:
     async with world.database.transaction() as tx:
-        await lock_payments(tx, [payment.id])
+        await payment_store.lock(tx, [payment.id])
         await refund_case(tx, case_id, capture_id, "ann")
 
 

@@ -9,8 +9,8 @@ import pytest
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.health import FAILURES_MAX, GatewayChannel
 from payintent.gateways.port import RefundSupport
+from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
-from payintent.payments.transitions import lock_payments
 from payintent.refunds.model import Refund, RefundStatus
 from tests.refunds.refund_gateway import GONE, RefundGateway, able
 from tests.refunds.refunding import Books, asked, books, kept, paid, work
@@ -78,7 +78,7 @@ async def test_of_many_refunds_at_once_those_that_fit_are_accepted(world: World)
 async def test_a_refund_waits_for_the_one_before_it_and_finds_nothing_left(world: World) -> None:
     payment = await paid(world)
 
-    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         both = [asyncio.create_task(asked(world, payment)) for _ in range(2)]
         await until_waiting(world, *both)
         await first.commit()

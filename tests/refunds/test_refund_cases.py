@@ -17,9 +17,9 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import GatewayRefundState, RefundReport
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.operators.operation import Actor
+from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
 from payintent.payments.model import Payment
-from payintent.payments.transitions import lock_payments
 from payintent.refunds.create import CreateRefundRequest, refund_case
 from payintent.refunds.operations import ApproveRefund, ListRefunds, RejectRefund
 from payintent.refunds.resolve_case import ResolveCase
@@ -310,6 +310,6 @@ async def test_money_that_pays_a_payment_is_given_back_by_its_refunds_alone(worl
     case_id = ids.parse_id(ids.CASE, case.id)
     assert case_id is not None
     async with world.database.transaction() as tx:
-        await lock_payments(tx, [payment.id])
+        await payment_store.lock(tx, [payment.id])
         with pytest.raises(RefusedError, match="refund the payment"):
             await refund_case(tx, case_id, capture["id"], "Grace")

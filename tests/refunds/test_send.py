@@ -9,7 +9,7 @@ from payintent.cases.operations import ListCases
 from payintent.db.database import current_time
 from payintent.gateway_accounts.health import GatewayChannel
 from payintent.gateways.port import GatewayRefundRequest
-from payintent.payments.transitions import lock_payments
+from payintent.payments import store as payment_store
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.resolve_case import ResolveCase
@@ -334,7 +334,7 @@ async def test_a_callback_and_the_answer_at_once_settle_once(world: World) -> No
     payment = await paid(world)
     refund = await asked(world, payment)
     [one] = await due(world)
-    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
+    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         answer = asyncio.create_task(world.service.refund_sender.process(one))
         callback = asyncio.create_task(hear(world, refund.id))
         await until_waiting(world, answer, callback)
@@ -470,7 +470,7 @@ async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
 
     async def settle() -> None:
         async with world.database.transaction() as tx:
-            await lock_payments(tx, [payment.id])
+            await payment_store.lock(tx, [payment.id])
             locked.set()
             await word.wait()
             await settle_refund(tx, refund.id, DONE)

@@ -29,8 +29,8 @@ from payintent.operators.identities_store import NewSignIn
 from payintent.operators.operation import Actor, AnyOperation, ChangeOperation
 from payintent.operators.proposals_store import Proposal
 from payintent.payments import captures_store as capture_store
+from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.transitions import lock_payments
 from payintent.refunds import store as refund_store
 from payintent.refunds.model import RefundStep
 from payintent.refunds.store import NewRefund
@@ -512,7 +512,7 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
     await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
     made: list[UUID] = []
     async with world.database.transaction() as tx:
-        locked = await lock_payments(tx, [payment.id])
+        locked = await payment_store.lock(tx, [payment.id])
         held = await capture_store.lock_credited(tx, payment.id)
         for _ in range(2):
             new = NewRefund(
