@@ -8,10 +8,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.accounting import statements_store as statements
-from payintent.accounting.statements_operations import line_view, require_statement, statement_view
+from payintent.accounting.statements_operations import (
+    balance_fields,
+    line_view,
+    read_statement_currency,
+    require_statement,
+    statement_view,
+)
 from payintent.accounting.statements_store import Statement, StatementFilter, StatementLine
-from payintent.core.errors import ErrorCode, RefusedError
-from payintent.core.money import TENDER, format_smallest_units
 from payintent.db.database import Database
 from payintent.http.pagination import (
     page_response,
@@ -76,15 +80,6 @@ class StatementRoutes:
         return json_response(fields)
 
 
-def balance_fields(balance: statements.MerchantBalance) -> dict[str, Any]:
-    on_chain = balance.chain != ""
-    amount = format_smallest_units(
-        balance.amount_minor, balance.currency, balance.token_decimals, on_chain=on_chain
-    )
-    chain = {"chain": balance.chain} if on_chain else {}
-    return {"currency": balance.currency, **chain, "amount": amount or str(balance.amount_minor)}
-
-
 def _statement_fields(statement: Statement) -> dict[str, Any]:
     view = statement_view(statement)
     return {
@@ -110,10 +105,3 @@ def _line_fields(statement: Statement, line: StatementLine) -> dict[str, Any]:
         **payment,
         **{name: getattr(view, name) for name in ("amount", "fee", "tax", "net")},
     }
-
-
-def read_statement_currency(raw: str | None) -> str | None:
-    """Return the currency to filter by (`BAD_REQUEST` if it does not exist)."""
-    if raw is not None and raw not in TENDER:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
-    return raw

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -18,10 +18,15 @@ from payintent.accounting.statement_model import (
     StatementLineView,
     StatementView,
 )
-from payintent.accounting.statements_store import Statement, StatementFilter, StatementLine
+from payintent.accounting.statements_store import (
+    MerchantBalance,
+    Statement,
+    StatementFilter,
+    StatementLine,
+)
 from payintent.core import ids
-from payintent.core.errors import NotFoundError, UnprocessableError
-from payintent.core.money import format_smallest_units
+from payintent.core.errors import ErrorCode, NotFoundError, RefusedError, UnprocessableError
+from payintent.core.money import TENDER, format_smallest_units
 from payintent.db.database import Executor
 from payintent.merchants import store as merchant_store
 from payintent.operators.fields import (
@@ -126,6 +131,22 @@ async def require_statement(
         name = quote_input(statement_id) if merchant_id is None else "with this id"
         raise NotFoundError(f"no statement {name}")
     return statement
+
+
+def balance_fields(balance: MerchantBalance) -> dict[str, Any]:
+    on_chain = balance.chain != ""
+    amount = format_smallest_units(
+        balance.amount_minor, balance.currency, balance.token_decimals, on_chain=on_chain
+    )
+    chain = {"chain": balance.chain} if on_chain else {}
+    return {"currency": balance.currency, **chain, "amount": amount or str(balance.amount_minor)}
+
+
+def read_statement_currency(raw: str | None) -> str | None:
+    """Return the currency to filter by (`BAD_REQUEST` if it does not exist)."""
+    if raw is not None and raw not in TENDER:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
+    return raw
 
 
 def statement_view(statement: Statement) -> StatementView:

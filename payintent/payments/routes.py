@@ -1,8 +1,6 @@
 """The merchant's routes to create, read, list and cancel payments."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import cast
 
@@ -12,18 +10,15 @@ from starlette.routing import Route
 
 from payintent.core import ids
 from payintent.core.access import RateLimitClass
-from payintent.core.errors import ErrorCode, RefusedError
-from payintent.core.money import CURRENCIES
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
 from payintent.fraud.model import FraudDeniedError
 from payintent.http.bodies import read_idempotency_key
-from payintent.http.pagination import read_limit, read_time, read_time_cursor, write_time_cursor
+from payintent.http.pagination import write_time_cursor
 from payintent.http.responses import REPLAYED, json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.merchants.limits import RateLimitExceededError
-from payintent.payments import schemas
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import (
     ConcurrentCreates,
@@ -32,46 +27,13 @@ from payintent.payments.create import (
     replay_create,
     replay_refused,
 )
-from payintent.payments.list_store import PaymentFilter
-from payintent.payments.lookup import PaymentLookup, list_merchant_payments
-from payintent.payments.model import PaymentStatus
+from payintent.payments.lookup import PaymentLookup, list_merchant_payments, read_payment_filter
 from payintent.payments.schemas import read_create
 from payintent.payments.screen import FraudScreening
 from payintent.payments.serialization import denial_fields, merchant_payment_fields, payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.settings import Settings
-
-_PAYER_UID_MAX = 255
-
-
-def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
-    """Parse the filter of a payment list; raises `BAD_REQUEST` if a parameter is malformed."""
-    status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
-    if status is not None and status not in set(PaymentStatus):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(PaymentStatus)}"
-        )
-    if currency is not None and currency not in CURRENCIES:
-        raise RefusedError(
-            ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
-        )
-    schemas.check_text("payer_uid", payer, _PAYER_UID_MAX)
-    cursor = query.get("cursor")
-    return PaymentFilter(
-        merchant_id=merchant_id,
-        statuses=tuple(PaymentStatus) if status is None else (PaymentStatus(status),),
-        currencies=tuple(CURRENCIES) if currency is None else (currency,),
-        payer_uid=payer,
-        created_from=_time("created_from", query.get("created_from")),
-        created_to=_time("created_to", query.get("created_to")),
-        before=None if cursor is None else read_time_cursor(cursor),
-        limit=read_limit(query.get("limit")),
-    )
-
-
-def _time(name: str, raw: str | None) -> datetime | None:
-    return None if raw is None else read_time(name, raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,21 @@ from uuid import UUID
 from starlette.responses import Response, StreamingResponse
 
 from payintent.accounting import statements_store as statements
-from payintent.accounting.routes import balance_fields, read_statement_currency
 from payintent.accounting.statement_model import Movement, fact_label
 from payintent.accounting.statements_operations import (
     PDF_LINES_MAX,
+    balance_fields,
     draw_pdf,
     export_lines,
     line_view,
+    read_statement_currency,
     require_statement,
     statement_view,
 )
 from payintent.accounting.statements_store import Statement, StatementFilter
 from payintent.cases import list_store as case_lists
+from payintent.cases.lookup import case_fields, read_case_filter
 from payintent.cases.model import CaseKind
-from payintent.cases.routes import case_fields, read_case_filter
 from payintent.cases.store import STATUSES
 from payintent.core import ids
 from payintent.core.access import merchant_prefix

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from payintent.cases import list_store as case_lists
 from payintent.cases.list_store import CaseFilter
-from payintent.cases.routes import case_fields
+from payintent.cases.lookup import case_fields
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units
@@ -24,9 +24,8 @@ from payintent.members.model import MemberRight
 from payintent.payment_history import store as history_store
 from payintent.payment_history.store import HistoryEntry
 from payintent.payments import schemas
-from payintent.payments.lookup import list_merchant_payments
+from payintent.payments.lookup import list_merchant_payments, read_payment_filter
 from payintent.payments.model import Payment, PaymentStatus
-from payintent.payments.routes import read_payment_filter
 from payintent.payments.search_operations import SearchPayments
 from payintent.payments.search_store import PaymentRecord
 from payintent.payments.serialization import payment_fields
