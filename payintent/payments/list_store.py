@@ -1,8 +1,8 @@
-"""List a merchant's payments, newest first, at a constant cost for every filter."""
+"""The filter of payment lists, and a merchant's list at a constant cost for every filter."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import LiteralString
 from uuid import UUID
 
@@ -12,20 +12,51 @@ from payintent.payments import store as payment_store
 from payintent.payments.model import PaymentStatus
 from payintent.payments.store import PaymentSnapshot
 
+#: The sort key of a payment in lists: `created_at` and id.
+Position = tuple[datetime, UUID]
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentFilter:
-    merchant_id: int
+    """The filter of a payment list, newest first.
+
+    The fields from `amount_min` to `ended_before` are not in an index; `is_narrow` is true if one
+    is set, so that payments have to be read to apply it. Only operators can use them.
+    """
+
+    merchant_id: int | None = None
     statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
     currencies: tuple[str, ...] = tuple(CURRENCIES)
     payer_uid: str | None = None
     created_from: datetime | None = None  # inclusive
-    created_to: datetime | None = None  # exclusive
-    before: tuple[datetime, UUID] | None = None  # the end of the previous page
-    limit: int = 20  # at most 101
+    created_before: datetime | None = None
+    amount_min: Decimal | None = None
+    amount_max: Decimal | None = None
+    provider: str | None = None  # of the current session, like `kind` and `country`
+    kind: str | None = None
+    country: str | None = None
+    chain: str | None = None
+    token: str | None = None
+    unselected: bool = False  # without a session
+    end: str | None = None  # the status in which it ended; PAID even if refunded later
+    ended_from: datetime | None = None
+    ended_before: datetime | None = None
+    before: Position | None = None  # the end of the previous page
+    limit: int = 20  # at most 101 for a merchant's list
+
+    @property
+    def is_narrow(self) -> bool:
+        of_session = (self.provider, self.kind, self.country, self.chain, self.token)
+        of_end = (self.end, self.ended_from, self.ended_before)
+        properties = (self.amount_min, self.amount_max, *of_session, *of_end)
+        return self.unselected or any(value is not None for value in properties)
+
+    def bounds(self) -> tuple[datetime, datetime, UUID]:
+        """Return the lower bound, and the lower of the two upper bounds."""
+        until = (self.created_before, UUID(int=0)) if self.created_before else _LAST
+        return self.created_from or _FIRST, *min(until, self.before or _LAST)
 
 
 _KINDS: LiteralString = """
@@ -54,19 +85,15 @@ class NewestPayments:
         of_payer: LiteralString = " AND payer_uid = $8" + _OF_KIND
         self.of_payer: LiteralString = _newest(kinds, of_payer, order, "$5")
 
-    def choose(
-        self,
-        currencies: Sequence[str],
-        statuses: Sequence[PaymentStatus],
-        payer_uid: str | None,
-    ) -> tuple[LiteralString, Sequence[object]]:
-        """Return the query for a filter and its arguments from $6."""
-        kinds = list(currencies), list(statuses)
-        if payer_uid is not None:
-            return self.of_payer, (*kinds, payer_uid)
-        if len(currencies) == len(CURRENCIES) and len(statuses) == len(PaymentStatus):
-            return self.all, ()
-        return self.of_kinds, kinds
+    def choose(self, payments: PaymentFilter) -> tuple[LiteralString, tuple[object, ...]]:
+        """Return the query for a filter and its arguments."""
+        arguments = (payments.merchant_id, *payments.bounds(), payments.limit)
+        kinds = list(payments.currencies), list(payments.statuses)
+        if payments.payer_uid is not None:
+            return self.of_payer, (*arguments, *kinds, payments.payer_uid)
+        if list(map(len, kinds)) == [len(CURRENCIES), len(PaymentStatus)]:
+            return self.all, arguments
+        return self.of_kinds, (*arguments, *kinds)
 
 
 def _newest(
@@ -96,16 +123,6 @@ def _newest(
     )
 
 
-def bounds(
-    created_from: datetime | None,
-    created_before: datetime | None,
-    before: tuple[datetime, UUID] | None,
-) -> tuple[datetime, datetime, UUID]:
-    """Return the values of $2 to $4: the lower bound, and the lower of the two upper bounds."""
-    until = (created_before, UUID(int=0)) if created_before else _LAST
-    return created_from or _FIRST, *min(until, before or _LAST)
-
-
 # A literal limit (100 payments per page, and 1 more) tells the planner how few rows to expect. It
 # then uses a generic plan, which halves the cost of a call.
 NEWEST = NewestPayments("(SELECT $1::bigint AS id) m", "101")
@@ -123,15 +140,7 @@ _PAGE: LiteralString = (
 
 
 async def list_payments(database: Executor, payment_filter: PaymentFilter) -> list[PaymentSnapshot]:
-    """List payments; values that cannot be decrypted stay sealed."""
-    query, arguments = NEWEST.choose(
-        payment_filter.currencies, payment_filter.statuses, payment_filter.payer_uid
-    )
-    rows = await database.fetch(
-        "WITH page AS (" + query + ")" + _PAGE,
-        payment_filter.merchant_id,
-        *bounds(payment_filter.created_from, payment_filter.created_to, payment_filter.before),
-        payment_filter.limit,
-        *arguments,
-    )
+    """List a merchant's payments; values that cannot be decrypted stay sealed."""
+    query, arguments = NEWEST.choose(payment_filter)
+    rows = await database.fetch("WITH page AS (" + query + ")" + _PAGE, *arguments)
     return [payment_store.snapshot_from_row(row, database.payer_sealing) for row in rows]

@@ -18,7 +18,7 @@ from payintent.payments import list_store as payment_lists
 from payintent.payments import schemas
 from payintent.payments import store as payment_store
 from payintent.payments.expire import expire_if_due
-from payintent.payments.list_store import PaymentFilter
+from payintent.payments.list_store import PaymentFilter, Position
 from payintent.payments.model import PaymentStatus
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
@@ -98,7 +98,7 @@ def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFi
         currencies=tuple(CURRENCIES) if currency is None else (currency,),
         payer_uid=payer,
         created_from=_time("created_from", query.get("created_from")),
-        created_to=_time("created_to", query.get("created_to")),
+        created_before=_time("created_to", query.get("created_to")),
         before=None if cursor is None else read_time_cursor(cursor),
         limit=read_limit(query.get("limit")),
     )
@@ -110,7 +110,7 @@ def _time(name: str, raw: str | None) -> datetime | None:
 
 async def list_merchant_payments(
     database: Database, reading: ReadDatabase, payment_filter: PaymentFilter
-) -> tuple[list[PaymentSnapshot], tuple[datetime, UUID] | None]:
+) -> tuple[list[PaymentSnapshot], Position | None]:
     """Return a page of a merchant's payments and the cursor of the next page.
 
     Payments past their deadline are expired first. Payments that cannot be decrypted are omitted.

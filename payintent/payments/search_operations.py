@@ -28,8 +28,9 @@ from payintent.operators.fields import (
 )
 from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.payments import search_store as payment_search
+from payintent.payments.list_store import PaymentFilter, Position
 from payintent.payments.model import PaymentStatus
-from payintent.payments.search_store import PaymentRecord, PaymentScope
+from payintent.payments.search_store import PaymentRecord
 from payintent.payments.store import require_payment
 
 _TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
@@ -107,14 +108,14 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
             payments=records, following=records[-1].id if len(records) == self.limit else None
         )
 
-    async def _scope(self, database: Executor) -> PaymentScope:
+    async def _scope(self, database: Executor) -> PaymentFilter:
         if self.currency is not None and self.currency not in CURRENCIES:
             raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
                 raise BadRequestError(f"{name} is not an amount")
         creation_range = await made_between(database, self.since, self.until, self.older_than)
-        return PaymentScope(
+        return PaymentFilter(
             merchant_id=self.merchant_id,
             statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
             currencies=tuple(CURRENCIES) if self.currency is None else (self.currency,),
@@ -136,7 +137,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
             limit=self.limit,
         )
 
-    async def _candidates(self, database: Executor, scope: PaymentScope) -> Sequence[UUID] | None:
+    async def _candidates(self, database: Executor, scope: PaymentFilter) -> Sequence[UUID] | None:
         """Return the payments of the order, reference and transaction; None if they are not set.
 
         `list_records` applies the scope to them.
@@ -179,7 +180,7 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
         await _check(context.database, self.merchant_id, self.limit)
         if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
             raise BadRequestError(f"text must have 1 to {_TEXT_MAX} characters")
-        scope = PaymentScope(
+        scope = PaymentFilter(
             merchant_id=self.merchant_id,
             before=await _before(context.database, self.before),
             limit=self.limit,
@@ -187,7 +188,7 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
         return await _search(context.database, text, scope)
 
 
-async def _search(database: Executor, text: str, scope: PaymentScope) -> list[PaymentRecord]:
+async def _search(database: Executor, text: str, scope: PaymentFilter) -> list[PaymentRecord]:
     """Find payments by a text, newest first, each with its matching property."""
     properties: dict[UUID, str] = {}
     for found_by, payment_ids in await _find_matches(database, text, scope):
@@ -199,7 +200,7 @@ async def _search(database: Executor, text: str, scope: PaymentScope) -> list[Pa
 
 
 async def _find_matches(
-    database: Executor, text: str, scope: PaymentScope
+    database: Executor, text: str, scope: PaymentFilter
 ) -> list[tuple[str, Sequence[UUID]]]:
     """Look up a text as everything that it can be; an id is looked up only as an id."""
     if ids.is_checkout_id(text):
@@ -247,7 +248,7 @@ def _parse_uuid(text: str) -> UUID | None:
         return None
 
 
-async def _scan(database: Executor, scope: PaymentScope) -> PaymentPage:
+async def _scan(database: Executor, scope: PaymentFilter) -> PaymentPage:
     """Read a page; for a narrow scope, read at most `_SCANNED_MAX` payments to fill it."""
     batch = _BATCH if scope.is_narrow else scope.limit
     rest = replace(scope, limit=batch)
@@ -272,7 +273,7 @@ async def _check(database: Executor, merchant_id: int | None, limit: int) -> Non
     await check_merchant(database, merchant_id)
 
 
-async def _before(database: Executor, payment_id: str | None) -> tuple[datetime, UUID] | None:
+async def _before(database: Executor, payment_id: str | None) -> Position | None:
     """Return the position of a payment; raises `NOT_FOUND` if it does not exist."""
     if payment_id is None:
         return None

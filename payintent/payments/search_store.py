@@ -6,23 +6,18 @@ Every lookup uses an index, and has a limit if the index does not bound the numb
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import LiteralString
 from uuid import UUID
 
 from payintent.core import ids
-from payintent.core.money import CURRENCIES
 from payintent.db.database import Executor, Row
 from payintent.db.lists import KeysetList
 from payintent.db.sealing import PayerSealing, note_unreadable, order_id_of
-from payintent.payments.list_store import NewestPayments, bounds
-from payintent.payments.model import PaymentStatus
+from payintent.payments.list_store import NewestPayments, PaymentFilter, Position
 from payintent.runtime.encryption import EncryptionKeyError
 
 #: Maximum number of matches for an order id or a reference.
 SHARED_MAX = 10_000
-#: The sort key of a payment in lists: `created_at` and id.
-Position = tuple[datetime, UUID]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,55 +39,18 @@ class PaymentRecord:
     found_by: str | None = None  # in search results, the matching property
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaymentScope:
-    """The filter of a payment list, newest first; `before` is the end of the previous page.
-
-    Amount, end and session are not in an index; `is_narrow` is true if the filter uses them, so
-    that payments have to be read to apply it.
-    """
-
-    merchant_id: int | None = None
-    statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
-    currencies: tuple[str, ...] = tuple(CURRENCIES)
-    payer_uid: str | None = None
-    created_from: datetime | None = None
-    created_before: datetime | None = None
-    amount_min: Decimal | None = None
-    amount_max: Decimal | None = None
-    provider: str | None = None  # of the current session, like `kind` and `country`
-    kind: str | None = None
-    country: str | None = None
-    chain: str | None = None
-    token: str | None = None
-    unselected: bool = False  # without a session
-    end: str | None = None  # the status in which it ended; PAID even if refunded later
-    ended_from: datetime | None = None
-    ended_before: datetime | None = None
-    before: Position | None = None
-    limit: int = 20
-
-    @property
-    def is_narrow(self) -> bool:
-        of_session = (self.provider, self.kind, self.country, self.chain, self.token)
-        of_end = (self.end, self.ended_from, self.ended_before)
-        properties = (self.amount_min, self.amount_max, *of_session, *of_end)
-        return self.unselected or any(value is not None for value in properties)
-
-
 _NEWEST = NewestPayments(
     "(SELECT id FROM merchant WHERE id = $1 OR $1::bigint IS NULL LIMIT 100000) m"
 )
 
 
-async def list_positions(database: Executor, scope: PaymentScope) -> list[Position]:
+async def list_positions(database: Executor, scope: PaymentFilter) -> list[Position]:
     """List the positions of a merchant's or all payments, newest first, as far as indexes filter.
 
-    The scope's conditions that need the payment itself are not applied.
+    The conditions that need the payment itself (`is_narrow`) are not applied.
     """
-    query, arguments = _NEWEST.choose(scope.currencies, scope.statuses, scope.payer_uid)
-    limits = bounds(scope.created_from, scope.created_before, scope.before)
-    rows = await database.fetch(query, scope.merchant_id, *limits, scope.limit, *arguments)
+    query, arguments = _NEWEST.choose(scope)
+    rows = await database.fetch(query, *arguments)
     return [(row["created_at"], row["id"]) for row in rows]
 
 
@@ -249,12 +207,11 @@ _RECORDS = KeysetList(
 
 
 async def list_records(
-    database: Executor, payment_ids: Sequence[UUID], scope: PaymentScope
+    database: Executor, payment_ids: Sequence[UUID], scope: PaymentFilter
 ) -> list[PaymentRecord]:
     """List the payments that match a scope, newest first."""
-    _, *last = bounds(None, scope.created_before, scope.before)
-    values = asdict(scope)
-    rows = await _RECORDS.page(database, tuple(last), **values, payment_ids=payment_ids)
+    _, *last = scope.bounds()
+    rows = await _RECORDS.page(database, tuple(last), **asdict(scope), payment_ids=payment_ids)
     return [_record(row, database.payer_sealing) for row in rows]
 
 

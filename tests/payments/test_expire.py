@@ -413,7 +413,7 @@ async def test_a_case_is_not_closed_by_who_has_not_seen_that_money_came_for_it(
         closing = asyncio.create_task(world.perform(dismissal))
         await until_waiting(world, closing)
         await first.commit()
-        with pytest.raises(RefusedError, match="money has come for it meanwhile"):
+        with pytest.raises(RefusedError, match="money has just arrived for this case"):
             await closing
     [case] = await world.perform(ListCases())
     assert (case.kind, case.status) == ("LATE_PAYMENT", "OPEN")

@@ -41,11 +41,11 @@ _PLACES: list[dict[str, Any]] = [
     {},
     {"before": (MIDDLE, UUID(int=0))},
     {"created_from": MIDDLE},
-    {"created_to": MIDDLE},
-    {"created_from": EARLIER, "created_to": LATER},
-    {"created_from": EARLIER, "created_to": LATER, "before": (MIDDLE, UUID(int=2**128 - 1))},
-    {"created_to": MIDDLE, "before": (LATER, UUID(int=0))},
-    {"created_from": LATER, "created_to": EARLIER},
+    {"created_before": MIDDLE},
+    {"created_from": EARLIER, "created_before": LATER},
+    {"created_from": EARLIER, "created_before": LATER, "before": (MIDDLE, UUID(int=2**128 - 1))},
+    {"created_before": MIDDLE, "before": (LATER, UUID(int=0))},
+    {"created_from": LATER, "created_before": EARLIER},
 ]
 
 

@@ -15,8 +15,8 @@ from payintent.cases.list_store import CaseListFilter, DisputeFilter
 from payintent.core.money import CURRENCIES
 from payintent.payment_history import store as history_store
 from payintent.payments import search_store as payment_search
+from payintent.payments.list_store import PaymentFilter
 from payintent.payments.model import PaymentStatus
-from payintent.payments.search_store import PaymentScope
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.list_store import MerchantRefundFilter, RefundFilter
 from payintent.runtime.settings import Settings
@@ -142,7 +142,7 @@ async def _read(
 
 async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.Connection) -> None:
     order = await crowded.fetchval("SELECT metadata ->> 'order_id' FROM payment LIMIT 1")
-    scope = PaymentScope(limit=_LIMIT)
+    scope = PaymentFilter(limit=_LIMIT)
     searches: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
         (lambda asked: payment_search.find_by_order(asked, order), 20),
         (lambda asked: payment_search.find_by_order(asked, "nothing"), 20),
@@ -198,7 +198,7 @@ async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
         (None, world.merchant_id),
         _MODES,
     ):
-        scope = PaymentScope(
+        scope = PaymentFilter(
             merchant_id=merchant_id, statuses=statuses, payer_uid=payer, limit=_LIMIT
         )
         asked = Recorder()
