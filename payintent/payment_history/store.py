@@ -24,7 +24,7 @@ class HistoryEntry:
     at: datetime
     what: str
     id: UUID | None  # of the session, refund, case or event
-    details: dict[str, Any]
+    details: dict[str, Any]  # without missing values
 
 
 #: The rows of payment `$1`, at most `$3` of each kind.
@@ -354,7 +354,8 @@ async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[s
 
 
 def _entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
-    details: dict[str, Any] = msgspec.json.decode(row["details"])
+    values: dict[str, Any] = msgspec.json.decode(row["details"])
+    details = {name: value for name, value in values.items() if value is not None}
     if row["what"] == "event":
         details["body"] = sealing.body(row["id"], details["body"])
     return HistoryEntry(at=row["at"], what=row["what"], id=row["id"], details=details)

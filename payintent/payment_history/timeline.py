@@ -126,7 +126,7 @@ def _without_texts(entry: HistoryEntry) -> HistoryEntry:
 
 
 def _describe(entry: HistoryEntry) -> TimelineEntry:
-    details = {name: value for name, value in entry.details.items() if value is not None}
+    details = entry.details
     if entry.what == "callback":
         details = _without_report(details)
     return TimelineEntry(
@@ -161,6 +161,7 @@ _PREFIXES = {"refund": ids.REFUND, "case": ids.CASE, "dispute": ids.CASE}
 
 def _without_report(details: Details) -> Details:
     """Replace the report of a callback by the reported state."""
+    details = dict(details)
     report = details.pop("report", None)
     if report is None:
         return details
@@ -168,7 +169,7 @@ def _without_report(details: Details) -> Details:
     return details | {"state": fields.get("state")}
 
 
-def _join(*parts: str | None) -> str:
+def join_parts(*parts: str | None) -> str:
     return ", ".join(part for part in parts if part)
 
 
@@ -179,7 +180,7 @@ def _amount(details: Details, currency: str = "currency") -> str:
     return f"{amount} {code}" if amount is not None else f"{minor} smallest units of {code}"
 
 
-def _own_amount(details: Details) -> str:
+def payment_amount(details: Details) -> str:
     return f"{details['amount']} {details['currency']}"
 
 
@@ -194,7 +195,7 @@ def _selected(details: Details) -> str:
         if details[field] != "0"
     ]
     chain = f"{details['token']} on {details['chain']}" if "chain" in details else None
-    return _join(
+    return join_parts(
         f"{details['label']} {_at_gateway(details)}",
         f"{details['total_amount']} {details['currency']}",
         *extra,
@@ -205,7 +206,7 @@ def _selected(details: Details) -> str:
 
 
 def _callback(details: Details) -> str:
-    return _join(
+    return join_parts(
         f"from account {details['account_id']}",
         f"reports {details['state']}" if "state" in details else None,
         None if details["applied"] else "NOT applied",
@@ -214,7 +215,7 @@ def _callback(details: Details) -> str:
 
 
 def _gateway_call(details: Details) -> str:
-    return _join(
+    return join_parts(
         f"{details['request']} at account {details['account_id']}: {details['outcome']}",
         details["gateway_detail"] or None,
         f"{details['duration_ms']} ms",
@@ -224,18 +225,18 @@ def _gateway_call(details: Details) -> str:
 def _transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else "no transaction yet"
-    return _join(f"{tx_hash} on {details.get('chain', 'its chain')}", block)
+    return join_parts(f"{tx_hash} on {details.get('chain', 'its chain')}", block)
 
 
 def _final(details: Details) -> str:
     token = details.get("symbol") or f"0x{details['token']}"
     amount = _amount(details | {"currency": token})
     payer = f"from 0x{details['payer']}" if "payer" in details else None
-    return _join(details["disposition"], amount, payer, _transaction(details))
+    return join_parts(details["disposition"], amount, payer, _transaction(details))
 
 
-def _attempt(details: Details) -> str:
-    return _join(
+def describe_attempt(details: Details) -> str:
+    return join_parts(
         f"attempt {details['number']}: {details['outcome']}",
         f"HTTP {details['status']}" if "status" in details else details["detail"] or None,
         f"{details['duration_ms']} ms",
@@ -246,13 +247,15 @@ def _attempt(details: Details) -> str:
 def _refund(details: Details) -> str:
     amount = _amount(details, "capture_currency")
     if "amount" in details:
-        amount = _own_amount(details)
+        amount = payment_amount(details)
     to = f"to {details['destination']}" if "destination" in details else None
-    return _join(amount, "of a case" if "case_id" in details else None, to, details.get("reason"))
+    return join_parts(
+        amount, "of a case" if "case_id" in details else None, to, details.get("reason")
+    )
 
 
 def _refund_ended(details: Details) -> str:
-    return _join(
+    return join_parts(
         details["status"],
         details.get("failure_reason"),
         f"reference {details['reference']}" if "reference" in details else None,
@@ -261,8 +264,8 @@ def _refund_ended(details: Details) -> str:
 
 
 _WORDS: Mapping[str, Callable[[Details], str]] = {
-    "created": lambda details: f"{_own_amount(details)} of payer {details['payer_uid']}",
-    "paid": _own_amount,
+    "created": lambda details: f"{payment_amount(details)} of payer {details['payer_uid']}",
+    "paid": payment_amount,
     "failed": lambda details: details["failure_reason"],
     "expired": lambda _: "expired without payment",
     "cancelled": lambda details: (
@@ -281,37 +284,37 @@ _WORDS: Mapping[str, Callable[[Details], str]] = {
     "refund-call": _gateway_call,
     "callback": _callback,
     "refund-callback": _callback,
-    "captured": lambda details: _join(
+    "captured": lambda details: join_parts(
         _amount(details),
         "pays it" if details["credited"] else "pays nothing",
         f"account {details['account_id']}",
         f"reference {details['reference']}",
     ),
-    "posted": lambda details: _join(details["step"], _transaction(details)),
-    "posted-settled": lambda details: _join(
+    "posted": lambda details: join_parts(details["step"], _transaction(details)),
+    "posted-settled": lambda details: join_parts(
         details["state"], details["reason"] or None, _transaction(details)
     ),
-    "seen": lambda details: _join(
+    "seen": lambda details: join_parts(
         "exact" if details["exact"] else "NOT exact", _transaction(details)
     ),
-    "gone": lambda details: _join("its block was replaced", _transaction(details)),
+    "gone": lambda details: join_parts("its block was replaced", _transaction(details)),
     "final": _final,
-    "event": lambda details: _join(
+    "event": lambda details: join_parts(
         details["type"], f"{details['state']} after {details['attempts']} attempts"
     ),
-    "attempt": _attempt,
+    "attempt": describe_attempt,
     "refund": _refund,
-    "refund-sent": lambda details: _join(
+    "refund-sent": lambda details: join_parts(
         "sent", f"{details['inquiries']} inquiries" if details["inquiries"] else None
     ),
     "refund-ended": _refund_ended,
-    "refund-signed": lambda details: _join(
+    "refund-signed": lambda details: join_parts(
         _transaction(details), f"{details['reverts']} reverts" if details["reverts"] else None
     ),
-    "refund-final": lambda details: _join(details.get("disposition"), _transaction(details)),
+    "refund-final": lambda details: join_parts(details.get("disposition"), _transaction(details)),
     "case": lambda details: details["kind"],
-    "case-closed": lambda details: _join(details["status"], details["note"] or None),
-    "dispute": lambda details: _join(
+    "case-closed": lambda details: join_parts(details["status"], details["note"] or None),
+    "dispute": lambda details: join_parts(
         _amount(details), details["reason"] or None, f"reference {details['reference']}"
     ),
     "dispute-now": lambda details: f"{details['state']}, funds {details['funds']}",

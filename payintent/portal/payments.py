@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
@@ -23,6 +23,12 @@ from payintent.http.pagination import write_time_cursor
 from payintent.members.model import MemberRight
 from payintent.payment_history import store as history_store
 from payintent.payment_history.store import HistoryEntry
+from payintent.payment_history.timeline import (
+    Details,
+    describe_attempt,
+    join_parts,
+    payment_amount,
+)
 from payintent.payments import schemas
 from payintent.payments.lookup import list_merchant_payments, read_payment_filter
 from payintent.payments.model import Payment, PaymentStatus
@@ -34,7 +40,6 @@ from payintent.portal.visits import PAGE_ROWS, Visit, member_page, redirect
 from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.lookup import list_payment_refunds, refund_fields
 
-Details = Mapping[str, Any]
 _MEMBER_PARTS = 3
 
 
@@ -65,21 +70,12 @@ def requester(requested_by: str) -> str:
 
 def _story_entry(entry: HistoryEntry) -> MerchantStoryEntry:
     title, format_details = _FORMATS[entry.what]
-    details = {name: value for name, value in entry.details.items() if value is not None}
     return MerchantStoryEntry(
         at=entry.at,
         title=title,
-        text=format_details(details),
+        text=format_details(entry.details),
         event_id=entry.id if entry.what in {"event", "attempt"} else None,
     )
-
-
-def _join(*parts: str | None) -> str:
-    return ", ".join(part for part in parts if part)
-
-
-def _payment_amount(details: Details) -> str:
-    return f"{details['amount']} {details['currency']}"
 
 
 def _amount(details: Details) -> str | None:
@@ -92,7 +88,7 @@ def _amount(details: Details) -> str | None:
 
 def _selected(details: Details) -> str:
     fee, tax = details["fee_amount"], details["estimated_tax"]
-    return _join(
+    return join_parts(
         f"{details['label']} in {details['country']}",
         f"{details['total_amount']} {details['currency']}",
         None if fee == "0" else f"fee {fee}",
@@ -104,22 +100,13 @@ def _selected(details: Details) -> str:
 def _transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else None
-    return _join(tx_hash, block, f"on {details['chain']}" if "chain" in details else None)
+    return join_parts(tx_hash, block, f"on {details['chain']}" if "chain" in details else None)
 
 
 def _refund(details: Details) -> str:
-    amount = _payment_amount(details) if "amount" in details else "money from a case"
+    amount = payment_amount(details) if "amount" in details else "money from a case"
     to = f"to {details['destination']}" if "destination" in details else None
-    return _join(amount, to, requester(details["requested_by"]), details.get("reason"))
-
-
-def _attempt(details: Details) -> str:
-    return _join(
-        f"attempt {details['number']}: {details['outcome']}",
-        f"HTTP {details['status']}" if "status" in details else details["detail"] or None,
-        f"{details['duration_ms']} ms",
-        details.get("url"),
-    )
+    return join_parts(amount, to, requester(details["requested_by"]), details.get("reason"))
 
 
 def _nothing(_: Details) -> str:
@@ -129,7 +116,7 @@ def _nothing(_: Details) -> str:
 _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "created": (
         "Created",
-        lambda details: f"{_payment_amount(details)} for the buyer {details['payer_uid']}",
+        lambda details: f"{payment_amount(details)} for the buyer {details['payer_uid']}",
     ),
     "selected": ("Payment method selected", _selected),
     "returned": ("Buyer returned from the gateway", _nothing),
@@ -138,23 +125,23 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "gone": ("Block replaced", _transaction),
     "final": ("Transaction final", _transaction),
     "captured": ("Money received", lambda details: _amount(details) or ""),
-    "paid": ("Paid", _payment_amount),
+    "paid": ("Paid", payment_amount),
     "failed": ("Failed", lambda details: details["failure_reason"]),
     "expired": ("Expired", _nothing),
     "cancelled": ("Cancelled", _nothing),
-    "event": ("Event", lambda details: _join(details["type"], details["state"])),
-    "attempt": ("Webhook", _attempt),
+    "event": ("Event", lambda details: join_parts(details["type"], details["state"])),
+    "attempt": ("Webhook", describe_attempt),
     "refund": ("Refund requested", _refund),
     "refund-ended": (
         "Refund ended",
-        lambda details: _join(details["status"], details.get("failure_reason")),
+        lambda details: join_parts(details["status"], details.get("failure_reason")),
     ),
     "refund-final": ("Refund final", _transaction),
     "case": ("Case opened", lambda details: details["kind"]),
-    "case-closed": ("Case closed", lambda details: _join(details["kind"], details["status"])),
+    "case-closed": ("Case closed", lambda details: join_parts(details["kind"], details["status"])),
     "dispute": (
         "Disputed by the buyer",
-        lambda details: _join(_amount(details), details["reason"] or None),
+        lambda details: join_parts(_amount(details), details["reason"] or None),
     ),
     "dispute-now": (
         "Dispute updated",
