@@ -145,9 +145,11 @@ class Work:
     async def select(self) -> int:
         """Select a card, at a gateway that accepts at once."""
         restrictions = await self.service.policies.restrictions()
-        selection = QuoteSelection(payment_method_id=self.method_id, restrictions=restrictions)
+        selection = QuoteSelection(payment_method_id=self.method_id)
         context = self.service.selection_context
-        self.selected = [await select_quote(context, seen, selection) for seen in self.seen]
+        self.selected = [
+            await select_quote(context, seen, selection, restrictions) for seen in self.seen
+        ]
         return self.each
 
     async def settle(self) -> int:

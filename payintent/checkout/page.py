@@ -47,7 +47,6 @@ from payintent.merchants.model import Merchant, is_in_service
 from payintent.payment_sessions.inquire import inquire_on_return
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
-from payintent.payments import schemas
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import OPEN, Payment, PaymentStatus
 from payintent.runtime.addresses import encode_unsendable
@@ -73,7 +72,7 @@ async def post_select(visit: CheckoutVisit) -> Response:
     """`POST /c/{checkout_id}/select`: freeze the quote and redirect to the gateway."""
     form = await read_form_fields(visit.request)
     try:
-        selection = await _read_selection(visit, form)
+        selection = _read_selection(visit, form)
         selected = await checkout.select_for_buyer(visit, selection)
     except RefusedError as refused:
         return await _page(await checkout.read_visit(visit.request), refused, form)
@@ -288,23 +287,22 @@ async def _load_quotes(visit: CheckoutVisit, country: str | None) -> _OfferedQuo
     )
 
 
-async def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:
+def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:
     method, _, rest = form.get("method", "").partition("|")
     currency, _, total = rest.partition("|")
     if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "choose a payment method")
-    schemas.check_email(form.get("payer_email"))
     has_language = bool(visit.request.query_params.get("lang"))
-    return QuoteSelection(
+    selection = QuoteSelection(
         payment_method_id=int(method),
         country=form.get("country"),
-        viewer_country=visit.country,
-        restrictions=await visit.context.policies.restrictions(),
         currency=currency or None,
         payer_email=form.get("payer_email"),
         locale=page_language(visit.request, "en").locale if has_language else None,
-        expected_total_amount=schemas.read_expected_total(total or None),
+        expected_total_amount=total or None,
     )
+    selection.check()
+    return selection
 
 
 def _redirect_to_page(visit: CheckoutVisit) -> Response:

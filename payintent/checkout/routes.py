@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,6 +28,8 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.price_methods import QuoteList, QuoteQuery, list_quotes
 from payintent.runtime.json_format import format_timestamp
 from payintent.webhooks import outbox_store as outbox
+
+_SELECTION = msgspec.json.Decoder(QuoteSelection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +114,8 @@ async def get_quotes(visit: CheckoutVisit) -> Response:
 @checkout_route
 async def post_quotes(visit: CheckoutVisit) -> Response:
     context = visit.context
-    body = await read_json(visit.request, schemas.SELECT, context.settings.body_bytes_max)
-    schemas.check_select(body)
-    selection = QuoteSelection(
-        payment_method_id=body.payment_method_id,
-        currency=body.currency,
-        country=body.country,
-        viewer_country=visit.country,
-        restrictions=await context.policies.restrictions(),
-        payer_email=body.payer_email,
-        locale=body.locale,
-        return_url=body.return_url,
-        expected_total_amount=schemas.read_expected_total(body.expected_total_amount),
-    )
+    selection = await read_json(visit.request, _SELECTION, context.settings.body_bytes_max)
+    selection.check()
     selected = await select_for_buyer(visit, selection)
     payment, session = selected.payment, selected.session
     snapshot = PaymentSnapshot(payment, session, selected.now)
@@ -191,8 +183,11 @@ async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> S
     """Screen the buyer again with the current facts, then select a quote."""
     if selection.payer_email is not None:
         await visit.screen(selection.payer_email)
-    await visit.context.fraud_screening.screen_selection(visit.payment, visit.address)
-    return await select_quote(visit.context.selection_context, visit.snapshot, selection)
+    context, restrictions = visit.context, await visit.context.policies.restrictions()
+    await context.fraud_screening.screen_selection(visit.payment, visit.address)
+    return await select_quote(
+        context.selection_context, visit.snapshot, selection, restrictions, visit.country
+    )
 
 
 async def cancel_checkout(visit: CheckoutVisit) -> None:

@@ -5,13 +5,17 @@ There are three phases, and no transaction is open during the gateway call: stor
 finds the stored session and queries the gateway.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from urllib.parse import urlencode
 
+import msgspec
+
 from payintent.core import ids
 from payintent.core.addresses import web_origin
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import is_plain_decimal
 from payintent.db.database import Database
 from payintent.db.sealing import order_id_of
 from payintent.gateway_accounts.accounts import GatewayAccounts
@@ -39,6 +43,7 @@ from payintent.payments.expire import (
     require_open_checkout,
 )
 from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
+from payintent.payments.schemas import check_email, check_text
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.quotes.model import (
@@ -54,17 +59,35 @@ from payintent.runtime.log import get_logger
 _log = get_logger("select_quote")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuoteSelection:
+_LOCALE_MAX = 35
+_URL_MAX = 2_048
+_METHOD_ID_MAX = 2**63 - 1
+
+
+class QuoteSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of `POST /checkout/{checkout_id}/quotes`."""
+
     payment_method_id: int
-    restrictions: Restrictions
     currency: str | None = None
     country: str | None = None
-    viewer_country: str | None = None
     payer_email: str | None = None
     locale: str | None = None
     return_url: str | None = None
-    expected_total_amount: Decimal | None = None
+    expected_total_amount: str | None = None
+
+    def check(self) -> None:
+        """Raise `PAYMENT_METHOD_NOT_FOUND` or `BAD_REQUEST` if a value is malformed."""
+        if not 0 <= self.payment_method_id <= _METHOD_ID_MAX:
+            raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
+        check_email(self.payer_email)
+        check_text("locale", self.locale, _LOCALE_MAX)
+        check_text("return_url", self.return_url, _URL_MAX)
+        if self.expected_total_amount is not None and not is_plain_decimal(
+            self.expected_total_amount
+        ):
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "expected_total_amount must be a plain decimal string"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +109,13 @@ class SelectionContext:
 
 
 async def select_quote(
-    context: SelectionContext, snapshot: PaymentSnapshot, selection: QuoteSelection
+    context: SelectionContext,
+    snapshot: PaymentSnapshot,
+    selection: QuoteSelection,
+    restrictions: Restrictions,
+    viewer_country: str | None = None,
 ) -> SelectedSession:
-    """Freeze a quote and open its session at the gateway.
+    """Freeze a quote and open its session at the gateway; the selection must be checked.
 
     Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended, or the current
     method has received money), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`,
@@ -99,7 +126,10 @@ async def select_quote(
     await require_open_checkout(context.database, snapshot)
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     merchant = setup.merchant
-    quote = await _quote_selection(context, setup, snapshot.payment, selection)
+    methods = setup.methods_without(await accounts.unavailable())
+    quote = _quote_selection(
+        setup, methods, snapshot.payment, selection, restrictions, viewer_country
+    )
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _not_available()
@@ -122,12 +152,16 @@ async def select_quote(
     return selected
 
 
-async def _quote_selection(
-    context: SelectionContext, setup: MerchantSetup, payment: Payment, selection: QuoteSelection
+def _quote_selection(
+    setup: MerchantSetup,
+    methods: Sequence[PaymentMethod],
+    payment: Payment,
+    selection: QuoteSelection,
+    restrictions: Restrictions,
+    viewer_country: str | None,
 ) -> Quote:
     """Price the selected method in the same way as `GET /quotes`."""
     merchant = setup.merchant
-    methods = setup.methods_without(await context.accounts.unavailable())
     method = next((method for method in methods if method.id == selection.payment_method_id), None)
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
@@ -138,8 +172,8 @@ async def _quote_selection(
         merchant,
         find_payable_methods(merchant.market, methods),
         selection.country,
-        selection.viewer_country,
-        selection.restrictions,
+        viewer_country,
+        restrictions,
     )
     _check_token(payment, method)
     selected = find_payable_methods(merchant.market, [method])
@@ -147,8 +181,9 @@ async def _quote_selection(
     if not quotes:
         raise _no_price_error(setup, payment, method, quote_country, selection.currency)
     expected_total = selection.expected_total_amount
-    if expected_total is not None and expected_total != Decimal(quotes[0].price.total_amount):
-        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {quotes[0].price.total_amount}")
+    total = quotes[0].price.total_amount
+    if expected_total is not None and Decimal(expected_total) != Decimal(total):
+        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {total}")
     return quotes[0]
 
 

@@ -16,7 +16,6 @@ from payintent.core.countries import check_optional_country
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import (
     CURRENCIES,
-    is_plain_decimal,
     parse_amount,
     require_payable_currency,
     to_smallest_unit,
@@ -126,16 +125,6 @@ class CreatePaymentBody(msgspec.Struct):
     include_pegged_assets: bool | None = None
 
 
-class SelectQuoteBody(msgspec.Struct):
-    payment_method_id: int
-    currency: str | None = None
-    country: str | None = None
-    payer_email: str | None = None
-    locale: str | None = None
-    return_url: str | None = None
-    expected_total_amount: str | None = None
-
-
 class PayerEmailBody(msgspec.Struct):
     payer_email: str
 
@@ -158,16 +147,11 @@ class OnrampOrderBody(msgspec.Struct):
 
 
 CREATE = MetadataDecoder(CreatePaymentBody)
-SELECT = msgspec.json.Decoder(SelectQuoteBody)
 EMAIL = msgspec.json.Decoder(PayerEmailBody)
 TRANSACTION = msgspec.json.Decoder(PostTransactionBody)
 REFUND = msgspec.json.Decoder(CreateRefundBody)
 ONRAMP = msgspec.json.Decoder(OnrampOrderBody)
 _TEXT = msgspec.json.Decoder(str)
-
-_LOCALE_MAX = 35
-_URL_MAX = 2_048
-_METHOD_ID_MAX = 2**63 - 1
 
 
 async def read_create(
@@ -272,14 +256,6 @@ def _check_create_texts(body: CreatePaymentBody) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
 
 
-def check_select(body: SelectQuoteBody) -> None:
-    if not 0 <= body.payment_method_id <= _METHOD_ID_MAX:
-        raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
-    check_email(body.payer_email)
-    check_text("locale", body.locale, _LOCALE_MAX)
-    check_text("return_url", body.return_url, _URL_MAX)
-
-
 def check_refund(body: CreateRefundBody) -> None:
     check_text("reason", body.reason, _REASON_MAX)
     check_text("destination", body.destination, _DESTINATION_MAX)
@@ -299,17 +275,6 @@ def check_email(value: str | None) -> None:
     """Raise `BAD_REQUEST` if a text is not an e-mail address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
-
-
-def read_expected_total(text: str | None) -> Decimal | None:
-    """Parse `expected_total_amount`; raises `BAD_REQUEST` if it is malformed."""
-    if text is None:
-        return None
-    if not is_plain_decimal(text):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, "expected_total_amount must be a plain decimal string"
-        )
-    return Decimal(text)
 
 
 def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:

@@ -140,10 +140,9 @@ class BuyerSimulator:
             raise RefusedError(
                 ErrorCode.PAYMENT_METHOD_NOT_FOUND, "this test side has no test card method"
             )
-        selection = QuoteSelection(
-            payment_method_id=method.id, restrictions=await self.policies.restrictions()
-        )
-        return (await select_quote(self.selection, snapshot, selection)).session
+        selection = QuoteSelection(payment_method_id=method.id)
+        restrictions = await self.policies.restrictions()
+        return (await select_quote(self.selection, snapshot, selection, restrictions)).session
 
     async def _send_callbacks(self, session: TestSession) -> None:
         """Process the session's callbacks like those of any gateway."""

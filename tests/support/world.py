@@ -144,9 +144,9 @@ class World:
         """Select a way to pay, as the buyer's browser would."""
         service = self.service
         seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
-        more.setdefault("restrictions", await service.policies.restrictions())
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
-        return await select_quote(service.selection_context, seen, chosen)
+        restrictions = await service.policies.restrictions()
+        return await select_quote(service.selection_context, seen, chosen, restrictions)
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Let the provider say something of a session."""
