@@ -28,7 +28,7 @@ from payintent.payments.list_store import PaymentFilter
 from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.store import PaymentSnapshot
-from payintent.quotes.price_methods import QuoteQuery, list_quotes
+from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.service import Service
 from payintent.webhooks.model import AttemptOutcome, AttemptResult, DeliveryResult
 from payintent.webhooks.outbox import DatabaseOutbox

@@ -283,7 +283,7 @@ async def _load_quotes(visit: CheckoutVisit, country: str | None) -> _OfferedQuo
     accounts = {quote.account_id for quote in quotes.offers}
     gateways = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
     return _OfferedQuotes(
-        [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
+        [quote_fields(quote) for quote in quotes.offers], quotes.quote_country.country, gateways
     )
 
 

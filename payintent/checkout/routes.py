@@ -25,7 +25,7 @@ from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.expire import require_open_checkout
 from payintent.payments.model import TERMINAL, Payment
 from payintent.payments.store import PaymentSnapshot
-from payintent.quotes.price_methods import QuoteList, QuoteQuery, list_quotes
+from payintent.quotes.list_quotes import QuoteList, QuoteQuery, list_quotes
 from payintent.runtime.json_format import format_timestamp
 from payintent.webhooks import outbox_store as outbox
 
@@ -104,8 +104,8 @@ async def get_quotes(visit: CheckoutVisit) -> Response:
         {
             "checkout_id": visit.payment.checkout_id,
             "currency": currency or visit.payment.currency,
-            "country": quotes.place.country,
-            "country_source": quotes.place.source,
+            "country": quotes.quote_country.country,
+            "country_source": quotes.quote_country.source,
             "quotes": [quote_fields(quote) for quote in quotes.offers],
         }
     )

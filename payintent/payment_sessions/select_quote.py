@@ -50,9 +50,10 @@ from payintent.quotes.model import (
     QuoteCountry,
     QuoteRefusal,
     can_hold_exactly,
+    explain_method,
+    make_quotes,
     resolve_quote_country,
 )
-from payintent.quotes.price_methods import explain_quotes, price_methods
 from payintent.runtime.addresses import to_mailbox
 from payintent.runtime.log import get_logger
 
@@ -177,7 +178,9 @@ def _quote_selection(
     )
     _check_token(payment, method)
     selected = find_payable_methods(merchant.market, [method])
-    quotes = price_methods(payment, setup, selected, quote_country, selection.currency)
+    quotes = make_quotes(
+        payment, merchant, selected, quote_country, selection.currency, setup.tax_rates
+    )
     if not quotes:
         raise _no_price_error(setup, payment, method, quote_country, selection.currency)
     expected_total = selection.expected_total_amount
@@ -194,7 +197,8 @@ def _no_price_error(
     quote_country: QuoteCountry,
     currency: str | None,
 ) -> RefusedError:
-    for code, refusal in explain_quotes(payment, setup, method, quote_country):
+    merchant, rates = setup.merchant, setup.tax_rates
+    for code, refusal in explain_method(payment, merchant, method, quote_country, rates):
         if isinstance(refusal, QuoteRefusal) and refusal.is_limit and currency in {None, code}:
             return RefusedError(ErrorCode.INVALID_AMOUNT, refusal.reason)
     return RefusedError(

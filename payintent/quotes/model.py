@@ -91,7 +91,7 @@ def make_quotes(
     payable: PayableMethods,
     quote_country: QuoteCountry,
     currency: str | None,
-    tax_rate: Decimal,
+    tax_rates: Mapping[str, Decimal],
 ) -> list[Quote]:
     """Price every method that can pay, in the order of the methods.
 
@@ -100,6 +100,7 @@ def make_quotes(
     country.
     """
     country = quote_country.country
+    tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
     currencies = [
         code
         for code in _currencies(payment, country, currency)
@@ -120,12 +121,13 @@ def explain_method(
     merchant: Merchant,
     method: PaymentMethod,
     quote_country: QuoteCountry,
-    tax_rate: Decimal,
+    tax_rates: Mapping[str, Decimal],
 ) -> list[tuple[str, Quote | QuoteRefusal]]:
     """Return the method's quote, or the refusal, for each currency that can pay this payment.
 
     The method must be in use. The quotes are the same as those of `make_quotes`.
     """
+    tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
     accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
     return [
         (code, _explain(payment, merchant, method, quote_country, code, tax_rate))

@@ -11,8 +11,7 @@ from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.payments.model import Payment
 from payintent.payments.store import require_payment
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
-from payintent.quotes.model import QuoteCountry, resolve_quote_country
-from payintent.quotes.price_methods import explain_quotes
+from payintent.quotes.model import QuoteCountry, explain_method, resolve_quote_country
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ def _explain(
 ) -> list[QuoteExplanation]:
     if reason := _unavailable_reason(setup, method, is_available=is_available):
         return [_explanation(method, "", reason)]
-    quotes = explain_quotes(payment, setup, method, quote_country)
+    quotes = explain_method(payment, setup.merchant, method, quote_country, setup.tax_rates)
     if not quotes:
         currencies = ", ".join(method.currencies)
         return [_explanation(method, "", f"it accepts {currencies}, not {payment.currency}")]

@@ -26,7 +26,7 @@ from payintent.gateways.port import (
     SessionReport,
 )
 from payintent.payments.model import Payment
-from payintent.quotes.price_methods import QuoteQuery, list_quotes
+from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.refunds.send import UNSENT_WAIT_MAX_S
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service

@@ -1,6 +1,5 @@
 """The catalog against the plainest model of it: every country, currency, method and viewer."""
 
-from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -85,7 +84,7 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     place = QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
     merchant = a_merchant(market=market)
-    found = make_quotes(payment, merchant, payable(methods, merchant), place, None, Decimal(0))
+    found = make_quotes(payment, merchant, payable(methods, merchant), place, None, {})
     offered: set[Any] = {offer.price.currency for offer in found}
     assert offered == ({currency} & set(listed))
 

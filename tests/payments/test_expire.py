@@ -17,7 +17,7 @@ from payintent.payments import sessions_store as session_store
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_due_pending, expire_pending
 from payintent.payments.model import Payment
-from payintent.quotes.price_methods import QuoteQuery, list_quotes
+from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.settings import Settings

@@ -24,7 +24,7 @@ ZERO = Decimal(0)
 
 def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
     found = make_quotes(
-        payment, a_merchant(), payable(methods), QuoteCountry(country, "query"), currency, ZERO
+        payment, a_merchant(), payable(methods), QuoteCountry(country, "query"), currency, {}
     )
     return [(offer.payment_method_id, offer.price.currency) for offer in found]
 
@@ -192,7 +192,12 @@ def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
 def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> None:
     place = QuoteCountry("TH", "query")
     [offer] = make_quotes(
-        a_payment(), a_merchant(), payable([a_method()]), place, None, Decimal("0.07")
+        a_payment(tax_manager=TaxManager.SERVICE),
+        a_merchant(default_country="TH"),
+        payable([a_method()]),
+        place,
+        None,
+        {"TH": Decimal("0.07")},
     )
     assert offer.price.total_amount == "1701.30"
     assert offer.total_minor == 170_130

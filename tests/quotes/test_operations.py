@@ -24,8 +24,8 @@ from payintent.merchants.payable import RestrictionType
 from payintent.merchants.price import FeeMode
 from payintent.merchants.restrictions import AddRestriction
 from payintent.payments.model import Payment
+from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.quotes.operations import ExplainQuotes, QuoteExplanation
-from payintent.quotes.price_methods import QuoteQuery, list_quotes
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 

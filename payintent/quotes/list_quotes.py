@@ -1,55 +1,22 @@
-"""Price payment methods with the operator's current tax rates."""
+"""List a checkout's quotes with the operator's current tax rates."""
 
 from dataclasses import dataclass
-from decimal import Decimal
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import TENDER
 from payintent.db.database import Database
 from payintent.gateway_accounts.accounts import GatewayAccounts
-from payintent.merchants.model import PaymentMethod, Quote
-from payintent.merchants.payable import PayableMethods, Restrictions, usable_markets
+from payintent.merchants.model import Quote
+from payintent.merchants.payable import Restrictions, usable_markets
 from payintent.payments.expire import require_open_checkout
-from payintent.payments.model import Payment
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
-from payintent.quotes.model import (
-    QuoteCountry,
-    QuoteRefusal,
-    explain_method,
-    make_quotes,
-    resolve_quote_country,
-    tax_rate_for,
-    taxed_country,
-)
-
-
-def price_methods(
-    payment: Payment,
-    setup: MerchantSetup,
-    payable: PayableMethods,
-    quote_country: QuoteCountry,
-    currency: str | None,
-) -> list[Quote]:
-    rate = _tax_rate(payment, setup, quote_country)
-    return make_quotes(payment, setup.merchant, payable, quote_country, currency, rate)
-
-
-def explain_quotes(
-    payment: Payment, setup: MerchantSetup, method: PaymentMethod, quote_country: QuoteCountry
-) -> list[tuple[str, Quote | QuoteRefusal]]:
-    """Return a method's quote or refusal for each currency in a country."""
-    rate = _tax_rate(payment, setup, quote_country)
-    return explain_method(payment, setup.merchant, method, quote_country, rate)
-
-
-def _tax_rate(payment: Payment, setup: MerchantSetup, quote_country: QuoteCountry) -> Decimal:
-    return tax_rate_for(payment, taxed_country(setup.merchant, quote_country), setup.tax_rates)
+from payintent.quotes.model import QuoteCountry, make_quotes, resolve_quote_country
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteList:
-    place: QuoteCountry
+    quote_country: QuoteCountry
     offers: list[Quote]
 
 
@@ -85,8 +52,10 @@ async def list_quotes(
         query.viewer_country,
         query.restrictions,
     )
+    merchant, rates = setup.merchant, setup.tax_rates
     return QuoteList(
-        quote_country, price_methods(payment, setup, payable, quote_country, query.currency)
+        quote_country,
+        make_quotes(payment, merchant, payable, quote_country, query.currency, rates),
     )
 
 
