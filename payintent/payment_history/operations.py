@@ -8,7 +8,7 @@ from payintent.core import ids
 from payintent.core.errors import BadRequestError
 from payintent.db.database import Executor
 from payintent.evm.abi import to_checksum_address
-from payintent.onchain import transfers_store as transfers
+from payintent.onchain import transfers_store
 from payintent.onchain.transfers_store import TransferRecord
 from payintent.operators.fields import argument, option
 from payintent.operators.operation import OperationContext, ReadOperation
@@ -68,7 +68,7 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
         ],
         "receipts": [
             _receipt(transfer)
-            for transfer in await transfers.list_for_payment(database, payment.id)
+            for transfer in await transfers_store.list_for_payment(database, payment.id)
         ],
         "cases": [_case(case) for case in await case_lists.list_for_payment(database, payment.id)],
     }

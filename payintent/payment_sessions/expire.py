@@ -1,4 +1,4 @@
-"""."""
+"""PROCESSING → EXPIRED: after the deadline, or because the chain or gateway is gone."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Executor, Tx
-from payintent.gateway_accounts import health as gateway_outages
+from payintent.gateway_accounts.health import get_absence
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
@@ -21,6 +21,8 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.payments.transitions import TransitionRequest, apply_transitions
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.log import get_logger
+
+_log = get_logger("expire")
 
 
 async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
@@ -112,7 +114,7 @@ class StrandedSession:
 async def _absence_reason(database: Executor, session: Session, providers: Collection[str]) -> str:
     """Return why the session's gateway counts as gone; raises `CONFLICT` if it does not."""
     provider, account = session.quote.provider, f"account {session.quote.account_id}"
-    absence = await gateway_outages.get_absence(database, session.id)
+    absence = await get_absence(database, session.id)
     if absence is None or provider not in providers:
         return f"{account} at {provider} cannot be queried from this installation"
     if not absence.provider_enabled:
@@ -127,9 +129,6 @@ async def _absence_reason(database: Executor, session: Session, providers: Colle
             "is gone permanently, disable the account first",
         )
     return f"{account} at {provider} has not answered since {format_timestamp(since)}"
-
-
-_log = get_logger("expire")
 
 
 async def check_stranded(

@@ -1,4 +1,4 @@
-"""."""
+"""End a payment manually if its chain or gateway is gone."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_store
 from payintent.accounting.model import (
     CapturedMoney,
     Fact,
@@ -18,9 +18,9 @@ from payintent.cases import store as case_store
 from payintent.cases.store import NewCase
 from payintent.db.database import Executor, Tx, current_time
 from payintent.payment_sessions.model import SettlementDecision
-from payintent.payments import captures_store as captures
-from payintent.payments import sessions_store as sessions
-from payintent.payments import store as payments
+from payintent.payments import captures_store as capture_store
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
 from payintent.payments.captures_store import NO_CHARGES, MoneyOrigin, SettledCapture
 from payintent.payments.model import Payment, Session
 from payintent.payments.store import LockedPayments
@@ -70,7 +70,7 @@ async def lock_records(
     statement sees all earlier settlements of these payments, because they held the payment locks.
     """
     locked = (
-        await payments.lock(tx, payment_ids)
+        await payment_store.lock(tx, payment_ids)
         if payment_ids
         else LockedPayments([], await current_time(tx))
     )
@@ -78,7 +78,7 @@ async def lock_records(
         """
         WITH locked AS (
             SELECT n.reference AS s_capture,"""
-        + sessions.COLUMNS
+        + session_store.COLUMNS
         + """
             FROM unnest($1::uuid[], $2::text[]) AS n (id, reference)
             JOIN session s ON s.id = n.id
@@ -101,7 +101,7 @@ async def lock_records(
     )
     return LockedRecords(
         payments={payment.id: payment for payment in locked.payments},
-        sessions={row["s_id"]: sessions.from_row(row) for row in rows},
+        sessions={row["s_id"]: session_store.from_row(row) for row in rows},
         captures={
             (row["s_account_id"], row["reference"]): EarlierCapture(
                 row["capture_id"], row["is_adoptable"], row["has_refunds"]
@@ -149,19 +149,19 @@ async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetim
     settled_captures = [item.capture for item in settlements if item.capture]
     entries = [entry for item in settlements if item.capture for entry in _entries(item)]
     new_captures = [capture for capture in settled_captures if not capture.adopted]
-    await captures.add(
+    await capture_store.add(
         tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
     )
     adopted_captures = [capture for capture in settled_captures if capture.adopted]
     if adopted_captures:
-        await captures.adopt(tx, adopted_captures)
-        await ledger.reverse_resolutions(tx, [capture.id for capture in adopted_captures])
+        await capture_store.adopt(tx, adopted_captures)
+        await ledger_store.reverse_resolutions(tx, [capture.id for capture in adopted_captures])
         await case_store.dismiss_unknown(tx, [capture.id for capture in adopted_captures])
         await case_store.assign_disputes_to_payments(
             tx, [capture.id for capture in adopted_captures]
         )
-        await ledger.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
-        await ledger.record_disputes(tx, [capture.id for capture in adopted_captures])
+        await ledger_store.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
+        await ledger_store.record_disputes(tx, [capture.id for capture in adopted_captures])
 
 
 def _entries(item: Settlement) -> list[LedgerEntry]:
@@ -212,11 +212,11 @@ async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetim
         session_id: decision.outcome for session_id, decision in decisions if decision.outcome
     }
     if declined_ids:
-        await sessions.count_declines(tx, declined_ids)
+        await session_store.count_declines(tx, declined_ids)
     if closing_ids:
-        await sessions.mark_closing(tx, closing_ids, at)
+        await session_store.mark_closing(tx, closing_ids, at)
     if outcomes:
-        await sessions.mark_all_ended(tx, outcomes, at)
+        await session_store.mark_all_ended(tx, outcomes, at)
     for item in settlements:
         outcome = item.decision.outcome
         has_expired = item.payment is not None and item.payment.expired_at is not None

@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_store
 from payintent.accounting.model import CapturedMoney, Charges, LedgerEntry, capture_entries
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import Capture
@@ -106,7 +106,7 @@ async def add_unknown(
         merchant_id=row["merchant_id"],
         credited=False,
     )
-    await ledger.add(tx, capture_entries(money, capture.amount_minor, NO_CHARGES))
+    await ledger_store.add(tx, capture_entries(money, capture.amount_minor, NO_CHARGES))
     return UnknownCapture(**row)
 
 
@@ -203,7 +203,7 @@ async def add(
         [capture.credited for capture in captures],
         at,
         [capture.receipt_id for capture in captures],
-        *ledger.columns(entries),
+        *ledger_store.columns(entries),
     )
 
 

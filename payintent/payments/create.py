@@ -22,8 +22,7 @@ from payintent.core.errors import (
 from payintent.db.batcher import Batcher
 from payintent.db.database import Database, Tx
 from payintent.fraud.model import FraudDenial, FraudDeniedError
-from payintent.payments import idempotency
-from payintent.payments import new_store as new_payments
+from payintent.payments import idempotency, new_store
 from payintent.payments import store as payment_store
 from payintent.payments.idempotency import require_match
 from payintent.payments.model import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
@@ -57,8 +56,8 @@ class PaymentCreator:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._writes = Batcher(
-            alone=partial(new_payments.create, database),
-            together=partial(new_payments.create_batch, database),
+            alone=partial(new_store.create, database),
+            together=partial(new_store.create_batch, database),
             identities=lambda new: ((new.request.merchant_id, new.request.key),),
         )
 
@@ -98,7 +97,7 @@ class PaymentCreator:
     ) -> tuple[datetime, datetime] | None:
         async with self._database.transaction() as tx:
             await check(tx)
-            return await new_payments.create(tx, new)
+            return await new_store.create(tx, new)
 
     async def close(self) -> None:
         await self._writes.close()

@@ -14,8 +14,7 @@ from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
 from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants import store as merchant_store
-from payintent.payments import list_store as payment_lists
-from payintent.payments import schemas
+from payintent.payments import list_store, schemas
 from payintent.payments import store as payment_store
 from payintent.payments.expire import expire_if_due
 from payintent.payments.list_store import PaymentFilter, Position
@@ -119,9 +118,7 @@ async def list_merchant_payments(
     limit = payment_filter.limit
     source = reading.page_after(payment_filter.before and payment_filter.before[0])
     for _ in range(_LIST_TRIES_MAX):
-        snapshots = await payment_lists.list_payments(
-            source, replace(payment_filter, limit=limit + 1)
-        )
+        snapshots = await list_store.list_payments(source, replace(payment_filter, limit=limit + 1))
         due_ids = [snapshot.payment.id for snapshot in snapshots if _is_due(snapshot)]
         if not due_ids:
             break

@@ -27,7 +27,7 @@ from payintent.operators.fields import (
     quote_input,
 )
 from payintent.operators.operation import OperationContext, ReadOperation
-from payintent.payments import search_store as payment_search
+from payintent.payments import search_store
 from payintent.payments.list_store import PaymentFilter, Position
 from payintent.payments.model import PaymentStatus
 from payintent.payments.search_store import PaymentRecord
@@ -103,7 +103,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         candidates = await self._candidates(database, scope)
         if candidates is None:
             return await _scan(database, scope)
-        records = await payment_search.list_records(database, candidates, scope)
+        records = await search_store.list_records(database, candidates, scope)
         return PaymentPage(
             payments=records, following=records[-1].id if len(records) == self.limit else None
         )
@@ -144,15 +144,13 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         """
         sets: list[Sequence[UUID]] = []
         if self.order_id is not None:
-            sets.append(
-                await payment_search.find_by_order(database, self.order_id, self.merchant_id)
-            )
+            sets.append(await search_store.find_by_order(database, self.order_id, self.merchant_id))
         if self.reference is not None:
-            sets.append(await payment_search.find_by_reference(database, self.reference))
+            sets.append(await search_store.find_by_reference(database, self.reference))
         if self.tx_hash is not None:
             if (tx_hash := _parse_hex(_TX_HASH, self.tx_hash)) is None:
                 raise BadRequestError("tx_hash must be 0x and 64 hexadecimal digits")
-            sets.append(await payment_search.find_by_transaction(database, tx_hash))
+            sets.append(await search_store.find_by_transaction(database, tx_hash))
         if not sets:
             return None
         return list(set(sets[0]).intersection(*sets[1:]))
@@ -194,7 +192,7 @@ async def _search(database: Executor, text: str, scope: PaymentFilter) -> list[P
     for found_by, payment_ids in await _find_matches(database, text, scope):
         for payment_id in payment_ids:
             properties.setdefault(payment_id, found_by)
-    records = await payment_search.list_records(database, list(properties), scope)
+    records = await search_store.list_records(database, list(properties), scope)
     by_id = {ids.format_id(ids.PAYMENT, key): found_by for key, found_by in properties.items()}
     return [replace(record, found_by=by_id[record.id]) for record in records]
 
@@ -204,26 +202,26 @@ async def _find_matches(
 ) -> list[tuple[str, Sequence[UUID]]]:
     """Look up a text as everything that it can be; an id is looked up only as an id."""
     if ids.is_checkout_id(text):
-        return [("checkout", await payment_search.find_by_checkout(database, text))]
+        return [("checkout", await search_store.find_by_checkout(database, text))]
     for name, prefix in _PREFIXES.items():
         if (parsed := ids.parse_id(prefix, text)) is not None:
-            return [(name, await payment_search.find_by_id(database, parsed))]
+            return [(name, await search_store.find_by_id(database, parsed))]
     if (event_id := _parse_uuid(text)) is not None:
-        by_event = await payment_search.find_by_id(database, event_id)
+        by_event = await search_store.find_by_id(database, event_id)
         if by_event:
             return [("event", by_event)]
     owner = scope.merchant_id
     matches: list[tuple[str, Sequence[UUID]]] = []
     if (tx_hash := _parse_hex(_TX_HASH, text)) is not None:
-        matches.append(("transaction", await payment_search.find_by_transaction(database, tx_hash)))
+        matches.append(("transaction", await search_store.find_by_transaction(database, tx_hash)))
     if (address := _parse_hex(_ADDRESS, text)) is not None:
-        matches.append(("address", await payment_search.find_by_address(database, address, owner)))
+        matches.append(("address", await search_store.find_by_address(database, address, owner)))
     if "@" in text:
-        matches.append(("e-mail", await payment_search.find_by_email(database, text, owner)))
-    by_payer = await payment_search.list_positions(database, replace(scope, payer_uid=text))
+        matches.append(("e-mail", await search_store.find_by_email(database, text, owner)))
+    by_payer = await search_store.list_positions(database, replace(scope, payer_uid=text))
     matches += [
-        ("reference", await payment_search.find_by_reference(database, text)),
-        ("order", await payment_search.find_by_order(database, text, owner)),
+        ("reference", await search_store.find_by_reference(database, text)),
+        ("order", await search_store.find_by_order(database, text, owner)),
         ("payer", [payment_id for _, payment_id in by_payer]),
     ]
     return matches
@@ -254,9 +252,9 @@ async def _scan(database: Executor, scope: PaymentFilter) -> PaymentPage:
     rest = replace(scope, limit=batch)
     records: list[PaymentRecord] = []
     for _ in range(_SCANNED_MAX // _BATCH):
-        positions = await payment_search.list_positions(database, rest)
+        positions = await search_store.list_positions(database, rest)
         payment_ids = [payment_id for _, payment_id in positions]
-        records += await payment_search.list_records(database, payment_ids, scope)
+        records += await search_store.list_records(database, payment_ids, scope)
         if len(records) >= scope.limit:
             return PaymentPage(
                 payments=records[: scope.limit], following=records[scope.limit - 1].id

@@ -15,7 +15,7 @@ from payintent.payments.model import Payment, PaymentTrigger, Session, find_tran
 from payintent.payments.serialization import event_body
 from payintent.runtime import tracing
 from payintent.runtime.id_generator import IdGenerator
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from payintent.webhooks.model import EventType
 
 
@@ -76,7 +76,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
         for move in requests
         if (kind := transitions[move.payment.id].event) is not None
     ]
-    await outbox.add(tx, events)
+    await outbox_store.add(tx, events)
     if tracing.is_on():
         tx.after_commit.append(partial(_trace, requests, after, started_s))
     return [after[move.payment.id] for move in requests]
@@ -97,8 +97,8 @@ def _trace(
 
 def _event(
     payment: Payment, move: TransitionRequest, kind: EventType, id_generator: IdGenerator
-) -> outbox.EventRecord:
-    return outbox.EventRecord(
+) -> outbox_store.EventRecord:
+    return outbox_store.EventRecord(
         id=id_generator.new_id(),
         payment_id=payment.id,
         merchant_id=payment.merchant_id,

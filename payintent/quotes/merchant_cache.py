@@ -8,13 +8,12 @@ from functools import partial
 from payintent.db.batcher import Batcher
 from payintent.db.database import Database
 from payintent.gateway_accounts.accounts import GatewayAccounts
-from payintent.merchants import methods_store as configuration
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store
 from payintent.merchants import store as merchant_store
-from payintent.merchants import taxes as tax_rates
 from payintent.merchants.methods_store import ConfigurationVersion
 from payintent.merchants.model import Merchant, PaymentMethod, is_in_service
 from payintent.merchants.payable import PayableMethods, apply_capabilities, find_payable_methods
+from payintent.merchants.taxes import list_tax_rates
 
 _CACHED_MAX = 1_000  # merchants, about 10 KiB each
 
@@ -54,7 +53,7 @@ class MerchantCache:
         self._database = database
         self._accounts = accounts
         self._versions: Batcher[None, ConfigurationVersion] = Batcher(
-            together=partial(configuration.get_versions, database),
+            together=partial(methods_store.get_versions, database),
         )
         self._setups: dict[int, MerchantSetup] = {}
 
@@ -78,7 +77,7 @@ class MerchantCache:
         assert merchant is not None  # noqa: S101 - merchants are never deleted
         methods = tuple(
             apply_capabilities(method, self._accounts.capabilities(method.provider))
-            for method in await payment_methods.list_for_merchant(
+            for method in await methods_store.list_for_merchant(
                 self._database, merchant_id, version.watched_chains
             )
         )
@@ -88,5 +87,5 @@ class MerchantCache:
             merchant=merchant,
             methods=methods,
             payable=find_payable_methods(merchant.market, usable),
-            tax_rates=await tax_rates.list_tax_rates(self._database),
+            tax_rates=await list_tax_rates(self._database),
         )

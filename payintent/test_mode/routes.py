@@ -20,7 +20,7 @@ from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.serialization import merchant_payment_fields
 from payintent.payments.store import PaymentSnapshot
-from payintent.test_mode import clock_store as test_clock
+from payintent.test_mode import clock_store
 from payintent.test_mode.buyer_simulator import (
     BuyerSimulator,
     Step,
@@ -56,7 +56,7 @@ class TestClockRoutes:
     async def get_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         del request
         require_test_key(merchant)
-        advanced_s = await test_clock.get(self.database, merchant.merchant_id)
+        advanced_s = await clock_store.get(self.database, merchant.merchant_id)
         return json_response({"advanced_seconds": advanced_s})
 
     async def advance_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -69,7 +69,7 @@ class TestClockRoutes:
                 f"seconds must be from 1 to {ADVANCE_MAX_S}, which is 31 days",
             )
         async with self.database.transaction() as tx:
-            advanced_s, moved = await test_clock.advance(tx, merchant.merchant_id, body.seconds)
+            advanced_s, moved = await clock_store.advance(tx, merchant.merchant_id, body.seconds)
         return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
 
 
