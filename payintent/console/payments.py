@@ -22,8 +22,7 @@ from payintent.payment_history.operations import ShowTimeline, payment_summary
 from payintent.payment_history.timeline import KINDS, TimelineEntry, TimelinePage
 from payintent.payment_sessions.operations import EndPayment
 from payintent.payments.model import PaymentStatus
-from payintent.payments.operations import CancelPayment
-from payintent.payments.search_operations import ListPayments, PaymentPage, SearchPayments
+from payintent.payments.operations import CancelPayment, ListPayments, PaymentPage, SearchPayments
 from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.webhooks.operations import ReplayEvent

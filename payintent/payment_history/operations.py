@@ -10,11 +10,12 @@ from payintent.db.database import Executor
 from payintent.evm.abi import to_checksum_address
 from payintent.onchain import transfers_store
 from payintent.onchain.transfers_store import TransferRecord
-from payintent.operators.fields import argument, option
+from payintent.operators.fields import option
 from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.payment_history.timeline import TimelinePage, read_timeline, read_timeline_page
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Session
+from payintent.payments.operations import PaymentId
 from payintent.payments.serialization import payment_fields
 from payintent.payments.store import require_payment
 from payintent.runtime.json_format import format_timestamp
@@ -26,7 +27,7 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
     """Show a payment and everything that happened to it, in chronological order."""
 
     action: ClassVar[str] = "payment.show"
-    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+    payment_id: PaymentId
 
     async def read(self, context: OperationContext) -> dict[str, Any]:
         return await payment_details(context.database, self.payment_id)
@@ -36,7 +37,7 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
     """Show the timeline of a payment page by page, with requests and responses."""
 
     action: ClassVar[str] = "payment.timeline"
-    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+    payment_id: PaymentId
     of: Annotated[
         Literal["payment", "gateway", "chain", "events", "refunds", "cases", "operators"] | None,
         option(

@@ -51,5 +51,5 @@ async def _is_repeated(tx: Tx, payment: Payment, key: UUID) -> bool:
         request_hash=request_fingerprint(OPERATION, payment=str(payment.id)),
         as_sent=(OPERATION, str(payment.id)),
     )
-    new = FirstRequest(request_hash=request.request_hash, payment_id=payment.id, country=None)
+    new = FirstRequest(request_hash=request.request_hash, payment_id=payment.id)
     return await claim_or_match(tx, OPERATION, request, new) is not None

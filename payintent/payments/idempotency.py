@@ -16,8 +16,8 @@ class FirstRequest:
     """The first request with a key; it has a payment, a refund or a denial."""
 
     request_hash: bytes
-    payment_id: UUID | None
-    country: str | None
+    payment_id: UUID | None = None
+    country: str | None = None
     denial: str | None = None  # JSON
     refund_id: UUID | None = None
 

@@ -1,19 +1,286 @@
-"""Operators' changes to a payment: cancel it, refund it, or end it if its gateway is gone."""
+"""List and search the payments of all merchants, and cancel a payment."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, ClassVar
+from decimal import Decimal
+from typing import Annotated, ClassVar, Literal
+from uuid import UUID
 
 from payintent.core import ids
 from payintent.core.access import Role
-from payintent.db.database import Tx
-from payintent.operators.fields import argument
-from payintent.operators.operation import ChangeOperation, OperationContext
+from payintent.core.errors import BadRequestError
+from payintent.core.money import CURRENCIES
+from payintent.db.database import Executor, Tx
+from payintent.operators.fields import (
+    ListLimit,
+    MadeSince,
+    MadeUntil,
+    OfMerchantId,
+    OlderThan,
+    argument,
+    as_utc,
+    check_list_limit,
+    check_merchant,
+    made_between,
+    option,
+    quote_input,
+)
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.payments import search_store
 from payintent.payments.cancel import cancel
-from payintent.payments.model import Payment
+from payintent.payments.list_store import PaymentFilter, Position
+from payintent.payments.model import Payment, PaymentStatus
+from payintent.payments.search_store import PaymentRecord
 from payintent.payments.store import require_payment
 
+_TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
+_ADDRESS = re.compile(r"0x[0-9a-f]{40}", re.ASCII | re.IGNORECASE)
+_TEXT_MAX = 300
+_AMOUNT_END = Decimal(10) ** 20  # above every possible amount
+#: Payments read for a narrow scope, per statement and per page.
+_BATCH, _SCANNED_MAX = 1_000, 10_000
+_COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
+
 PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentPage:
+    """A page of payments; with a narrow scope it may be short even if more pages follow."""
+
+    payments: list[PaymentRecord]
+    following: str | None  # the `before` of the next page, if any
+
+
+_Before = Annotated[str | None, option("Next page: the id of the last payment on this page.")]
+
+
+class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True):
+    """List payments of all merchants, newest first."""
+
+    action: ClassVar[str] = "payment.list"
+    columns = (*_COLUMNS, "created_at")
+    merchant_id: OfMerchantId = None
+    status: Annotated[PaymentStatus | None, option("Only this status.")] = None
+    currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
+    provider: Annotated[str | None, option("Only this gateway, such as stripe.")] = None
+    kind: Annotated[
+        Literal["card", "redirect", "qr", "onchain"] | None,
+        option("Only this kind of method: card, redirect, qr or onchain.", any_text=True),
+    ] = None
+    country: Annotated[
+        str | None, option("Only payments selected for this country, such as TH.")
+    ] = None
+    chain: Annotated[str | None, option("Only payments on this chain, such as bsc.")] = None
+    token: Annotated[str | None, option("Only payments in this token, such as USDT.")] = None
+    unselected: Annotated[
+        bool, option("Only payments without a selected method.", flags="--unselected")
+    ] = False
+    amount_min: Annotated[Decimal | None, option("Minimum amount.")] = None
+    amount_max: Annotated[Decimal | None, option("Maximum amount.")] = None
+    since: MadeSince = None
+    until: MadeUntil = None
+    older_than: OlderThan = None
+    end: Annotated[
+        Literal["PAID", "FAILED", "EXPIRED", "CANCELLED"] | None,
+        option("Only payments that ended so; PAID includes refunded payments.", any_text=True),
+    ] = None
+    ended_since: Annotated[datetime | None, option("Ended at or after this time, UTC.")] = None
+    ended_until: Annotated[datetime | None, option("Ended before this time, UTC.")] = None
+    payer_uid: Annotated[str | None, option("Only this payer.", name="payer")] = None
+    order_id: Annotated[str | None, option("The `order_id` in the metadata.", name="order")] = None
+    reference: Annotated[str | None, option("A gateway's reference.")] = None
+    tx_hash: Annotated[
+        str | None, option("The hash of a transaction on a chain, `0x…`.", name="transaction")
+    ] = None
+    before: _Before = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[PaymentRecord]:
+        return (await self.read_page(context)).payments
+
+    async def read_page(self, context: OperationContext) -> PaymentPage:
+        await _check(context.database, self.merchant_id, self.limit)
+        database, scope = context.database, await self._scope(context.database)
+        candidates = await self._candidates(database, scope)
+        if candidates is None:
+            return await _scan(database, scope)
+        records = await search_store.list_records(database, candidates, scope)
+        return PaymentPage(
+            payments=records, following=records[-1].id if len(records) == self.limit else None
+        )
+
+    async def _scope(self, database: Executor) -> PaymentFilter:
+        if self.currency is not None and self.currency not in CURRENCIES:
+            raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
+        for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
+            if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
+                raise BadRequestError(f"{name} is not an amount")
+        creation_range = await made_between(database, self.since, self.until, self.older_than)
+        return PaymentFilter(
+            merchant_id=self.merchant_id,
+            statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
+            currencies=tuple(CURRENCIES) if self.currency is None else (self.currency,),
+            payer_uid=self.payer_uid,
+            created_from=creation_range.since,
+            created_before=creation_range.until,
+            end=self.end,
+            ended_from=as_utc("ended_since", self.ended_since),
+            ended_before=as_utc("ended_until", self.ended_until),
+            amount_min=self.amount_min,
+            amount_max=self.amount_max,
+            provider=self.provider,
+            kind=self.kind,
+            country=self.country,
+            chain=self.chain,
+            token=self.token,
+            unselected=self.unselected,
+            before=await _before(database, self.before),
+            limit=self.limit,
+        )
+
+    async def _candidates(self, database: Executor, scope: PaymentFilter) -> Sequence[UUID] | None:
+        """Return the payments of the order, reference and transaction; None if they are not set.
+
+        `list_records` applies the scope to them.
+        """
+        sets: list[Sequence[UUID]] = []
+        if self.order_id is not None:
+            sets.append(await search_store.find_by_order(database, self.order_id, self.merchant_id))
+        if self.reference is not None:
+            sets.append(await search_store.find_by_reference(database, self.reference))
+        if self.tx_hash is not None:
+            if (tx_hash := _parse_hex(_TX_HASH, self.tx_hash)) is None:
+                raise BadRequestError("tx_hash must be 0x and 64 hexadecimal digits")
+            sets.append(await search_store.find_by_transaction(database, tx_hash))
+        if not sets:
+            return None
+        return list(set(sets[0]).intersection(*sets[1:]))
+
+
+class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True):
+    """Find payments by any id, order, payer, reference or transaction.
+
+    The text must equal the id of a payment, checkout, session, refund, case or event, or else an
+    order id, a payer, the payer's e-mail address or address on a chain, a gateway's reference or a
+    transaction hash.
+    """
+
+    action: ClassVar[str] = "payment.search"
+    columns = (*_COLUMNS, "created_at", "found_by")
+    text: Annotated[
+        str, argument("Such as pay_0351NDickobV3yYH8omp8v, A-1001, 0x… or a reference.")
+    ]
+    merchant_id: OfMerchantId = None
+    before: _Before = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[PaymentRecord]:
+        text = self.text.strip()
+        await _check(context.database, self.merchant_id, self.limit)
+        if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
+            raise BadRequestError(f"text must have 1 to {_TEXT_MAX} characters")
+        scope = PaymentFilter(
+            merchant_id=self.merchant_id,
+            before=await _before(context.database, self.before),
+            limit=self.limit,
+        )
+        return await _search(context.database, text, scope)
+
+
+async def _search(database: Executor, text: str, scope: PaymentFilter) -> list[PaymentRecord]:
+    """Find payments by a text, newest first, each with its matching property."""
+    properties: dict[UUID, str] = {}
+    for found_by, payment_ids in await _find_matches(database, text, scope):
+        for payment_id in payment_ids:
+            properties.setdefault(payment_id, found_by)
+    records = await search_store.list_records(database, list(properties), scope)
+    by_id = {ids.format_id(ids.PAYMENT, key): found_by for key, found_by in properties.items()}
+    return [replace(record, found_by=by_id[record.id]) for record in records]
+
+
+async def _find_matches(
+    database: Executor, text: str, scope: PaymentFilter
+) -> list[tuple[str, Sequence[UUID]]]:
+    """Look up a text as everything that it can be; an id is looked up only as an id."""
+    if ids.is_checkout_id(text):
+        return [("checkout", await search_store.find_by_checkout(database, text))]
+    for name, prefix in _PREFIXES.items():
+        if (parsed := ids.parse_id(prefix, text)) is not None:
+            return [(name, await search_store.find_by_id(database, parsed))]
+    if (event_id := _parse_uuid(text)) is not None:
+        by_event = await search_store.find_by_id(database, event_id)
+        if by_event:
+            return [("event", by_event)]
+    owner = scope.merchant_id
+    matches: list[tuple[str, Sequence[UUID]]] = []
+    if (tx_hash := _parse_hex(_TX_HASH, text)) is not None:
+        matches.append(("transaction", await search_store.find_by_transaction(database, tx_hash)))
+    if (address := _parse_hex(_ADDRESS, text)) is not None:
+        matches.append(("address", await search_store.find_by_address(database, address, owner)))
+    if "@" in text:
+        matches.append(("e-mail", await search_store.find_by_email(database, text, owner)))
+    by_payer = await search_store.list_positions(database, replace(scope, payer_uid=text))
+    matches += [
+        ("reference", await search_store.find_by_reference(database, text)),
+        ("order", await search_store.find_by_order(database, text, owner)),
+        ("payer", [payment_id for _, payment_id in by_payer]),
+    ]
+    return matches
+
+
+_PREFIXES = {
+    "payment": ids.PAYMENT,
+    "session": ids.SESSION,
+    "refund": ids.REFUND,
+    "case": ids.CASE,
+}
+
+
+def _parse_hex(pattern: re.Pattern[str], text: str) -> bytes | None:
+    return bytes.fromhex(text[2:]) if pattern.fullmatch(text) else None
+
+
+def _parse_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+async def _scan(database: Executor, scope: PaymentFilter) -> PaymentPage:
+    """Read a page; for a narrow scope, read at most `_SCANNED_MAX` payments to fill it."""
+    batch = _BATCH if scope.is_narrow else scope.limit
+    rest = replace(scope, limit=batch)
+    records: list[PaymentRecord] = []
+    for _ in range(_SCANNED_MAX // _BATCH):
+        positions = await search_store.list_positions(database, rest)
+        payment_ids = [payment_id for _, payment_id in positions]
+        records += await search_store.list_records(database, payment_ids, scope)
+        if len(records) >= scope.limit:
+            return PaymentPage(
+                payments=records[: scope.limit], following=records[scope.limit - 1].id
+            )
+        if len(positions) < batch:
+            return PaymentPage(payments=records, following=None)
+        rest = replace(rest, before=positions[-1])
+    next_id = rest.before and ids.format_id(ids.PAYMENT, rest.before[1])
+    return PaymentPage(payments=records, following=next_id)
+
+
+async def _check(database: Executor, merchant_id: int | None, limit: int) -> None:
+    check_list_limit(limit)
+    await check_merchant(database, merchant_id)
+
+
+async def _before(database: Executor, payment_id: str | None) -> Position | None:
+    """Return the position of a payment; raises `NOT_FOUND` if it does not exist."""
+    if payment_id is None:
+        return None
+    last = (await require_payment(database, payment_id)).payment
+    return last.created_at, last.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

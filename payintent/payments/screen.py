@@ -137,8 +137,6 @@ class FraudScreening:
             return earlier
         first = FirstRequest(
             request_hash=request.request_hash,
-            payment_id=None,
-            country=None,
             denial=msgspec.json.encode(denial).decode(),
         )
         async with self.database.transaction() as tx:

@@ -32,7 +32,7 @@ from payintent.payment_history.timeline import (
 from payintent.payments import schemas
 from payintent.payments.lookup import list_merchant_payments, read_payment_filter
 from payintent.payments.model import Payment, PaymentStatus
-from payintent.payments.search_operations import SearchPayments
+from payintent.payments.operations import SearchPayments
 from payintent.payments.search_store import PaymentRecord
 from payintent.payments.serialization import payment_fields
 from payintent.payments.store import PaymentSnapshot

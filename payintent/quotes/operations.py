@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.merchants.model import PaymentMethod, Quote, is_in_service
-from payintent.operators.fields import argument, option
+from payintent.operators.fields import option
 from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.payments.model import Payment
+from payintent.payments.operations import PaymentId
 from payintent.payments.store import require_payment
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.quotes.model import QuoteCountry, explain_method, resolve_quote_country
@@ -36,7 +37,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
 
     action: ClassVar[str] = "quotes.explain"
     columns = ("method_id", "label", "currency", "offered", "total", "reason")
-    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+    payment_id: PaymentId
     country: Annotated[str, option("The buyer's country: two capital letters.")]
 
     async def read(self, context: OperationContext) -> list[QuoteExplanation]:

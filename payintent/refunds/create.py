@@ -244,7 +244,6 @@ async def _claim_key(
     new = FirstRequest(
         request_hash=idempotent.request_hash,
         payment_id=request.payment_id,
-        country=None,
         refund_id=refund_id,
     )
     first = await claim_or_match(tx, request.operation, idempotent, new)

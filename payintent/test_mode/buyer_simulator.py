@@ -194,7 +194,7 @@ async def _apply_step(tx: Tx, session_id: UUID, step: Step) -> TestSession | Non
 
 async def _claim(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
     attempt = request.under_key(payment.merchant_id, key)
-    first = FirstRequest(request_hash=attempt.request_hash, payment_id=payment.id, country=None)
+    first = FirstRequest(request_hash=attempt.request_hash, payment_id=payment.id)
     return await claim_or_match(tx, request.operation, attempt, first) is None
 
 

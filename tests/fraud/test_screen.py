@@ -184,8 +184,6 @@ async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: 
     denial = FraudDenial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
     first = FirstRequest(
         request_hash=request.request_hash,
-        payment_id=None,
-        country=None,
         denial=msgspec.json.encode(denial).decode(),
     )
     take = (world.merchant_id, OPERATION, request.key, first)

@@ -315,7 +315,7 @@ def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
 
     async def work(tx: Tx) -> None:
         made = await world.create()  # a payment to stand for the first request's
-        first = FirstRequest(request_hash=fingerprint, payment_id=made.id, country=None)
+        first = FirstRequest(request_hash=fingerprint, payment_id=made.id)
         assert await idempotency.claim_key(tx, world.merchant_id, "create", key, first)
 
     return work

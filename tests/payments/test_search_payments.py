@@ -12,7 +12,7 @@ from payintent.evm.port import PaidLog
 from payintent.onchain import pending_store as pending_transfers
 from payintent.payments import search_store as payment_search
 from payintent.payments.model import Payment, PaymentStatus
-from payintent.payments.search_operations import ListPayments, SearchPayments
+from payintent.payments.operations import ListPayments, SearchPayments
 from payintent.payments.search_store import PaymentRecord
 from payintent.refunds.operations import RefundPayment
 from payintent.runtime.settings import Settings

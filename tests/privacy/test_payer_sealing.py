@@ -23,7 +23,7 @@ from payintent.payments import new_store as new_payments
 from payintent.payments import store as payment_store
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.new_store import NewPayment
-from payintent.payments.search_operations import SearchPayments
+from payintent.payments.operations import SearchPayments
 from payintent.privacy import seals_store as payer_seals
 from payintent.privacy.keyring_operations import RotateKeyring, ShowKeyring
 from payintent.privacy.operations import ExportPayer

@@ -10,7 +10,7 @@ from payintent.core import ids
 from payintent.payments import store as payment_store
 from payintent.payments.expire import expire_pending
 from payintent.payments.model import PaymentStatus
-from payintent.payments.search_operations import SearchPayments
+from payintent.payments.operations import SearchPayments
 from payintent.privacy import seals_store as payer_seals
 from payintent.privacy.operations import ExportPayer
 from payintent.privacy.seal import PayerDataSealer
