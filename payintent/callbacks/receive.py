@@ -11,7 +11,7 @@ from prometheus_client import Counter
 from payintent.callbacks import store as callback_store
 from payintent.callbacks.store import NewCallback, WaitingCallback
 from payintent.cases.model import CaseKind
-from payintent.cases.open import open_case
+from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.core.card_data import mask_card_data
 from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError

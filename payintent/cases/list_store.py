@@ -1,4 +1,4 @@
-"""Lists of cases and disputes."""
+"""Cases as operators and merchants list and read them."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -6,11 +6,119 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.cases.model import CaseAmount, CaseKind
-from payintent.cases.store import COLUMNS, SOURCES, CaseDetails, CaseDispute, from_row
 from payintent.core import ids
-from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor, Row
 from payintent.db.lists import SCANNED_MAX, KeysetList, build
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRefund:
+    id: str
+    status: str
+    step: str
+    failure_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseDispute:
+    reference: str  # the gateway's id of the dispute
+    state: str
+    funds: str  # untouched, withdrawn or reinstated
+    reason: str
+    respond_by: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseDetails:
+    id: str
+    kind: str
+    status: str
+    merchant_id: int | None
+    payment_id: str | None
+    session_id: str | None
+    opened_at: datetime
+    closed_at: datetime | None
+    closed_by: str | None
+    note: str
+    account_id: int | None
+    reference: str | None  # of the capture, at its gateway
+    currency: str | None
+    amount_minor: str | None  # smallest units
+    chain: str | None
+    tx_hash: str | None
+    payer: str | None
+    token: str | None
+    subject: str | None  # the line of a gateway's list, or the log, that the case is about
+    refund_id: str | None  # the refund that the case is about
+    refund: CaseRefund | None  # the latest refund of the case's money
+    dispute: CaseDispute | None
+    came: CaseAmount | None
+    expected: CaseAmount | None = None  # from the session's quote; only read for a single case
+
+
+_COLUMNS: LiteralString = """
+    m.id, m.kind, m.status, m.merchant_id, m.payment_id, m.session_id, m.opened_at, m.closed_at,
+    m.closed_by, m.note, coalesce(c.account_id, r.account_id) AS account_id, c.reference,
+    coalesce(d.currency, c.currency) AS currency,
+    coalesce(d.amount_minor, c.amount_minor, r.amount)::text AS amount_minor, r.chain,
+    '0x' || encode(r.tx_hash, 'hex') AS tx_hash, '0x' || encode(r.payer, 'hex') AS payer,
+    '0x' || encode(r.token, 'hex') AS token, m.refund_id, m.subject,
+    f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason,
+    d.reference AS d_reference, d.state AS d_state, d.funds AS d_funds, d.reason AS d_reason,
+    d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
+    t.decimals AS token_decimals
+"""
+#: The tables of `_COLUMNS`; `f` is the latest refund of the case's money.
+_SOURCES: LiteralString = """
+    FROM money_case m
+    LEFT JOIN capture c ON c.id = m.capture_id
+    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
+    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
+    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
+    LEFT JOIN dispute d ON d.case_id = m.id
+    LEFT JOIN LATERAL (
+        SELECT id, status, step, failure_reason
+        FROM refund
+        WHERE case_id = m.id
+        ORDER BY id DESC
+        LIMIT 1
+    ) f ON true
+"""
+
+
+async def get(database: Executor, case_id: UUID) -> CaseDetails:
+    row = await database.row("SELECT" + _COLUMNS + _SOURCES + "WHERE m.id = $1", case_id)
+    assert row is not None  # noqa: S101 - cases are never deleted
+    return _from_row(row)
+
+
+def _from_row(row: Row) -> CaseDetails:
+    """Build a case from a row with `_COLUMNS`."""
+    refund = dispute = None
+    if row["f_id"]:
+        refund_id = ids.format_id(ids.REFUND, row["f_id"])
+        refund = CaseRefund(refund_id, row["f_status"], row["f_step"], row["f_failure_reason"])
+    if row["d_reference"]:
+        dispute = CaseDispute(
+            row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
+        )
+    return build(
+        CaseDetails,
+        row,
+        id=ids.format_id(ids.CASE, row["id"]),
+        payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        session_id=row["session_id"] and ids.format_id(ids.SESSION, row["session_id"]),
+        refund_id=row["refund_id"] and ids.format_id(ids.REFUND, row["refund_id"]),
+        refund=refund,
+        dispute=dispute,
+        came=CaseAmount.from_smallest_units(
+            row["amount_minor"],
+            row["token_symbol"] or row["currency"] or row["token"],
+            row["money_chain"],
+            row["token_decimals"],
+        ),
+        expected=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +156,7 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
         .within(
             "chosen AS MATERIALIZED",
             "{limit}",
-            "SELECT" + COLUMNS + SOURCES + "JOIN chosen n ON n.id = m.id",
+            "SELECT" + _COLUMNS + _SOURCES + "JOIN chosen n ON n.id = m.id",
             "m.id",
         )
     )
@@ -71,88 +179,7 @@ async def list_cases(database: Executor, criteria: CaseListFilter, limit: int) -
     else:
         cases = _NEWEST if criteria.merchant_id is None else _OF_MERCHANT
     rows = await cases.page(database, criteria.last, limit, **asdict(criteria))
-    return [from_row(row) for row in rows]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisputeFilter:
-    """Filters for a list of disputes; None matches all."""
-
-    merchant_id: int | None = None
-    running: bool = True  # the bank has not decided
-    currency: str | None = None
-    created_from: datetime | None = None
-    created_before: datetime | None = None
-    oldest_first: bool = False  # only for running disputes
-    last: UUID | None = None  # the last dispute of the previous page
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisputeDetails:
-    id: UUID
-    reference: str  # the gateway's id of the dispute
-    state: str
-    funds: str  # untouched, withdrawn or reinstated
-    amount: str | None
-    amount_minor: str
-    currency: str
-    reason: str
-    respond_by: datetime | None
-    case_id: str
-    case_status: str
-    payment_id: str | None
-    merchant_id: int | None
-    account_id: int
-    created_at: datetime
-    updated_at: datetime
-
-
-def _build_dispute_list(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
-    return KeysetList("SELECT id FROM dispute", "id", *index, oldest_first=oldest_first).within(
-        "first AS",
-        SCANNED_MAX,
-        """
-        SELECT d.id, d.case_id, m.status AS case_status, m.merchant_id, m.payment_id,
-            d.account_id, d.reference, d.state, d.funds, d.amount_minor::text AS amount_minor,
-            d.currency, d.reason, d.respond_by, d.created_at, d.updated_at
-        FROM first n
-        CROSS JOIN LATERAL (SELECT * FROM dispute WHERE id = n.id LIMIT 1) d
-        CROSS JOIN LATERAL (
-            SELECT status, merchant_id, payment_id FROM money_case WHERE id = d.case_id LIMIT 1
-        ) m
-        """,
-        "n.id",
-        merchant_id="m.merchant_id = {}",
-        currency="d.currency = {}",
-        created_from="d.created_at >= {}",
-        created_before="d.created_at < {}",
-    )
-
-
-_IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
-_ALL, _RUNNING = _build_dispute_list(), _build_dispute_list(_IS_RUNNING)
-_RUNNING_OLDEST_FIRST = _build_dispute_list(_IS_RUNNING, oldest_first=True)
-
-
-async def list_disputes(
-    database: Executor, criteria: DisputeFilter, limit: int
-) -> list[DisputeDetails]:
-    """List disputes; filters are applied to the first 10,000 only."""
-    newest = _RUNNING if criteria.running else _ALL
-    disputes = _RUNNING_OLDEST_FIRST if criteria.oldest_first else newest
-    rows = await disputes.page(database, criteria.last, limit, **asdict(criteria))
-    return [
-        build(
-            DisputeDetails,
-            row,
-            amount=format_smallest_units(
-                int(row["amount_minor"]), row["currency"], None, on_chain=False
-            ),
-            case_id=ids.format_id(ids.CASE, row["case_id"]),
-            payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
-        )
-        for row in rows
-    ]
+    return [_from_row(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +214,7 @@ class CaseMoney:
     came: CaseAmount | None  # the capture or the transfer
 
 
-async def get(database: Executor, case_id: UUID) -> CaseMoney:
+async def get_money(database: Executor, case_id: UUID) -> CaseMoney:
     row = await database.row(
         """
         SELECT s.total_amount AS expected_amount, s.currency AS expected_currency,
@@ -266,14 +293,12 @@ _CASES = KeysetList(
 
 async def page(database: Executor, criteria: CaseFilter, limit: int) -> list[MerchantCase]:
     rows = await _CASES.page(database, criteria.before, limit, **asdict(criteria))
-    return [_from_row(row) for row in rows]
-
-
-def _from_row(row: Row) -> MerchantCase:
-    amount = row["amount_minor"]
-    return build(
-        MerchantCase,
-        row,
-        amount_minor=None if amount is None else int(amount),
-        dispute=build(CaseDispute, row) if row["state"] else None,
-    )
+    return [
+        build(
+            MerchantCase,
+            row,
+            amount_minor=None if row["amount_minor"] is None else int(row["amount_minor"]),
+            dispute=build(CaseDispute, row) if row["state"] else None,
+        )
+        for row in rows
+    ]

@@ -5,35 +5,24 @@ from typing import Annotated, ClassVar, Literal
 
 from payintent.cases import list_store as case_lists
 from payintent.cases import store as case_store
-from payintent.cases.list_store import CaseListFilter
+from payintent.cases.list_store import CaseDetails, CaseListFilter
 from payintent.cases.model import CaseKind
-from payintent.cases.store import CaseDetails, CaseStanding
+from payintent.cases.store import CaseStanding
 from payintent.core import ids
 from payintent.core.errors import NotFoundError
 from payintent.db.database import Executor
 from payintent.operators.fields import (
-    ListLimit,
-    ListOrder,
-    MadeSince,
-    MadeUntil,
-    OfMerchantId,
-    OlderThan,
     argument,
-    check_list_limit,
-    check_merchant,
-    check_order,
-    check_pages,
-    made_between,
     option,
     parse_before,
     quote_input,
 )
-from payintent.operators.operation import OperationContext, ReadOperation
+from payintent.operators.operation import OperationContext, PendingList, ReadOperation
 
 CaseId = Annotated[str, argument("Such as case_0351NDickobV3yYH8omp8v.")]
 
 
-class ListCases(ReadOperation[list[CaseDetails]], frozen=True, kw_only=True):
+class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
     """List cases, newest first; open cases also oldest first."""
 
     action: ClassVar[str] = "case.list"
@@ -41,26 +30,17 @@ class ListCases(ReadOperation[list[CaseDetails]], frozen=True, kw_only=True):
         *("id", "kind", "status", "merchant_id", "payment_id"),
         *("chain", "amount_minor", "currency", "opened_at"),
     )
-    merchant_id: OfMerchantId = None
     status: Annotated[
         Literal["OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL"],
         option("Only cases with this status; ALL: every case."),
     ] = "OPEN"
     kind: Annotated[CaseKind | None, option("Only this kind.")] = None
-    since: MadeSince = None
-    until: MadeUntil = None
-    older_than: OlderThan = None
     before: Annotated[str | None, option("The last case of the previous page.")] = None
-    order: ListOrder = "newest"
     after: Annotated[str | None, option("The last case of the page, oldest first.")] = None
-    limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[CaseDetails]:
-        check_list_limit(self.limit)
-        check_order(self.order, "status OPEN", self.status == "OPEN")
-        check_pages(self.order, self.before, self.after)
-        await check_merchant(context.database, self.merchant_id)
-        times = await made_between(context.database, self.since, self.until, self.older_than)
+        pending = "status OPEN", self.status == "OPEN"
+        times = await self.check_list(context, self.before, self.after, pending)
         criteria = CaseListFilter(
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,
@@ -81,16 +61,13 @@ class ShowCase(ReadOperation[CaseDetails], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> CaseDetails:
         case = await require_case(context.database, self.case_id)
-        money = await case_lists.get(context.database, case.id)
-        details = await read_case_details(context.database, self.case_id)
+        details = await case_lists.get(context.database, case.id)
+        money = await case_lists.get_money(context.database, case.id)
         return replace(details, expected=money.expected, came=money.came)
 
 
 async def read_case_details(database: Executor, case_id: str) -> CaseDetails:
-    standing = await require_case(database, case_id)
-    details = await case_store.get(database, standing.id)
-    assert details is not None  # noqa: S101 - cases are never deleted
-    return details
+    return await case_lists.get(database, (await require_case(database, case_id)).id)
 
 
 async def require_case(database: Executor, case_id: str) -> CaseStanding:

@@ -3,61 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
 from uuid import UUID
 
-from payintent.cases.model import AUTOMATIC, CaseAmount, CaseKind
-from payintent.core import ids
-from payintent.db.database import Executor, Row, Tx
-from payintent.db.lists import build
+from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.db.database import Executor, Tx
 from payintent.payments.captures_store import MoneyOrigin
 
 STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
-
-
-@dataclass(frozen=True, slots=True)
-class CaseRefund:
-    id: str
-    status: str
-    step: str
-    failure_reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CaseDispute:
-    reference: str  # the gateway's id of the dispute
-    state: str
-    funds: str  # untouched, withdrawn or reinstated
-    reason: str
-    respond_by: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseDetails:
-    id: str
-    kind: str
-    status: str
-    merchant_id: int | None
-    payment_id: str | None
-    session_id: str | None
-    opened_at: datetime
-    closed_at: datetime | None
-    closed_by: str | None
-    note: str
-    account_id: int | None
-    reference: str | None  # of the capture, at its gateway
-    currency: str | None
-    amount_minor: str | None  # smallest units
-    chain: str | None
-    tx_hash: str | None
-    payer: str | None
-    token: str | None
-    subject: str | None  # the line of a gateway's list, or the log, that the case is about
-    refund_id: str | None  # the refund that the case is about
-    refund: CaseRefund | None  # the latest refund of the case's money
-    dispute: CaseDispute | None
-    came: CaseAmount | None
-    expected: CaseAmount | None = None  # from the session's quote; only read for a single case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,78 +26,22 @@ class CaseStanding:
     refund_status: str | None
 
 
-COLUMNS: LiteralString = """
-    m.id, m.kind, m.status, m.merchant_id, m.payment_id, m.session_id, m.opened_at, m.closed_at,
-    m.closed_by, m.note, coalesce(c.account_id, r.account_id) AS account_id, c.reference,
-    coalesce(d.currency, c.currency) AS currency,
-    coalesce(d.amount_minor, c.amount_minor, r.amount)::text AS amount_minor, r.chain,
-    '0x' || encode(r.tx_hash, 'hex') AS tx_hash, '0x' || encode(r.payer, 'hex') AS payer,
-    '0x' || encode(r.token, 'hex') AS token, m.refund_id, m.subject,
-    f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason,
-    d.reference AS d_reference, d.state AS d_state, d.funds AS d_funds, d.reason AS d_reason,
-    d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
-    t.decimals AS token_decimals
-"""
-#: The tables of `COLUMNS`; `f` is the latest refund of the case's money.
-SOURCES: LiteralString = """
-    FROM money_case m
-    LEFT JOIN capture c ON c.id = m.capture_id
-    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
-    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
-    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
-    LEFT JOIN dispute d ON d.case_id = m.id
-    LEFT JOIN LATERAL (
-        SELECT id, status, step, failure_reason
-        FROM refund
-        WHERE case_id = m.id
-        ORDER BY id DESC
-        LIMIT 1
-    ) f ON true
-"""
-
-
-async def get(database: Executor, case_id: UUID) -> CaseDetails | None:
-    row = await database.row("SELECT" + COLUMNS + SOURCES + "WHERE m.id = $1", case_id)
-    return from_row(row) if row else None
-
-
-def from_row(row: Row) -> CaseDetails:
-    """Build a case from a row with `COLUMNS`."""
-    refund = dispute = None
-    if row["f_id"]:
-        refund_id = ids.format_id(ids.REFUND, row["f_id"])
-        refund = CaseRefund(refund_id, row["f_status"], row["f_step"], row["f_failure_reason"])
-    if row["d_reference"]:
-        dispute = CaseDispute(
-            row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
-        )
-    return build(
-        CaseDetails,
-        row,
-        id=ids.format_id(ids.CASE, row["id"]),
-        payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
-        session_id=row["session_id"] and ids.format_id(ids.SESSION, row["session_id"]),
-        refund_id=row["refund_id"] and ids.format_id(ids.REFUND, row["refund_id"]),
-        refund=refund,
-        dispute=dispute,
-        came=CaseAmount.from_smallest_units(
-            row["amount_minor"],
-            row["token_symbol"] or row["currency"] or row["token"],
-            row["money_chain"],
-            row["token_decimals"],
-        ),
-        expected=None,
-    )
-
-
 async def get_standing(database: Executor, case_id: UUID) -> CaseStanding | None:
     row = await database.row(
         """
         SELECT m.id, m.kind, m.status, m.payment_id, m.capture_id,
             coalesce(c.credited, false) AS credited, f.id AS refund_id, f.status AS refund_status
-        """
-        + SOURCES
-        + "WHERE m.id = $1",
+        FROM money_case m
+        LEFT JOIN capture c ON c.id = m.capture_id
+        LEFT JOIN LATERAL (
+            SELECT id, status
+            FROM refund
+            WHERE case_id = m.id
+            ORDER BY id DESC
+            LIMIT 1
+        ) f ON true
+        WHERE m.id = $1
+        """,
         case_id,
     )
     return CaseStanding(**row) if row else None
@@ -231,6 +127,29 @@ async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
         [case.opened_at for case in cases],
     )
     return {row["id"] for row in rows}
+
+
+async def open_case(
+    tx: Tx,
+    kind: CaseKind,
+    origin: MoneyOrigin,
+    *,
+    capture_id: UUID | None = None,
+    refund_id: UUID | None = None,
+    subject: str | None = None,
+    note: str = "",
+) -> UUID | None:
+    """Open a case; return None if such a case exists for the same objects."""
+    case = NewCase(
+        id=tx.id_generator.new_id(),
+        kind=kind,
+        origin=origin,
+        capture_id=capture_id,
+        refund_id=refund_id,
+        subject=subject,
+        note=note,
+    )
+    return case.id if await open_cases(tx, [case]) else None
 
 
 async def find_by_subject(

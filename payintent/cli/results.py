@@ -19,7 +19,7 @@ from payintent.runtime.json_format import format_timestamp
 if TYPE_CHECKING:  # a command imports only the operations of its own subject
     from payintent.accounting.statements_operations import StatementText
     from payintent.approvals.operations import Approved
-    from payintent.cases.store import CaseDetails
+    from payintent.cases.list_store import CaseDetails
     from payintent.chains.views import ChainView
     from payintent.fraud.model import FraudRule
     from payintent.merchants.limits_operations import ClearRateLimit

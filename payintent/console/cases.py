@@ -2,9 +2,9 @@
 
 from starlette.responses import Response
 
+from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
-from payintent.cases.store import CaseDetails
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import has_status, link_operation, next_page, other_page, read_queue
 from payintent.console.operations import PageAction, offer

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.cases import list_store as case_lists
-from payintent.cases.list_store import DisputeDetails, DisputeFilter
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database
+from payintent.disputes import store as dispute_store
+from payintent.disputes.store import DisputeDetails, DisputeFilter
 from payintent.http.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.keys_store import AuthenticatedMerchant
@@ -37,7 +37,7 @@ class DisputeRoutes:
             running=_is_running(request.query_params),
             last=read_id_cursor(request.query_params.get("cursor")),
         )
-        disputes = await case_lists.list_disputes(self.database, dispute_filter, limit + 1)
+        disputes = await dispute_store.list_disputes(self.database, dispute_filter, limit + 1)
         return page_response(
             disputes, limit, dispute_fields, lambda last: write_id_cursor(UUID(str(last.id)))
         )

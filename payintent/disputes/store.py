@@ -1,11 +1,16 @@
-"""Disputes of captures, and the amounts that they hold."""
+"""Disputes of captures, the amounts that they hold, and lists of disputes."""
 
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from decimal import Decimal
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.accounting import ledger_store as ledger
-from payintent.db.database import Row, Tx
-from payintent.db.lists import build
+from payintent.core import ids
+from payintent.core.money import format_smallest_units
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import SCANNED_MAX, KeysetList, build
 from payintent.disputes.model import Dispute
 from payintent.gateways.port import DisputedFunds, DisputeState
 
@@ -105,3 +110,84 @@ def _from_row(row: Row) -> Dispute:
         state=DisputeState(row["state"]),
         funds=DisputedFunds(row["funds"]),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisputeFilter:
+    """Filters for a list of disputes; None matches all."""
+
+    merchant_id: int | None = None
+    running: bool = True  # the bank has not decided
+    currency: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    oldest_first: bool = False  # only for running disputes
+    last: UUID | None = None  # the last dispute of the previous page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisputeDetails:
+    id: UUID
+    reference: str  # the gateway's id of the dispute
+    state: str
+    funds: str  # untouched, withdrawn or reinstated
+    amount: str | None
+    amount_minor: str
+    currency: str
+    reason: str
+    respond_by: datetime | None
+    case_id: str
+    case_status: str
+    payment_id: str | None
+    merchant_id: int | None
+    account_id: int
+    created_at: datetime
+    updated_at: datetime
+
+
+def _build_dispute_list(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
+    return KeysetList("SELECT id FROM dispute", "id", *index, oldest_first=oldest_first).within(
+        "first AS",
+        SCANNED_MAX,
+        """
+        SELECT d.id, d.case_id, m.status AS case_status, m.merchant_id, m.payment_id,
+            d.account_id, d.reference, d.state, d.funds, d.amount_minor::text AS amount_minor,
+            d.currency, d.reason, d.respond_by, d.created_at, d.updated_at
+        FROM first n
+        CROSS JOIN LATERAL (SELECT * FROM dispute WHERE id = n.id LIMIT 1) d
+        CROSS JOIN LATERAL (
+            SELECT status, merchant_id, payment_id FROM money_case WHERE id = d.case_id LIMIT 1
+        ) m
+        """,
+        "n.id",
+        merchant_id="m.merchant_id = {}",
+        currency="d.currency = {}",
+        created_from="d.created_at >= {}",
+        created_before="d.created_at < {}",
+    )
+
+
+_IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
+_ALL, _RUNNING = _build_dispute_list(), _build_dispute_list(_IS_RUNNING)
+_RUNNING_OLDEST_FIRST = _build_dispute_list(_IS_RUNNING, oldest_first=True)
+
+
+async def list_disputes(
+    database: Executor, criteria: DisputeFilter, limit: int
+) -> list[DisputeDetails]:
+    """List disputes; filters are applied to the first 10,000 only."""
+    newest = _RUNNING if criteria.running else _ALL
+    disputes = _RUNNING_OLDEST_FIRST if criteria.oldest_first else newest
+    rows = await disputes.page(database, criteria.last, limit, **asdict(criteria))
+    return [
+        build(
+            DisputeDetails,
+            row,
+            amount=format_smallest_units(
+                int(row["amount_minor"]), row["currency"], None, on_chain=False
+            ),
+            case_id=ids.format_id(ids.CASE, row["case_id"]),
+            payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        )
+        for row in rows
+    ]

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from prometheus_client import Counter
 
 from payintent.cases.model import CaseKind
-from payintent.cases.open import open_case
+from payintent.cases.store import open_case
 from payintent.chains.store import DeployedContract
 from payintent.core import ids
 from payintent.db.database import Database, Tx
 from payintent.evm.port import RefundedLog
 from payintent.gateways.port import GatewayRefundState, RefundReport
-from payintent.onchain import refund_logs_store as refund_logs
+from payintent.onchain import refund_logs_store as refund_log_store
 from payintent.onchain.model import RefundLogDisposition
 from payintent.onchain.refund_logs_store import ClassifiedRefundLog, NewRefundLog
 from payintent.refunds import store as refund_store
@@ -44,18 +44,18 @@ async def store_refund_logs(
         )
         for log in logs
     ]
-    return await refund_logs.add(tx, chain, new_logs)
+    return await refund_log_store.add(tx, chain, new_logs)
 
 
 async def settle_refund_logs(database: Database, chain: str) -> None:
     """Classify and apply stored logs; after a crash, the next call continues."""
-    for log_id in await refund_logs.list_unclassified(database, chain, _CLASSIFIED_MAX):
+    for log_id in await refund_log_store.list_unclassified(database, chain, _CLASSIFIED_MAX):
         async with database.transaction() as tx:
-            classified = await refund_logs.lock(tx, log_id)
+            classified = await refund_log_store.lock(tx, log_id)
             if classified is None:
                 continue
             await _apply(tx, classified)
-            await refund_logs.set_disposition(tx, log_id, classified)
+            await refund_log_store.set_disposition(tx, log_id, classified)
         _report_disposition(chain, classified)
 
 

@@ -16,6 +16,20 @@ from payintent.db.database import Database, Executor, Tx
 from payintent.evm.abi import to_hex
 from payintent.gateways.port import Gateway, GatewayCapabilities
 from payintent.operators import audit_store as audit
+from payintent.operators.fields import (
+    ListLimit,
+    ListOrder,
+    MadeBetween,
+    MadeSince,
+    MadeUntil,
+    OfMerchantId,
+    OlderThan,
+    check_list_limit,
+    check_merchant,
+    check_order,
+    check_pages,
+    made_between,
+)
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.settings import Settings
@@ -138,6 +152,30 @@ class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> R:
         """Return the result; raise `RefusedError` for invalid arguments."""
         raise NotImplementedError
+
+
+class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
+    """A list, newest first, whose pending entries can also be listed oldest first."""
+
+    merchant_id: OfMerchantId = None
+    since: MadeSince = None
+    until: MadeUntil = None
+    older_than: OlderThan = None
+    order: ListOrder = "newest"
+    limit: ListLimit = 20
+
+    async def check_list(
+        self, context: OperationContext, before: object, after: object, pending: tuple[str, bool]
+    ) -> MadeBetween:
+        """Check the fields and return the time range (`BAD_REQUEST`, `NOT_FOUND`).
+
+        `pending` has the filter that the order `oldest` needs, and whether it is set.
+        """
+        check_list_limit(self.limit)
+        check_order(self.order, *pending)
+        check_pages(self.order, before, after)
+        await check_merchant(context.database, self.merchant_id)
+        return await made_between(context.database, self.since, self.until, self.older_than)
 
 
 class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from payintent.cases.model import CaseKind
-from payintent.cases.open import open_case
+from payintent.cases.store import open_case
 from payintent.chains import watch_store as chain_watch_store
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError

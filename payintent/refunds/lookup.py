@@ -1,4 +1,4 @@
-"""."""
+"""A merchant's refunds as its API, portal and events show them."""
 
 from typing import Any
 from uuid import UUID

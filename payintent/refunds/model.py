@@ -52,7 +52,6 @@ class Refund:
     step: RefundStep
     reference: str | None
     requested_by: str
-    approved_by: str | None
     note: str
     inquiries: int
     sent_at: datetime | None

@@ -14,32 +14,25 @@ from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import read_unavailable_channels
 from payintent.operators.fields import (
-    ListLimit,
-    ListOrder,
-    MadeSince,
-    MadeUntil,
-    OfMerchantId,
-    OlderThan,
     argument,
     as_utc,
-    check_list_limit,
-    check_merchant,
     check_note,
-    check_order,
-    check_pages,
     check_text_if_given,
-    made_between,
     option,
     parse_before,
     quote_input,
 )
-from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
+from payintent.operators.operation import (
+    ChangeOperation,
+    OperationContext,
+    PendingList,
+    ReadOperation,
+)
 from payintent.payments.operations import PaymentId, describe_payment
 from payintent.payments.store import require_payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds import sending_store as refund_queue
 from payintent.refunds import store as refund_store
-from payintent.refunds import store as refunds
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import RefundDetails, RefundFilter
 from payintent.refunds.model import Refund, RefundFailureReason, RefundStatus, RefundStep
@@ -48,7 +41,7 @@ from payintent.refunds.settle import lock_refund
 _RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
 
 
-class ListRefunds(ReadOperation[list[RefundDetails]], frozen=True, kw_only=True):
+class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     """List refunds, newest first; refunds that need approval also oldest first."""
 
     action: ClassVar[str] = "refund.list"
@@ -56,32 +49,23 @@ class ListRefunds(ReadOperation[list[RefundDetails]], frozen=True, kw_only=True)
         *("id", "status", "step", "merchant_id", "payment_id"),
         *("amount_minor", "currency", "requested_by", "created_at"),
     )
-    merchant_id: OfMerchantId = None
     payment_id: Annotated[
         str | None, option("Only this payment and its cases.", name="payment")
     ] = None
     status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
     step: Annotated[RefundStep | None, option("`approval`: needs a second operator.")] = None
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
-    since: MadeSince = None
-    until: MadeUntil = None
-    older_than: OlderThan = None
     changed_since: Annotated[
         datetime | None,
         option("Updated at or after this time, UTC (for ended refunds: their end)."),
     ] = None
     changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
     before: Annotated[str | None, option("The last refund of the previous page.")] = None
-    order: ListOrder = "newest"
     after: Annotated[str | None, option("The last refund of the page, oldest first.")] = None
-    limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RefundDetails]:
-        check_list_limit(self.limit)
-        check_order(self.order, "step approval", self.step == RefundStep.APPROVAL)
-        check_pages(self.order, self.before, self.after)
-        await check_merchant(context.database, self.merchant_id)
-        times = await made_between(context.database, self.since, self.until, self.older_than)
+        pending = "step approval", self.step == RefundStep.APPROVAL
+        times = await self.check_list(context, self.before, self.after, pending)
         criteria = RefundFilter(
             merchant_id=self.merchant_id,
             payment_id=await self._parse_payment_id(context),
@@ -162,7 +146,7 @@ class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
         if not unsent and refund.step is not RefundStep.APPROVAL:
             raise ConflictError(f"the refund cannot be rejected: it is {_describe(refund)}")
-        await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
+        await refund_store.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
         await refund_lists.add_note(tx, refund.id, self.note)
         return await read_refund_details(tx, self.refund_id)
 
@@ -246,7 +230,7 @@ async def read_refund_details(database: Executor, refund_id: str) -> RefundDetai
 
 async def _require_refund(database: Executor, refund_id: str) -> Refund:
     parsed = ids.parse_id(ids.REFUND, refund_id)
-    refund = await refunds.get(database, parsed) if parsed else None
+    refund = await refund_store.get(database, parsed) if parsed else None
     if refund is None:
         raise NotFoundError(f"no refund {quote_input(refund_id)}")
     return refund

@@ -1,12 +1,13 @@
-"""."""
+"""The operation that closes a case or refunds its money."""
 
 from typing import Annotated, ClassVar, Literal
 
 from payintent.accounting import ledger_store as ledger
 from payintent.cases import store as case_store
+from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import CaseId, read_case_details, require_case
-from payintent.cases.store import CaseDetails, CaseStanding
+from payintent.cases.store import CaseStanding
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import BadRequestError, ConflictError, UnprocessableError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
-from payintent.cases.open import open_case
+from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
-from payintent.cases.open import open_case
+from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.db.database import Tx, current_time
 from payintent.gateways.port import RefundReport

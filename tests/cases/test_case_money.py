@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from payintent.cases.list_store import CaseDetails
 from payintent.cases.operations import ShowCase
-from payintent.cases.store import CaseDetails
 from payintent.core import ids
 from payintent.runtime.settings import Settings
 from payintent.service import Service

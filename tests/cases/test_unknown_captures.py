@@ -8,9 +8,9 @@ import pytest
 
 from payintent.callbacks import store as callback_store
 from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
-from payintent.cases.store import CaseDetails
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx

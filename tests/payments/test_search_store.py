@@ -11,8 +11,10 @@ import asyncpg
 import pytest
 
 from payintent.cases import list_store as case_lists
-from payintent.cases.list_store import CaseListFilter, DisputeFilter
+from payintent.cases.list_store import CaseListFilter
 from payintent.core.money import CURRENCIES
+from payintent.disputes import store as dispute_store
+from payintent.disputes.store import DisputeFilter
 from payintent.payment_history import store as history_store
 from payintent.payments import search_store as payment_search
 from payintent.payments.list_store import PaymentFilter
@@ -257,7 +259,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
         *((partial(_own_refunds, merchant_id, status), 50) for status in (None, "FAILED")),
         (lambda asked: case_lists.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
-        (lambda asked: case_lists.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
+        (lambda asked: dispute_store.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
         *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
         (lambda asked: endpoint_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
         (lambda asked: endpoint_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
@@ -270,7 +272,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
 
 _OLDEST_FIRST: list[tuple[Any, Any, int]] = [
     (case_lists.list_cases, CaseListFilter(oldest_first=True), 4_000),
-    (case_lists.list_disputes, DisputeFilter(oldest_first=True), 50),
+    (dispute_store.list_disputes, DisputeFilter(oldest_first=True), 50),
     (refund_lists.list_refunds, RefundFilter(oldest_first=True), 1_500),
 ]
 

@@ -8,8 +8,8 @@ import pytest
 
 from payintent.accounting.ledger_operations import CheckLedger
 from payintent.callbacks.receive import CallbackResult
+from payintent.cases.list_store import CaseDetails
 from payintent.cases.operations import ListCases
-from payintent.cases.store import CaseDetails
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import Capture, GatewayRefundState, RefundReport, VerifiedCallback

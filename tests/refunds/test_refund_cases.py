@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
-from payintent.cases.open import open_case
 from payintent.cases.operations import ListCases, ShowCase
-from payintent.cases.store import CaseDetails
+from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, RefusedError
