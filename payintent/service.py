@@ -24,7 +24,6 @@ from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.http.egress import EgressRules
 from payintent.onchain.gateway import OnchainGateway
-from payintent.onchain.transfers_store import DatabaseOnchainRecords
 from payintent.open_database import open_database
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import Actor, AnyOperation, ChangeOperation, OperationContext
@@ -40,7 +39,6 @@ from payintent.runtime.address_checks import check_addresses
 from payintent.runtime.encryption import Encryption, load_encryption
 from payintent.runtime.settings import Settings
 from payintent.test_mode.gateway import TestGateway
-from payintent.test_mode.store import DatabaseTestGatewayRecords
 
 if TYPE_CHECKING:
     from payintent.onchain.routes import WalletHandoff
@@ -63,8 +61,8 @@ def open_built_in_gateways(
 ) -> dict[str, Gateway]:
     adapters: tuple[Gateway, ...] = (
         *(adapter(http) for adapter in _OVER_HTTP),
-        OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
-        TestGateway(DatabaseTestGatewayRecords(database), settings.pages_base),
+        OnchainGateway(database, settings.api_base, refunders),
+        TestGateway(database, settings.pages_base),
     )
     return {gateway.provider: gateway for gateway in adapters}
 

@@ -7,8 +7,10 @@ Its state is read from the records that the chain watcher stores.
 from collections.abc import Mapping
 from uuid import UUID
 
+from payintent.chains import watch_store as chain_watch_store
 from payintent.chains.store import PROVIDER
 from payintent.core import ids
+from payintent.db.database import Database
 from payintent.evm.port import (
     GAS_MAX,
     AlreadyRefunded,
@@ -38,9 +40,10 @@ from payintent.gateways.port import (
     SessionReport,
     VerifiedCallback,
 )
+from payintent.onchain import refund_logs_store as refund_log_store
+from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.model import (
     AUTOMATIC_GAS_MAX,
-    OnchainRecords,
     OnchainRefundFacts,
     decide_onchain_session,
 )
@@ -64,11 +67,11 @@ class OnchainGateway:
 
     def __init__(
         self,
-        records: OnchainRecords,
+        database: Database,
         api_base: str,
         refunders: Mapping[str, OnchainRefundSender] = _NO_SENDERS,
     ) -> None:
-        self._records = records
+        self._database = database
         self._api_base = api_base
         self._refunders = refunders
 
@@ -97,7 +100,7 @@ class OnchainGateway:
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
         del account
-        evidence = await self._records.evidence(session.session_id)
+        evidence = await transfer_store.get_evidence(self._database, session.session_id)
         if evidence is None:
             return SessionReport(state=GatewaySessionState.ABSENT)
         return decide_onchain_session(evidence)
@@ -118,7 +121,7 @@ class OnchainGateway:
         The contract executes a refund once per sender, so repeated attempts use the first sender,
         even if the operator has changed it since.
         """
-        facts = await self._records.get_refund_facts(account.id, request)
+        facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
             return _held_back("no transfer of this money is known")
         if facts.done_by is not None:
@@ -150,7 +153,7 @@ class OnchainGateway:
             return _decline_or_hold(facts, f"it needs {gas.gas} gas")
         if not facts.automatic or not isinstance(gas, int):
             return gas
-        if not await self._records.spend_automatic_gas(facts.chain, gas):
+        if not await chain_watch_store.spend(self._database, facts.chain, gas):
             return _decline_or_hold(facts, f"the gas of the day is used up on {facts.chain}")
         return gas
 
@@ -166,14 +169,14 @@ class OnchainGateway:
         if isinstance(gas, RefundReport | NotContacted):
             return gas
         refund_id = UUID(bytes=call.refund_id)
-        if not await self._records.claim_for_sender(refund_id, sender):
+        if not await refund_log_store.claim_for_sender(self._database, refund_id, sender):
             return _held_back("another sender has just claimed this refund")
         if isinstance(gas, AlreadyRefunded):
             return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
         tx_hash = await refunder.send(sender, call, gas)
         if isinstance(tx_hash, OutcomeUnknown):
             return tx_hash
-        await self._records.set_transaction_hash(refund_id, tx_hash)
+        await refund_log_store.set_transaction_hash(self._database, refund_id, tx_hash)
         return RefundReport(state=GatewayRefundState.PENDING, reference=f"0x{tx_hash.hex()}")
 
     async def inquire_refund(
@@ -184,7 +187,7 @@ class OnchainGateway:
         Only a final log proves success. Reporting it absent too early costs no money, only the gas
         of a transaction that the contract reverts.
         """
-        facts = await self._records.get_refund_facts(account.id, request)
+        facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
             return OutcomeUnknown(detail="no transfer of this money is known", neutral=True)
         if facts.done_by is not None:
@@ -203,7 +206,7 @@ class OnchainGateway:
 
     async def _report_revert(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
         """Count the revert; after `REVERTS_MAX`, another attempt would only cost gas."""
-        reverts = await self._records.note_reverted(refund_id, tx_hash)
+        reverts = await refund_log_store.note_reverted(self._database, refund_id, tx_hash)
         return RefundReport(
             state=GatewayRefundState.ABSENT,
             detail=f"its transaction was reverted (revert {reverts})",

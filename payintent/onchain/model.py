@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
-from uuid import UUID
 
 from payintent.cases.model import CaseKind
 from payintent.gateways.port import (
     Capture,
     FailureReason,
-    GatewayRefundRequest,
     GatewaySessionState,
     SessionReport,
 )
@@ -288,31 +285,3 @@ def _is_retry_over(evidence: OnchainEvidence, reverts: list[PostedTransaction]) 
         return False
     times = [revert.settled_at for revert in reverts if revert.settled_at is not None]
     return bool(times) and evidence.now - max(times) >= SECOND_THOUGHT
-
-
-class OnchainRecords(Protocol):
-    """Stored facts about on-chain sessions and refunds, and the calls to signers."""
-
-    async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
-        """Return the facts of a session; None if it is not on a chain."""
-        ...
-
-    async def get_refund_facts(
-        self, account_id: int, request: GatewayRefundRequest
-    ) -> OnchainRefundFacts | None:
-        """Return the facts of a refund; None if its money is not on a chain."""
-        ...
-
-    async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
-        """Record that a signer is about to be called; False if another sender has been used."""
-        ...
-
-    async def spend_automatic_gas(self, chain: str, gas: int) -> bool:
-        """Count gas of an automatic refund; False, uncounted, if it exceeds the day's limit."""
-        ...
-
-    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None: ...
-
-    async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
-        """Count a transaction whose revert is final, once; return the refund's reverts."""
-        ...

@@ -1,4 +1,4 @@
-"""."""
+"""The operation that configures a chain."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -18,7 +18,7 @@ from payintent.core.errors import BadRequestError
 from payintent.db.database import Executor, Tx
 from payintent.evm.port import NATIVE
 from payintent.merchants import store as merchant_store
-from payintent.onchain import refund_logs_store as refund_logs
+from payintent.onchain import refund_logs_store as refund_log_store
 from payintent.operators.fields import (
     check_web_url,
     option,
@@ -159,7 +159,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         if refunder is not None:
             earlier = [address for address in before.refunders if address != refunder]
             changes["refunders"] = [*earlier, refunder]
-            await refund_logs.reset_dispositions(tx, self.chain, refunder)
+            await refund_log_store.reset_dispositions(tx, self.chain, refunder)
         if above is not None:
             changes["refund_approval_above"] = above
         row = replace(before, **changes)

@@ -21,7 +21,7 @@ from payintent.evm.port import (
     TransactionReceipt,
 )
 from payintent.onchain import pending_store as pending_transfers
-from payintent.onchain import transfers_store as transfers
+from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.model import PostedTransactionState
 from payintent.onchain.pending_store import PostedHash
 from payintent.onchain.unproven_transfers import build_pending_transfer, match_session
@@ -83,7 +83,7 @@ class PendingTransferScanner:
         if not logs:
             return
         uuids = {log.uuid for log in logs}
-        referenced = await transfers.find_referenced_sessions(self.database, uuids)
+        referenced = await transfer_store.find_referenced_sessions(self.database, uuids)
         pending = [
             build_pending_transfer(log, session)
             for log in logs

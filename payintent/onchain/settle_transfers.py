@@ -9,7 +9,7 @@ from uuid import UUID
 from payintent.chains.store import DeployedContract
 from payintent.db.database import Tx
 from payintent.evm.port import PaidLog, log_position
-from payintent.onchain import transfers_store as transfers
+from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.model import (
     TransferDetails,
     TransferDisposition,
@@ -43,10 +43,10 @@ async def settle_transfers(
 
     The caller must have locked the cursor. Payments are locked next, then their sessions.
     """
-    new_logs = await transfers.pick_unknown(tx, chain, logs)
+    new_logs = await transfer_store.pick_unknown(tx, chain, logs)
     if not new_logs:
         return Counter()
-    referenced = await transfers.find_referenced_sessions(tx, {log.uuid for log in new_logs})
+    referenced = await transfer_store.find_referenced_sessions(tx, {log.uuid for log in new_logs})
     payment_ids = list({session.payment_id for session in referenced.values()})
     session_ids = [session.session_id for session in referenced.values()]
     records = await settlement_store.lock_records(tx, payment_ids, dict.fromkeys(session_ids))
@@ -61,7 +61,7 @@ async def settle_transfers(
         decisions.append(settlement)
         if settlement.decision.credited and settlement.payment:
             batch.paid_ids.add(settlement.payment.id)
-    await transfers.add(tx, new_transfers, records.now)  # captures and cases refer to them
+    await transfer_store.add(tx, new_transfers, records.now)  # captures and cases refer to them
     await apply_settlements(tx, decisions, records.now)
     return Counter(transfer.disposition for transfer in new_transfers)
 

@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.chains import watch_store as chain_watch_store
 from payintent.chains.store import PROVIDER
-from payintent.db.database import Database, Executor, Row, Tx
+from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.evm.port import PaidLog
-from payintent.gateways.port import Capture, GatewayRefundRequest
-from payintent.onchain import refund_logs_store as refund_logs
+from payintent.gateways.port import Capture
 from payintent.onchain.model import (
     ExpectedTransfer,
     MismatchedTransfer,
     OnchainEvidence,
-    OnchainRefundFacts,
     PostedTransaction,
     PostedTransactionState,
     TransferDisposition,
@@ -176,32 +173,8 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Transfe
     return [TransferRecord(**row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseOnchainRecords:
-    database: Database
-
-    async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
-        return await get_evidence(self.database, session_id)
-
-    async def get_refund_facts(
-        self, account_id: int, request: GatewayRefundRequest
-    ) -> OnchainRefundFacts | None:
-        return await refund_logs.get_refund_facts(self.database, account_id, request)
-
-    async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
-        return await refund_logs.claim_for_sender(self.database, refund_id, sender)
-
-    async def spend_automatic_gas(self, chain: str, gas: int) -> bool:
-        return await chain_watch_store.spend(self.database, chain, gas)
-
-    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
-        await refund_logs.set_transaction_hash(self.database, refund_id, tx_hash)
-
-    async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
-        return await refund_logs.note_reverted(self.database, refund_id, tx_hash)
-
-
 async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
+    """Return the facts of a session; None if it is not on a chain."""
     row = await database.row(
         """
         SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,

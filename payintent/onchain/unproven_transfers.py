@@ -15,7 +15,7 @@ from payintent.core import ids
 from payintent.db.database import Database, Executor, Tx
 from payintent.evm.port import ContractLog, PaidLog
 from payintent.onchain import pending_store as pending_transfers
-from payintent.onchain import transfers_store as transfers
+from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.model import OUTAGE_MAX, TransferDetails, is_exact_transfer
 from payintent.onchain.pending_store import PendingTransfer
 from payintent.onchain.transfers_store import ReferencedSession
@@ -52,7 +52,7 @@ async def set_aside(
     if not logs:
         return
     uuids = {log.uuid for log in logs if isinstance(log, PaidLog)}
-    referenced = await transfers.find_referenced_sessions(tx, uuids) if uuids else {}
+    referenced = await transfer_store.find_referenced_sessions(tx, uuids) if uuids else {}
     sessions = {
         log: match_session(log, referenced, contracts) if isinstance(log, PaidLog) else None
         for log in logs

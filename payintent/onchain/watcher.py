@@ -28,8 +28,8 @@ from payintent.evm.port import (
 )
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain import pending_store as pending_transfers
-from payintent.onchain import refund_logs_store as refund_logs
-from payintent.onchain import transfers_store as transfers
+from payintent.onchain import refund_logs_store as refund_log_store
+from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.model import TransferDisposition
 from payintent.onchain.settle_refund_logs import store_refund_logs
@@ -328,8 +328,8 @@ class FinalBlockReader:
         """Settle logs that were missed when their blocks were first read."""
         slug = self.chain.slug
         missed: list[ContractLog] = [
-            *await transfers.pick_unknown(self.database, slug, batch.logs),
-            *await refund_logs.pick_unknown(self.database, slug, batch.refunds),
+            *await transfer_store.pick_unknown(self.database, slug, batch.logs),
+            *await refund_log_store.pick_unknown(self.database, slug, batch.refunds),
         ]
         if not missed:
             return

@@ -11,16 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from payintent.core import ids
 from payintent.core.money import FIAT
+from payintent.db.database import Database
 from payintent.gateways.http_client import decode_json
 from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
     CallbackRequest,
-    DisputeReport,
     FailureReason,
     GatewayAccount,
     GatewayCapabilities,
@@ -39,10 +38,10 @@ from payintent.gateways.port import (
 )
 from payintent.merchants.test_side import PROVIDER, SIGNING_SECRET
 from payintent.runtime.json_format import format_timestamp
+from payintent.test_mode import store as test_store
 from payintent.test_mode.model import (
     REJECTED_MINOR,
     UNANSWERED_MINOR,
-    TestGatewayRecords,
     TestGatewayRefund,
     TestNotice,
     TestSession,
@@ -61,13 +60,6 @@ _REFUND_STATES = {
 }
 
 
-class _Message(Struct, kw_only=True, omit_defaults=True):
-    id: str
-    session_id: str
-    report: SessionReport | None = None
-    dispute: DisputeReport | None = None
-
-
 class TestGateway:
     """`page_base` is the base URL of its card page."""
 
@@ -80,8 +72,8 @@ class TestGateway:
         test_only=True,
     )
 
-    def __init__(self, records: TestGatewayRecords, page_base: str) -> None:
-        self._records = records
+    def __init__(self, database: Database, page_base: str) -> None:
+        self._database = database
         self._page_base = page_base
         self.capabilities = replace(TestGateway.capabilities, pages=page_base)
 
@@ -90,7 +82,8 @@ class TestGateway:
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         if request.amount_minor == REJECTED_MINOR:
             return SessionRejected(detail="this amount is rejected")
-        session = await self._records.open_session(
+        session = await test_store.open_session(
+            self._database,
             TestSession(
                 session_id=request.session_id,
                 account_id=account.id,
@@ -98,7 +91,7 @@ class TestGateway:
                 currency=request.currency,
                 return_url=request.return_url,
                 expires_at=request.expires_at,
-            )
+            ),
         )
         if session.amount_minor == UNANSWERED_MINOR:
             return OutcomeUnknown(detail="this amount is not answered", throttled=True)
@@ -116,18 +109,20 @@ class TestGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        return _report_session(await self._records.close_session(account.id, session.session_id))
+        closed = await test_store.close_session(self._database, account.id, session.session_id)
+        return _report_session(closed)
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        return _report_session(await self._records.find_session(account.id, session.session_id))
+        stored = await test_store.find_session(self._database, session.session_id)
+        return _report_session(stored if stored and stored.account_id == account.id else None)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         signature = request.headers.get(_SIGNATURE, "").encode(errors="replace")
         if not hmac.compare_digest(_sign(account, request.body), signature):
             raise InvalidCallbackError("the signature is not from this account")
-        message = decode_json(request.body, _Message)
+        message = decode_json(request.body, TestNotice)
         if message is None:
             raise InvalidCallbackError("the signed body is malformed")
         if not _is_consistent(message):
@@ -146,8 +141,12 @@ class TestGateway:
     ) -> RefundReport | OutcomeUnknown:
         if request.session is None:
             return RefundReport(state=GatewayRefundState.DECLINED, detail="the session is unknown")
-        refund = await self._records.add_refund(
-            account.id, request.session.session_id, request.refund_id, request.amount_minor
+        refund = await test_store.add_refund(
+            self._database,
+            account.id,
+            request.session.session_id,
+            request.refund_id,
+            request.amount_minor,
         )
         if refund is None:
             return RefundReport(state=GatewayRefundState.DECLINED, detail="it exceeds the capture")
@@ -156,7 +155,7 @@ class TestGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        refund = await self._records.find_refund(account.id, request.refund_id)
+        refund = await test_store.find_refund(self._database, account.id, request.refund_id)
         if refund is None:
             return RefundReport(state=GatewayRefundState.ABSENT)
         return _refund_report(refund)
@@ -171,19 +170,13 @@ class TestGateway:
 
 def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0) -> CallbackRequest:
     """Return a signed callback; `spaces` make a repeated callback differ in its bytes."""
-    message = _Message(
-        id=notice.id,
-        session_id=ids.format_id(ids.SESSION, notice.session_id),
-        report=notice.report,
-        dispute=notice.dispute,
-    )
-    body = msgspec.json.encode(message) + b" " * spaces
+    body = msgspec.json.encode(notice) + b" " * spaces
     return CallbackRequest(
         method="POST", headers={_SIGNATURE: _sign(account, body).decode()}, query={}, body=body
     )
 
 
-def _is_consistent(message: _Message) -> bool:
+def _is_consistent(message: TestNotice) -> bool:
     """Return whether a message can be stored and has a capture exactly if it is captured."""
     report, dispute = message.report, message.dispute
     texts, amounts = [message.id], list[int]()

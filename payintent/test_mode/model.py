@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 from uuid import UUID
 
 from payintent.core import ids
@@ -204,33 +203,9 @@ class TestNotice:
     """The content of a callback: a session's report or a dispute."""
 
     id: str
-    session_id: UUID
+    session_id: str
     report: SessionReport | None = None
     dispute: DisputeReport | None = None
-
-
-class TestGatewayRecords(Protocol):
-    async def open_session(self, session: TestSession) -> TestSession:
-        """Store a session, or return the stored session with this id."""
-        ...
-
-    async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        """Return the current state of a session; None if the account does not have it."""
-        ...
-
-    async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        """Close a session that waits for a card, and return its new state."""
-        ...
-
-    async def add_refund(
-        self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
-    ) -> TestGatewayRefund | None:
-        """Store a refund, once for its id; None if it exceeds the remaining capture."""
-        ...
-
-    async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
-        """Return the current state of a refund; None if the account does not have it."""
-        ...
 
 
 def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSession | None:
@@ -312,14 +287,21 @@ def list_notices(session: TestSession) -> Sequence[TestNotice]:
         notices *= card.callbacks
     if session.dispute is not None and session.capture is not None:
         dispute = _dispute_report(session, session.capture, session.dispute)
-        name = f"{session.session_id.hex}-dispute-{dispute.state}"
-        notices.append(TestNotice(id=name, session_id=session.session_id, dispute=dispute))
+        notices.append(_notice(session, f"dispute-{dispute.state}", dispute=dispute))
     return notices
 
 
-def _notice(session: TestSession, name: str, report: SessionReport) -> TestNotice:
+def _notice(
+    session: TestSession,
+    name: str,
+    report: SessionReport | None = None,
+    dispute: DisputeReport | None = None,
+) -> TestNotice:
     return TestNotice(
-        id=f"{session.session_id.hex}-{name}", session_id=session.session_id, report=report
+        id=f"{session.session_id.hex}-{name}",
+        session_id=ids.format_id(ids.SESSION, session.session_id),
+        report=report,
+        dispute=dispute,
     )
 
 

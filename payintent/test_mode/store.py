@@ -34,59 +34,54 @@ class LockedTestSession:
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseTestGatewayRecords:
-    database: Database
+async def open_session(database: Database, session: TestSession) -> TestSession:
+    """Store a session, or return the stored session with this id."""
+    async with database.transaction() as tx:
+        await _add_session(tx, session)
+        stored = await lock_session(tx, session.session_id)
+    assert stored is not None  # noqa: S101 - it was just stored
+    return stored.session
 
-    async def open_session(self, session: TestSession) -> TestSession:
-        async with self.database.transaction() as tx:
-            await _add_session(tx, session)
-            stored = await lock_session(tx, session.session_id)
-        assert stored is not None  # noqa: S101 - it was just stored
-        return stored.session
 
-    async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        session = await find_session(self.database, session_id)
-        return session if session and session.account_id == account_id else None
+async def close_session(
+    database: Database, account_id: int, session_id: UUID
+) -> TestSession | None:
+    """Close a session that waits for a card; None if the account does not have it."""
+    async with database.transaction() as tx:
+        locked = await lock_session(tx, session_id)
+        if locked is None or locked.session.account_id != account_id:
+            return None
+        closed = close(locked.session)
+        await update_session(tx, closed)
+    return closed
 
-    async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
-        async with self.database.transaction() as tx:
-            locked = await lock_session(tx, session_id)
-            if locked is None or locked.session.account_id != account_id:
-                return None
-            closed = close(locked.session)
-            await update_session(tx, closed)
-        return closed
 
-    async def add_refund(
-        self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
-    ) -> TestGatewayRefund | None:
-        async with self.database.transaction() as tx:
-            locked = await lock_session(tx, session_id)
-            if locked is None or locked.session.account_id != account_id:
-                return None
-            earlier = await _find_refund(tx, account_id, refund_id)
-            if earlier is not None:
-                return earlier
-            capture = locked.session.capture
-            if capture is None:
-                return None
-            if amount_minor + await _sum_refunds(tx, session_id) > capture.amount_minor:
-                return None
-            card = TEST_CARDS.get(locked.session.card or "")
-            state = _REFUNDING[card.refunding if card else TestRefunding.AT_ONCE]
-            refund = TestGatewayRefund(
-                refund_id=refund_id,
-                session_id=session_id,
-                amount_minor=amount_minor,
-                state=state,
-                done_at=locked.now + timedelta(seconds=PENDING_REFUND_S),
-            )
-            await _add_refund(tx, account_id, refund)
-        return refund
-
-    async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
-        return await _find_refund(self.database, account_id, refund_id)
+async def add_refund(
+    database: Database, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
+) -> TestGatewayRefund | None:
+    """Store a refund, once for its id; None if it exceeds the remaining capture."""
+    async with database.transaction() as tx:
+        locked = await lock_session(tx, session_id)
+        if locked is None or locked.session.account_id != account_id:
+            return None
+        earlier = await find_refund(tx, account_id, refund_id)
+        if earlier is not None:
+            return earlier
+        capture = locked.session.capture
+        if capture is None:
+            return None
+        if amount_minor + await _sum_refunds(tx, session_id) > capture.amount_minor:
+            return None
+        card = TEST_CARDS.get(locked.session.card or "")
+        refund = TestGatewayRefund(
+            refund_id=refund_id,
+            session_id=session_id,
+            amount_minor=amount_minor,
+            state=_REFUNDING[card.refunding if card else TestRefunding.AT_ONCE],
+            done_at=locked.now + timedelta(seconds=PENDING_REFUND_S),
+        )
+        await _add_refund(tx, account_id, refund)
+    return refund
 
 
 async def find_session(database: Executor, session_id: UUID) -> TestSession | None:
@@ -145,9 +140,10 @@ async def _add_session(tx: Tx, session: TestSession) -> None:
     )
 
 
-async def _find_refund(
+async def find_refund(
     database: Executor, account_id: int, refund_id: UUID
 ) -> TestGatewayRefund | None:
+    """Return the current state of a refund; None if the account does not have it."""
     row = await database.row(
         """
         SELECT refund_id, session_id, amount_minor, state, done_at, clock() AS now

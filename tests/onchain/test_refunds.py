@@ -15,8 +15,8 @@ from payintent.core.errors import RefusedError
 from payintent.evm import abi
 from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateway_accounts.health import FAILURES_MAX
+from payintent.onchain import refund_logs_store as refund_log_store
 from payintent.onchain.operations import SetChain
-from payintent.onchain.transfers_store import DatabaseOnchainRecords
 from payintent.operators.operation import Actor
 from payintent.payment_history.operations import ShowPayment
 from payintent.privacy.operations import ErasePayer
@@ -393,9 +393,11 @@ async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) 
 
 
 async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld) -> None:
-    ledger = DatabaseOnchainRecords(refunding.ground.world.service.database)
-    refund_id = uuid4()
-    asked = [await ledger.claim_for_sender(refund_id, 20 * bytes([one])) for one in (1, 2, 1)]
+    database, refund_id = refunding.ground.world.service.database, uuid4()
+    asked = [
+        await refund_log_store.claim_for_sender(database, refund_id, 20 * bytes([one]))
+        for one in (1, 2, 1)
+    ]
     assert asked == [True, False, True]
 
 

@@ -18,7 +18,6 @@ from payintent.gateways.port import Gateway
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.onchain.gateway import OnchainGateway
 from payintent.onchain.settle_transfers import settle_transfers
-from payintent.onchain.transfers_store import DatabaseOnchainRecords
 from payintent.payments.model import Payment, Session
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
@@ -38,8 +37,7 @@ async def contract_service(
 ) -> AsyncIterator[Service]:
     """Open the service with the fake gateway and the contract's own adapter."""
     database = Database(settings)
-    records = DatabaseOnchainRecords(database)
-    contract = OnchainGateway(records, settings.api_base, {} if refunders is None else refunders)
+    contract = OnchainGateway(database, settings.api_base, {} if refunders is None else refunders)
     service = await open_service(settings, {"fake": gateway, PROVIDER: contract})
     try:
         yield service
