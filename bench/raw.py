@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -51,6 +51,9 @@ class _Recorder:
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         self.query, self.arguments = query, args
         return None
+
+    async def value(self, query: LiteralString, *args: object) -> Any:
+        self.query, self.arguments = query, args
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         self.query, self.arguments = query, args

@@ -14,7 +14,7 @@ from payintent.db.lists import KeysetList
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "payintent"
-_CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
+_CALLS = {"fetch", "row", "value", "fetchrow", "fetchval", "execute"}
 _SQL = re.compile(
     r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|LOCK|SET|NOTIFY|LISTEN|TRUNCATE|ANALYZE)\b"
 )

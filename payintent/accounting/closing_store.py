@@ -40,14 +40,13 @@ async def read_watermark(database: Executor) -> int | None:
     this reads the last number, then waits for the transactions that hold the lock. Returns None if
     a transaction takes too long.
     """
-    row = await database.row(
-        "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0) AS number"
+    number = await database.value(
+        "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0)"
     )
-    assert row is not None  # noqa: S101 - a function returns a row
     writers = await _list_writers(database)
     for _ in range(_POLLS_MAX):
         if not writers:
-            return row["number"]
+            return number
         await asyncio.sleep(_POLL_INTERVAL_S)
         writers &= await _list_writers(database)
     return None
@@ -111,11 +110,10 @@ async def lock_closing(tx: Tx, merchant_id: int) -> Closing:
 
 async def first_unstated(tx: Tx, closing: Closing) -> datetime | None:
     """Return the earliest time of an entry that is not in a statement."""
-    row = await tx.row(
+    return await tx.value(
         "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + UNSTATED,
         *_unstated(closing),
     )
-    return row["at"] if row else None
 
 
 async def sum_unstated(

@@ -138,18 +138,16 @@ async def get_payable(
     database: Executor, merchant_id: int, currency: str, chain: str | None
 ) -> int:
     """Return the amount that a merchant is owed, in smallest units; negative if it owes."""
-    row = await database.row(
-        "SELECT merchant_payable($1, $2, $3) AS payable", merchant_id, currency, chain
+    payable = await database.value(
+        "SELECT merchant_payable($1, $2, $3)", merchant_id, currency, chain
     )
-    assert row is not None  # noqa: S101 - a function returns a row
-    return int(row["payable"])
+    return int(payable)
 
 
 async def find_token_decimals(database: Executor, chain: str, symbol: str) -> int | None:
-    row = await database.row(
+    return await database.value(
         "SELECT decimals FROM chain_token WHERE chain = $1 AND symbol = $2", chain, symbol
     )
-    return None if row is None else row["decimals"]
 
 
 async def add(tx: Tx, new: NewPayout[Payout]) -> None:

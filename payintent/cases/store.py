@@ -155,7 +155,7 @@ async def open_case(
 async def find_by_subject(
     tx: Tx, kind: CaseKind, subject: str, session_id: UUID | None
 ) -> UUID | None:
-    row = await tx.row(
+    return await tx.value(
         """
         SELECT id FROM money_case WHERE kind = $1 AND subject = $2 AND session_id = $3
         UNION ALL
@@ -167,7 +167,6 @@ async def find_by_subject(
         subject,
         session_id,
     )
-    return row["id"] if row else None
 
 
 async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) -> None:
@@ -324,12 +323,10 @@ async def dismiss_decided(database: Executor, limit: int) -> int:
 
 
 async def count_open(database: Executor, subject_prefix: str) -> int:
-    row = await database.row(
+    return await database.value(
         "SELECT count(*) AS n FROM money_case WHERE status = 'OPEN' AND subject LIKE $1 || '%'",
         subject_prefix,
     )
-    assert row is not None  # noqa: S101 - an aggregate returns a row
-    return row["n"]
 
 
 async def reopen(tx: Tx, case_id: UUID) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import LiteralString, Protocol
+from typing import Any, LiteralString, Protocol
 
 from payintent.core.errors import (
     InvalidTextError,
@@ -58,15 +58,18 @@ class Executor(Protocol):
         """Return the first row, or None."""
         ...
 
+    async def value(self, query: LiteralString, *args: object) -> Any:
+        """Return the first column of the first row, or None if there is no row."""
+        row = await self.row(query, *args)
+        return None if row is None else next(iter(row.values()))
+
 
 async def current_time(database: Executor) -> datetime:
     """Read the database's clock; deadlines and ages are always decided by this clock."""
-    row = await database.row("SELECT clock() AS now")
-    assert row is not None  # noqa: S101 - SELECT without FROM has one row
-    return row["now"]
+    return await database.value("SELECT clock() AS now")
 
 
-class Tx:
+class Tx(Executor):
     """An open transaction. Its holder must not use the network."""
 
     def __init__(
@@ -78,10 +81,14 @@ class Tx:
     ) -> None:
         self._connection = connection
         self._pool = pool
-        self.payer_sealing = payer_sealing
+        self._payer_sealing = payer_sealing
         self.id_generator = id_generator
         self.wakes_delivery = False  # True if an event was recorded
         self.after_commit: list[Callable[[], None]] = []
+
+    @property
+    def payer_sealing(self) -> PayerSealing:
+        return self._payer_sealing
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         return await self._connection.fetch(query, *args)
@@ -111,7 +118,7 @@ class Tx:
         self._pool.allow(self._connection, statement_s + _ANSWER_S)
 
 
-class Database:
+class Database(Executor):
     """A pool of connections; each statement outside `transaction` commits by itself."""
 
     def __init__(

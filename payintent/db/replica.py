@@ -51,7 +51,7 @@ class ReplicaFinding:
     is_near: bool = True
 
 
-class ReadDatabase:
+class ReadDatabase(Executor):
     """Runs the statements of lists on the replica if its lag is small, otherwise on the primary."""
 
     def __init__(self, primary: Database, settings: Settings) -> None:

@@ -38,17 +38,16 @@ async def list_rules(database: Executor) -> list[FraudRule]:
 
 async def rules_version(database: Executor) -> str:
     """Return a text that identifies the set of active rules; rules never change in place."""
-    row = await database.row(
-        "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS version FROM fraud_rule WHERE enabled"
+    version = await database.value(
+        "SELECT md5(string_agg(id::text, ',' ORDER BY id)) FROM fraud_rule WHERE enabled"
     )
-    return (row["version"] if row else None) or ""
+    return version or ""
 
 
 async def count_rules(tx: Tx) -> int:
     """Count the active rules; concurrent inserts wait for this transaction."""
     await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
-    row = await tx.row("SELECT count(*) AS count FROM fraud_rule WHERE enabled")
-    return row["count"] if row else 0
+    return await tx.value("SELECT count(*) AS count FROM fraud_rule WHERE enabled")
 
 
 async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
@@ -146,7 +145,7 @@ async def count_payments(
     statuses: Sequence[str],
 ) -> int:
     """Count a payer's payments within a time window, up to `count_max`."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT count(*) AS count
         FROM (
@@ -172,7 +171,6 @@ async def count_payments(
         list(CURRENCIES),
         statuses,
     )
-    return row["count"] if row else 0
 
 
 async def count_attempts(
@@ -183,7 +181,7 @@ async def count_attempts(
     count_max: int,
 ) -> int:
     """Count an address's selections within a window, up to `count_max`; None: at all merchants."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT count(*) AS count
         FROM (
@@ -198,7 +196,6 @@ async def count_attempts(
         window_s,
         count_max,
     )
-    return row["count"] if row else 0
 
 
 async def add_attempt(database: Executor, address_digest: bytes, merchant_id: int) -> None:
@@ -214,7 +211,7 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
 
     Returns the larger of the two counts: if it equals `limit`, there may be more.
     """
-    row = await database.row(
+    return await database.value(
         """
         WITH decided AS (
             DELETE FROM fraud_decision
@@ -241,7 +238,6 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
         decisions_days,
         limit,
     )
-    return row["deleted"] if row else 0
 
 
 def _rule(row: Row) -> FraudRule:

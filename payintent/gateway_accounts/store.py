@@ -51,7 +51,7 @@ _ACCOUNT = """
 
 async def add(tx: Tx, account: NewAccount) -> int:
     """Add an account; the returned id is needed to encrypt its credentials."""
-    row = await tx.row(
+    return await tx.value(
         """
         WITH known AS (
             INSERT INTO provider (name, wire_name) VALUES ($1, $1) ON CONFLICT DO NOTHING
@@ -67,8 +67,6 @@ async def add(tx: Tx, account: NewAccount) -> int:
         None if account.countries is None else list(account.countries),
         account.livemode,
     )
-    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
-    return row["id"]
 
 
 async def set_credentials(tx: Tx, account_id: int, sealed: bytes) -> None:
@@ -116,8 +114,7 @@ async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
 
 async def find_merchant_mode(database: Executor, merchant_id: int) -> bool | None:
     """Return True for a live merchant; None if the merchant does not exist."""
-    row = await database.row("SELECT livemode FROM merchant WHERE id = $1", merchant_id)
-    return row["livemode"] if row else None
+    return await database.value("SELECT livemode FROM merchant WHERE id = $1", merchant_id)
 
 
 async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[AccountRecord]:

@@ -83,10 +83,9 @@ async def delete_old(database: Executor, limit: int) -> int:
 
 async def overdue_s(database: Executor) -> float:
     """Return the age of the oldest unsent mail in seconds, or 0 if there is none."""
-    row = await database.row(
-        "SELECT extract(epoch FROM clock() - min(created_at))::float8 AS age FROM mail"
+    return await database.value(
+        "SELECT greatest(0, extract(epoch FROM clock() - min(created_at)))::float8 FROM mail"
     )
-    return max(0.0, row["age"]) if row and row["age"] is not None else 0.0
 
 
 async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:

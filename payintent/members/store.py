@@ -74,7 +74,7 @@ async def add(tx: Tx, new: NewMember) -> bool:
 
 async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
     """Replace a member's link by a new digest; returns the expiry of the link."""
-    row = await tx.row(
+    return await tx.value(
         """
         INSERT INTO member_link (member_id, digest, expires_at)
         VALUES ($1, $2, clock() + make_interval(hours => $3))
@@ -86,8 +86,6 @@ async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
         digest,
         LINK_HOURS,
     )
-    assert row is not None  # noqa: S101 - inserted or updated
-    return row["expires_at"]
 
 
 async def use_link(tx: Tx, digest: bytes) -> UUID | None:
@@ -187,7 +185,7 @@ async def add_passkey(
 
 async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
     """Record a use and return the member; None if the challenge or the counter was used before."""
-    row = await tx.row(
+    return await tx.value(
         """
         UPDATE member_passkey
         SET sign_count = $2, challenged_at = $3, last_used_at = clock()
@@ -199,7 +197,6 @@ async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
         use.sign_count,
         use.challenged_at,
     )
-    return row["member_id"] if row else None
 
 
 async def remove_passkey(tx: Tx, member_id: UUID, passkey_id: UUID) -> bool:

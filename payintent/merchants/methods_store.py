@@ -84,7 +84,7 @@ _acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
 
 
 async def add(tx: Tx, new: NewPaymentMethod) -> int:
-    row = await tx.row(
+    return await tx.value(
         """
         INSERT INTO payment_method
             (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
@@ -106,8 +106,6 @@ async def add(tx: Tx, new: NewPaymentMethod) -> int:
         new.token,
         list(new.limits),
     )
-    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
-    return row["id"]
 
 
 async def list_for_merchant(

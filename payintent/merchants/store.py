@@ -70,8 +70,7 @@ async def get(database: Executor, merchant_id: int) -> Merchant | None:
 
 
 async def find_test_side(database: Executor, live_merchant: int) -> int | None:
-    row = await database.row("SELECT id FROM merchant WHERE live_merchant = $1", live_merchant)
-    return row["id"] if row else None
+    return await database.value("SELECT id FROM merchant WHERE live_merchant = $1", live_merchant)
 
 
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
@@ -79,7 +78,7 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
 
     It copies the live merchant's profile, countries, currencies, taxes and rate limits.
     """
-    row = await tx.row(
+    return await tx.value(
         """
         WITH test_side AS (
             INSERT INTO merchant
@@ -103,13 +102,11 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
         """,
         live_merchant,
     )
-    assert row is not None  # noqa: S101 - the caller has locked the live merchant
-    return row["id"]
 
 
 async def share_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
     """Return whether two merchants are both live, or both test sides."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT count(DISTINCT livemode) = 1 AS same
         FROM merchant
@@ -118,7 +115,6 @@ async def share_mode(database: Executor, merchant_id: int, other_id: int) -> boo
         merchant_id,
         other_id,
     )
-    return row is not None and row["same"]
 
 
 _MERCHANTS = KeysetList(
@@ -194,7 +190,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 async def is_in_service(database: Executor, merchant_id: int | None = None) -> bool:
     """Return whether a live merchant was ever activated: the given merchant, or any."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT EXISTS (
             SELECT
@@ -204,12 +200,11 @@ async def is_in_service(database: Executor, merchant_id: int | None = None) -> b
         """,
         merchant_id,
     )
-    return row is not None and row["in_service"]
 
 
 async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
     """Return whether any payment of a merchant was paid, including refunded payments."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT EXISTS (
             SELECT
@@ -226,7 +221,6 @@ async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
         merchant_id,
         list(CURRENCIES),
     )
-    return row is not None and row["has_paid"]
 
 
 async def has_time_zone(database: Executor, name: str) -> bool:

@@ -229,7 +229,7 @@ async def set_transaction_hash(database: Executor, refund_id: UUID, tx_hash: byt
 
 async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
     """Count a transaction whose revert is final, once; return the refund's reverts."""
-    row = await database.row(
+    return await database.value(
         """
         UPDATE chain_refund_try
         SET reverts = reverts + (tx_hash = $2)::int, tx_hash = nullif(tx_hash, $2)
@@ -239,5 +239,3 @@ async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> 
         refund_id,
         tx_hash,
     )
-    assert row is not None  # noqa: S101 - the signer was called
-    return row["reverts"]

@@ -80,10 +80,9 @@ async def list_entries(database: Executor, scope: AuditScope) -> list[AuditEntry
 
 async def is_writable(database: Executor) -> bool:
     """Return True if PostgreSQL lets the role of this connection change or delete entries."""
-    row = await database.row(
+    return await database.value(
         "SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE') AS writable"
     )
-    return row is not None and row["writable"]
 
 
 async def has_merchant(database: Executor, merchant_id: int) -> bool:

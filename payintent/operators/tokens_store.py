@@ -44,7 +44,7 @@ _SELECT = f"SELECT {_COLUMNS} FROM operator_token "
 
 async def add(tx: Tx, new: NewToken) -> datetime | None:
     """Store a new token and return its expiry; None if the name is or was in use."""
-    row = await tx.row(
+    return await tx.value(
         """
         INSERT INTO operator_token (public_id, name, role, digest, expires_at)
         VALUES ($1, $2, $3, $4, clock() + make_interval(days => $5))
@@ -57,7 +57,6 @@ async def add(tx: Tx, new: NewToken) -> datetime | None:
         new.digest,
         new.days,
     )
-    return row["expires_at"] if row else None
 
 
 async def hold(tx: Tx) -> None:
@@ -67,19 +66,18 @@ async def hold(tx: Tx) -> None:
 
 async def count(tx: Tx) -> int:
     """Count all tokens, including revoked and expired tokens."""
-    row = await tx.row("SELECT count(*) AS n FROM operator_token")
-    assert row is not None  # noqa: S101 - a count is one row
-    return row["n"]
+    return await tx.value("SELECT count(*) AS n FROM operator_token")
 
 
 async def is_readable(database: Executor) -> bool:
     """Return True if PostgreSQL lets the role of this connection read tokens."""
-    row = await database.row("SELECT has_table_privilege('operator_token', 'SELECT') AS readable")
-    return row is not None and row["readable"]
+    return await database.value(
+        "SELECT has_table_privilege('operator_token', 'SELECT') AS readable"
+    )
 
 
 async def count_live(database: Executor, role: Role) -> int:
-    row = await database.row(
+    return await database.value(
         """
         SELECT count(*) AS n
         FROM operator_token
@@ -87,8 +85,6 @@ async def count_live(database: Executor, role: Role) -> int:
         """,
         role,
     )
-    assert row is not None  # noqa: S101 - a count is one row
-    return row["n"]
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedOperator | None:

@@ -242,21 +242,18 @@ _COUNTED_MAX = 10_000
 
 async def webhook_overdue_s(database: Executor) -> float:
     """Return how long the oldest due delivery is overdue; needs an index probe per merchant."""
-    row = await database.row(
+    return await database.value(
         WAITING_MERCHANTS
         + """
         SELECT greatest(0, extract(epoch FROM clock() - min(next_at)))::float8 AS overdue_s
         FROM waiting
         """
     )
-    return (
-        row["overdue_s"] if row else 0.0
-    )  # greatest() ignores NULL, so it is 0 if no delivery is pending
 
 
 async def pending_overdue_s(database: Executor) -> float:
     """Return how long the oldest due PENDING payment is overdue, or 0."""
-    row = await database.row(
+    overdue_s = await database.value(
         """
         SELECT extract(epoch FROM clock() - expires_at)::float8 AS overdue_s
         FROM payment
@@ -265,7 +262,7 @@ async def pending_overdue_s(database: Executor) -> float:
         LIMIT 1
         """
     )
-    return row["overdue_s"] if row else 0.0
+    return overdue_s or 0.0
 
 
 async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:

@@ -115,7 +115,7 @@ async def lock_records(
 
 async def count_transactions(database: Executor, session_id: UUID) -> int:
     """Count the chain transactions of a session: final, pending or only posted."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT count(*) AS number
         FROM (
@@ -128,8 +128,6 @@ async def count_transactions(database: Executor, session_id: UUID) -> int:
         """,
         session_id,
     )
-    assert row is not None  # noqa: S101 - an aggregate
-    return int(row["number"])
 
 
 async def write_settlements(

@@ -285,7 +285,7 @@ async def has_auto_refund(
     money only once. Refunds on a chain cost gas, so an operator decides about amounts below the
     token's minimum and about transfers of a session after the first `transfers_max`.
     """
-    row = await tx.row(
+    has_it = await tx.value(
         """
         SELECT m.auto_refund AND NOT EXISTS (
             SELECT
@@ -316,7 +316,7 @@ async def has_auto_refund(
         capture_id,
         transfers_max,
     )
-    return row is not None and row["has_it"]
+    return bool(has_it)
 
 
 UNKNOWN_ORIGIN = MoneyOrigin(merchant_id=None, payment_id=None, session_id=None)

@@ -39,13 +39,12 @@ class DueSession:
 
 
 async def find_account_id(database: Executor, session_id: UUID) -> int | None:
-    row = await database.row("SELECT account_id FROM session WHERE id = $1", session_id)
-    return row["account_id"] if row else None
+    return await database.value("SELECT account_id FROM session WHERE id = $1", session_id)
 
 
 async def find_running(database: Executor, account_id: int, reference: str) -> UUID | None:
     """Find a session that has not ended by its gateway's reference."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT id
         FROM session
@@ -55,7 +54,6 @@ async def find_running(database: Executor, account_id: int, reference: str) -> U
         account_id,
         reference,
     )
-    return row["id"] if row else None
 
 
 async def get(database: Executor, session_id: UUID) -> Session | None:

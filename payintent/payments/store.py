@@ -201,7 +201,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
 
 async def oldest_processing_s(database: Executor) -> float:
     """Return the age of the PROCESSING payment with the earliest deadline, or 0."""
-    row = await database.row(
+    age_s = await database.value(
         """
         SELECT extract(epoch FROM clock() - created_at)::float8 AS age_s
         FROM payment
@@ -210,7 +210,7 @@ async def oldest_processing_s(database: Executor) -> float:
         LIMIT 1
         """
     )
-    return row["age_s"] if row else 0.0
+    return age_s or 0.0
 
 
 async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
@@ -250,9 +250,7 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
 
 async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
     """Return the amount of a locked payment that is reserved for refunds."""
-    row = await tx.row("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
-    assert row is not None  # noqa: S101 - the payment is locked
-    return row["reserved_amount"]
+    return await tx.value("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
 
 
 async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:

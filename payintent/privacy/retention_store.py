@@ -118,17 +118,15 @@ async def count_due(database: Executor, rule: RetentionRule, days: int, limit: i
     """Count the rows that `prune` would change now, up to `limit`."""
     match rule:
         case RetentionRule.ATTEMPTS:
-            row = await database.row(_count(_attempts()), days, limit)
+            return await database.value(_count(_attempts()), days, limit)
         case RetentionRule.EVENTS:
-            row = await database.row(_count(_events()), days, limit)
+            return await database.value(_count(_events()), days, limit)
         case RetentionRule.PAYER_ADDRESSES:
-            row = await database.row(_count(_ADDRESSES), days, limit)
+            return await database.value(_count(_ADDRESSES), days, limit)
         case RetentionRule.PAYER_DETAILS:
-            row = await database.row(_count(_DETAILS), days, limit)
+            return await database.value(_count(_DETAILS), days, limit)
         case RetentionRule.PAYERS:
-            row = await database.row(_count(_PAYERS), days, limit)
-    assert row is not None  # noqa: S101 - a count is one row
-    return row["due"]
+            return await database.value(_count(_PAYERS), days, limit)
 
 
 def _count(rule: LiteralString) -> LiteralString:

@@ -56,12 +56,10 @@ async def list_events_of_other_keys(database: Executor, limit: int) -> list[UUID
 async def count_of_other_keys(database: Executor, limit: int) -> int:
     """Count the values that older keys have sealed, up to `limit` per column."""
     writer = database.payer_sealing.writer
-    emails = await database.row(f"SELECT count(*) AS n FROM ({_OTHER_EMAILS}) due", writer, limit)
-    metadata = await database.row(
-        f"SELECT count(*) AS n FROM ({_OTHER_METADATA}) due", writer, limit
-    )
-    bodies = await database.row(f"SELECT count(*) AS n FROM ({_OTHER_BODIES}) due", writer, limit)
-    return sum(row["n"] for row in (emails, metadata, bodies) if row)
+    emails = await database.value(f"SELECT count(*) FROM ({_OTHER_EMAILS}) due", writer, limit)
+    metadata = await database.value(f"SELECT count(*) FROM ({_OTHER_METADATA}) due", writer, limit)
+    bodies = await database.value(f"SELECT count(*) FROM ({_OTHER_BODIES}) due", writer, limit)
+    return emails + metadata + bodies
 
 
 async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[str]:

@@ -109,7 +109,7 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
 
 async def find_last_block(database: Executor, chain: str) -> int | None:
     """Return the last final block up to which all payments and refunds are processed."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT least(u.block, coalesce((
             SELECT min(f.block) - 1 FROM chain_refund f
@@ -119,7 +119,6 @@ async def find_last_block(database: Executor, chain: str) -> int | None:
         """,
         chain,
     )
-    return row["block"] if row else None
 
 
 async def add(tx: Tx, account_id: int, run: BlockRun, balances: Sequence[ReceiverBalance]) -> None:
@@ -246,7 +245,7 @@ async def lacks_records(
     database: Executor, account_id: int, blocks: tuple[int, int], lines: Sequence[ProviderFileLine]
 ) -> bool:
     """Check if a capture or refund of ours in these blocks has no line, as `find_missing` does."""
-    row = await database.row(
+    return await database.value(
         """
         SELECT EXISTS (
             SELECT FROM chain_receipt r
@@ -265,7 +264,6 @@ async def lacks_records(
         [line.reference for line in lines if line.type == "payment"],
         [line.our_id for line in lines if line.our_id is not None],
     )
-    return row is not None and row["lacks"]
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, int]) -> None:

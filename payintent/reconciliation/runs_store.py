@@ -101,9 +101,7 @@ async def list_new_files(database: Executor, files: Sequence[SourceFile]) -> lis
 
 
 async def get_provider(database: Executor, account_id: int) -> str:
-    row = await database.row("SELECT provider FROM provider_account WHERE id = $1", account_id)
-    assert row is not None  # noqa: S101 - runs have an account, which is never removed
-    return row["provider"]
+    return await database.value("SELECT provider FROM provider_account WHERE id = $1", account_id)
 
 
 async def claim(database: Executor, run: NewRun) -> ClaimedRun:
@@ -218,8 +216,7 @@ async def mark_processed(database: Executor, file: SourceFile, run_id: UUID) -> 
 
 async def lock_status(tx: Tx, run_id: UUID) -> str | None:
     """Lock a run for the transaction and return its status; None if it does not exist."""
-    row = await tx.row("SELECT status FROM reconciliation_run WHERE id = $1 FOR UPDATE", run_id)
-    return row["status"] if row else None
+    return await tx.value("SELECT status FROM reconciliation_run WHERE id = $1 FOR UPDATE", run_id)
 
 
 async def reopen(tx: Tx, run_id: UUID) -> None:

@@ -193,7 +193,7 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
         f"refund approval {merchant_id} {chain}",
     )
-    row = await tx.row(
+    return await tx.value(
         """
         SELECT coalesce(sum(f.amount_minor / 10::numeric ^ t.decimals), 0) AS tokens
         FROM refund f
@@ -208,8 +208,6 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
         merchant_id,
         chain,
     )
-    assert row is not None  # noqa: S101 - an aggregate returns a row
-    return row["tokens"]
 
 
 async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
@@ -222,7 +220,7 @@ async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) ->
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
         f"refund approval {merchant_id} at gateways in {currency}",
     )
-    row = await tx.row(
+    return await tx.value(
         """
         SELECT coalesce(sum(f.amount_minor), 0) AS amount_minor
         FROM refund f
@@ -237,8 +235,6 @@ async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) ->
         currency,
         OUTSIDE,
     )
-    assert row is not None  # noqa: S101 - an aggregate returns a row
-    return row["amount_minor"]
 
 
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)

@@ -69,7 +69,7 @@ async def mark_queued_as_sent(tx: Tx) -> int:
 
     Refunds that are no longer polled stay so.
     """
-    row = await tx.row(
+    return await tx.value(
         """
         WITH marked AS (
             UPDATE refund
@@ -83,5 +83,3 @@ async def mark_queued_as_sent(tx: Tx) -> int:
         FROM marked
         """
     )
-    assert row is not None  # noqa: S101 - an aggregate returns a row
-    return row["marked"]

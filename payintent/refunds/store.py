@@ -152,12 +152,11 @@ async def find_account_and_payment(
 
 async def find_by_reference(tx: Tx, capture_id: UUID, reference: str) -> UUID | None:
     """Find the refund of a locked capture by its gateway's reference."""
-    row = await tx.row(
+    return await tx.value(
         "SELECT id FROM refund WHERE capture_id = $1 AND reference = $2 ORDER BY id LIMIT 1",
         capture_id,
         reference,
     )
-    return row["id"] if row else None
 
 
 async def lock(tx: Tx, refund_id: UUID) -> Refund:

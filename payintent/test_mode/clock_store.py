@@ -18,10 +18,10 @@ class MovedTimes:
 
 async def get(database: Executor, merchant_id: int) -> int:
     """Return the total advance of a merchant's clock in seconds."""
-    row = await database.row(
+    advanced_s = await database.value(
         "SELECT advanced_s FROM test_clock WHERE merchant_id = $1", merchant_id
     )
-    return row["advanced_s"] if row else 0
+    return advanced_s or 0
 
 
 async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:

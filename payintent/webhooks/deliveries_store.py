@@ -149,7 +149,7 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
     Returns None if there is no such event.
     """
     tx.wakes_delivery = True
-    row = await tx.row(
+    return await tx.value(
         """
         UPDATE delivery
         SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity',
@@ -159,7 +159,6 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
         """,
         event_id,
     )
-    return row["merchant_id"] if row else None
 
 
 async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:

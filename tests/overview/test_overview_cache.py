@@ -38,7 +38,7 @@ ENDED = """
 
 
 @dataclass
-class CountingReads:
+class CountingReads(Executor):
     """The database, which counts the statements that it is asked for."""
 
     database: Executor

@@ -27,6 +27,9 @@ class Recorder:
         await self.fetch(query, *args)
         return None
 
+    async def value(self, query: LiteralString, *args: object) -> Any:
+        await self.fetch(query, *args)
+
 
 def _literal(value: object) -> str:
     if value is None:
