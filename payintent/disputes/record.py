@@ -14,8 +14,7 @@ from payintent.core import ids
 from payintent.db.database import Tx, current_time
 from payintent.disputes import store as dispute_store
 from payintent.disputes.model import Dispute, apply_report, needs_review_again
-from payintent.gateways.port import DisputeReport
-from payintent.gateways.reporting import FraudWarning
+from payintent.gateways.port import DisputeReport, FraudWarning
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store

@@ -11,14 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from payintent.gateways.amount_limits import AmountLimits
 from payintent.gateways.settlement_file import FileLayout
-
-if TYPE_CHECKING:
-    from payintent.gateways.reporting import FraudWarning, OutsideRefund
 
 
 class AccountProblem(StrEnum):
@@ -292,6 +289,10 @@ class DisputeState(StrEnum):
     CLOSED = "closed"  # an inquiry that did not become a dispute
 
 
+#: States in which the disputed money may not be refunded, since the bank may take it.
+HOLDING = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
+
+
 class DisputedFunds(StrEnum):
     UNTOUCHED = "untouched"
     WITHDRAWN = "withdrawn"  # debited from the account
@@ -311,6 +312,31 @@ class DisputeReport:
     reason: str = ""  # the gateway's reason code
     respond_by: datetime | None = None
     appeal: bool = False  # against a decision in favour of the buyer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideRefund:
+    """A refund that was made at the gateway itself, for example in its dashboard.
+
+    The amount is in our minor units. It counts once per `reference`, however often it is reported,
+    and not at all if we requested the refund with this reference.
+    """
+
+    reference: str  # assigned by the gateway
+    capture: str  # the reference of the refunded capture
+    state: GatewayRefundState
+    amount_minor: int
+    currency: str
+    detail: str = ""  # for our logs, never for the merchant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FraudWarning:
+    """An issuer's warning that a payment is fraudulent; a dispute may follow."""
+
+    reference: str  # assigned by the gateway, unique within the account
+    capture: str  # the reference of the capture
+    reason: str = ""  # the gateway's reason code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,8 +364,8 @@ class VerifiedCallback:
     refund_id: UUID | None = None
     refund: RefundReport | None = None
     dispute: DisputeReport | None = None
-    outside_refund: "OutsideRefund | None" = None
-    fraud_warning: "FraudWarning | None" = None
+    outside_refund: OutsideRefund | None = None
+    fraud_warning: FraudWarning | None = None
     #: The payload to store instead of the body, if the same payload may arrive in other bytes.
     facts: bytes | None = field(default=None, compare=False)
 
@@ -410,7 +436,3 @@ class Gateway(Protocol):
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
         """Verify the credentials by a request without side effects."""
         ...
-
-
-#: States in which the disputed money may not be refunded, since the bank may take it.
-HOLDING = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})

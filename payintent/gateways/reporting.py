@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 from uuid import UUID
 
-from payintent.gateways.port import GatewayAccount, GatewayRefundState, OutcomeUnknown
+from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 
 
 class MovementKind(StrEnum):
@@ -23,11 +23,11 @@ class MovementKind(StrEnum):
 class BalanceMovement:
     kind: MovementKind
     reference: str  # of the payment, the refund, the dispute or the payout
-    our_id: UUID | None  # of a refund
     amount_minor: int
     currency: str
     at: datetime
     paid_on: date | None = None  # of a payout
+    our_id: UUID | None = None  # of a refund
     capture: str | None = None  # of a refund: the reference of the refunded money
 
 
@@ -52,28 +52,3 @@ class ReportingGateway(Protocol):
     ) -> int | OutcomeUnknown:
         """Sum the gateway's fees of a payout, in minor units; 0 if it does not report them."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutsideRefund:
-    """A refund that was made at the gateway itself, for example in its dashboard.
-
-    The amount is in our minor units. It counts once per `reference`, however often it is reported,
-    and not at all if we requested the refund with this reference.
-    """
-
-    reference: str  # assigned by the gateway
-    capture: str  # the reference of the refunded capture
-    state: GatewayRefundState
-    amount_minor: int
-    currency: str
-    detail: str = ""  # for our logs, never for the merchant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FraudWarning:
-    """An issuer's warning that a payment is fraudulent; a dispute may follow."""
-
-    reference: str  # assigned by the gateway, unique within the account
-    capture: str  # the reference of the capture
-    reason: str = ""  # the gateway's reason code

@@ -5,7 +5,6 @@ import hmac
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeGuard
 from urllib.parse import quote
@@ -38,6 +37,7 @@ from payintent.gateways.port import (
     SessionReport,
     VerifiedCallback,
 )
+from payintent.runtime.json_format import format_timestamp
 
 CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500
@@ -249,7 +249,7 @@ def _session_order(request: GatewaySessionRequest) -> bytes:
         "description": request.description[:DESCRIPTION_CHARS_MAX],
         "return_url": request.return_url,
         "callback_url": request.callback_url,
-        "expires_at": _rfc3339(request.expires_at),
+        "expires_at": format_timestamp(request.expires_at),
     }
     if request.locale is not None:
         order["locale"] = request.locale
@@ -353,7 +353,3 @@ def _name(session: GatewaySessionRef) -> str:
 
 def _wire_id(session_id: UUID) -> str:
     return ids.format_id(ids.SESSION, session_id)
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

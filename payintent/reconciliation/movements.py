@@ -20,16 +20,16 @@ from payintent.db.database import current_time
 from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.disputes.record import EarlyReportError
 from payintent.gateway_accounts.accounts import GatewayAccounts
-from payintent.gateways.port import GatewayAccount, GatewayRefundState, OutcomeUnknown
-from payintent.gateways.reporting import (
-    BalanceMovement,
-    MovementKind,
+from payintent.gateways.port import (
+    GatewayAccount,
+    GatewayRefundState,
+    OutcomeUnknown,
     OutsideRefund,
-    ReportingGateway,
 )
+from payintent.gateways.reporting import BalanceMovement, MovementKind, ReportingGateway
 from payintent.gateways.settlement_file import ListedPayout
 from payintent.payments import captures_store as capture_store
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import runs_store
 from payintent.reconciliation.compare import ReconciliationInput
 from payintent.reconciliation.file import HEADER, ProviderFile
 from payintent.reconciliation.intake import (
@@ -89,7 +89,7 @@ async def compare_movements(comparison: MovementComparison) -> None:
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
     ]
     now = await current_time(database)
-    for account in await reconciliation_runs.list_reporting(database, providers, SOURCE):
+    for account in await runs_store.list_reporting(database, providers, SOURCE):
         await _compare_days(comparison, account, now)
 
 

@@ -16,8 +16,7 @@ from payintent.core.money import CURRENCIES, EXACT, format_smallest_units
 from payintent.db.database import Tx
 from payintent.disputes.model import refundable
 from payintent.disputes.record import ReportedCapture, lock_reported_capture
-from payintent.gateways.port import GatewayRefundState, RefundReport
-from payintent.gateways.reporting import OutsideRefund
+from payintent.gateways.port import GatewayRefundState, OutsideRefund, RefundReport
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
 from payintent.payments.model import Payment

@@ -18,16 +18,17 @@ from payintent.gateways.port import (
     DisputeReport,
     DisputeState,
     FailureReason,
+    FraudWarning,
     GatewayAccount,
     GatewayRefundState,
     GatewaySessionState,
     InvalidCallbackError,
+    OutsideRefund,
     RefundReport,
     SessionReport,
     UnusableCallbackError,
     VerifiedCallback,
 )
-from payintent.gateways.reporting import FraudWarning, OutsideRefund
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.events import CALLBACK_TOLERANCE_S, verify_signature
 from payintent_sandbox.emulators.stripe.events import signature

@@ -14,8 +14,12 @@ from payintent.accounting.gateway_payouts_operations import (
 from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
 from payintent.accounting.ledger_operations import CheckLedger
 from payintent.db.locks import hold_advisory_lock
-from payintent.gateways.port import GatewayRefundState, OutcomeUnknown, VerifiedCallback
-from payintent.gateways.reporting import OutsideRefund
+from payintent.gateways.port import (
+    GatewayRefundState,
+    OutcomeUnknown,
+    OutsideRefund,
+    VerifiedCallback,
+)
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.reconciliation.movements import compare_movements
 from payintent.reconciliation.operations import ListReconciliationRuns, ShowReconciliationRun

@@ -12,8 +12,14 @@ from payintent.cases.list_store import CaseDetails
 from payintent.cases.operations import ListCases
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.gateways.port import Capture, GatewayRefundState, RefundReport, VerifiedCallback
-from payintent.gateways.reporting import FraudWarning, OutsideRefund
+from payintent.gateways.port import (
+    Capture,
+    FraudWarning,
+    GatewayRefundState,
+    OutsideRefund,
+    RefundReport,
+    VerifiedCallback,
+)
 from payintent.payments.model import Payment
 from payintent.refunds import store as refund_store
 from payintent.refunds.resolve_case import ResolveCase

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from payintent.core.errors import quote_input
+from payintent.gateways.ecpay.api import CURRENCY, TAIPEI
 from payintent.gateways.settlement_file import FileLayout, ProviderFileLine
 
 #: Serial number, authorization number, authorization code, order, transaction date, request date,
@@ -15,8 +16,6 @@ COLUMNS = (
     "撥款金額",
 )
 _ORDER, _PAID_AT, _REQUESTED_AT, _AMOUNT = 3, 4, 5, 6
-_CURRENCY = "TWD"
-_TAIPEI = timezone(timedelta(hours=8))
 _ORDER_NUMBER = re.compile(r"[0-9A-Za-z]{1,20}")
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
 _FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y%m%d", "%Y/%m/%d")
@@ -46,7 +45,7 @@ def _read(number: int, row: Sequence[str]) -> ProviderFileLine | None:
         reference=order,
         our_id=None,
         amount=Decimal(abs(int(amount))),
-        currency=_CURRENCY,
+        currency=CURRENCY,
         at=_parse_time(cells[_REQUESTED_AT if is_refund else _PAID_AT]),
     )
 
@@ -55,7 +54,7 @@ def _parse_time(text: str) -> datetime:
     """Parse a time in Taipei; a date is its midnight."""
     for form in _FORMATS:
         try:
-            return datetime.strptime(text, form).replace(tzinfo=_TAIPEI).astimezone(UTC)
+            return datetime.strptime(text, form).replace(tzinfo=TAIPEI).astimezone(UTC)
         except ValueError:
             continue
     raise ValueError(f"the date must look like 2026/11/21 09:30:00, not {quote_input(text)}")

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
@@ -30,6 +30,8 @@ from payintent.gateways.port import (
     SessionReport,
     VerifiedCallback,
 )
+from payintent.gateways.reporting import MovementPage
+from payintent.gateways.stripe import reporting
 from payintent.gateways.stripe.account_check import check_balance, is_live, mistaken_credentials
 from payintent.gateways.stripe.api import (
     DECIMALS,
@@ -53,9 +55,6 @@ from payintent.gateways.stripe.events import (
     session_wire_id,
     verify_signature,
 )
-
-if TYPE_CHECKING:
-    from payintent.gateways.reporting import MovementPage
 
 API_VERSION = "2026-10-28.endive"
 #: Stripe.js of the same release.
@@ -174,16 +173,12 @@ class StripeGateway:
 
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
-    ) -> "MovementPage | OutcomeUnknown":
-        from payintent.gateways.stripe import reporting
-
+    ) -> MovementPage | OutcomeUnknown:
         return await _in_time(reporting.list_movements(self._get, account, since, until, after))
 
     async def sum_payout_fees(
         self, account: GatewayAccount, reference: str
     ) -> int | OutcomeUnknown:
-        from payintent.gateways.stripe import reporting
-
         return await reporting.sum_payout_fees(self._get, account, reference)
 
     async def _query_session(

@@ -124,16 +124,19 @@ class StripePaymentIntent(Struct, frozen=True):
     last_payment_error: StripeErrorBody | None = None
 
 
-class StripeRefund(Struct, frozen=True):
-    """A refund; amounts in Stripe's units."""
+class StripeSource(Struct, frozen=True, kw_only=True):
+    """A movement of money: a charge, a refund, a dispute or a payout; amounts in Stripe's units."""
 
-    object: Literal["refund"]
     id: StripeText
-    status: str | None
-    amount: StripeAmount | None = None
     currency: StripeText | None = None
     payment_intent: StripeText | None = None
     metadata: dict[str, str] | None = None
+
+
+class StripeRefund(StripeSource, frozen=True, kw_only=True):
+    object: Literal["refund"]
+    status: str | None
+    amount: StripeAmount | None = None
     failure_reason: str | None = None
 
 
@@ -165,7 +168,7 @@ def session_id_of(intent: StripePaymentIntent) -> UUID | None:
     return ids.parse_id(ids.SESSION, intent.metadata.get("session_id", ""))
 
 
-def refund_id_of(refund: StripeRefund) -> UUID | None:
+def refund_id_of(refund: StripeSource) -> UUID | None:
     """Return our id of a refund; None if it is not ours."""
     return ids.parse_id(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
 

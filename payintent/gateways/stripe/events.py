@@ -1,4 +1,4 @@
-"""The requests that create payment intents and refunds at Stripe."""
+"""Stripe's forms of payment intents and refunds, and its signed events."""
 
 import hashlib
 import hmac
@@ -16,17 +16,18 @@ from payintent.gateways.port import (
     DisputedFunds,
     DisputeReport,
     DisputeState,
+    FraudWarning,
     GatewayRefundRequest,
     GatewaySessionRef,
     GatewaySessionRequest,
     GatewaySessionState,
     InvalidCallbackError,
+    OutsideRefund,
     RefundReport,
     SessionReport,
     UnusableCallbackError,
     VerifiedCallback,
 )
-from payintent.gateways.reporting import FraudWarning, OutsideRefund
 from payintent.gateways.stripe.api import (
     DETAIL_CHARS_MAX,
     StripeAmount,

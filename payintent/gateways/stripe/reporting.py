@@ -5,15 +5,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import urlencode
-from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from payintent.core import ids
 from payintent.gateways.http_client import HttpAnswer, decode_json, unusable
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.reporting import BalanceMovement, MovementKind, MovementPage
-from payintent.gateways.stripe.api import StripeText, StripeTime, from_stripe_units
+from payintent.gateways.stripe.api import (
+    StripeSource,
+    StripeText,
+    StripeTime,
+    from_stripe_units,
+    refund_id_of,
+)
 
 PAGE = 25  # a transaction with its expanded source has about 5 KB, and responses are limited
 PAGES_MAX = 400  # per payout
@@ -28,15 +32,11 @@ _PAYOUTS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOU
 _Units = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class StripeSource(Struct, frozen=True):
-    id: StripeText
+class StripeExpandedSource(StripeSource, frozen=True, kw_only=True):
     object: str = ""
+    status: str | None = None
     amount: _Units | None = None
     amount_captured: _Units | None = None
-    currency: StripeText | None = None
-    payment_intent: StripeText | None = None
-    status: str | None = None
-    metadata: dict[str, str] | None = None
 
 
 class StripeBalanceTransaction(Struct, frozen=True):
@@ -52,7 +52,7 @@ class StripeBalanceTransaction(Struct, frozen=True):
     available_on: StripeTime
     reporting_category: str
     type: str
-    source: StripeSource | str | None = None
+    source: StripeExpandedSource | str | None = None
 
 
 class StripeBalancePage(Struct, frozen=True):
@@ -68,7 +68,7 @@ def read_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | No
     of the balance. A failed refund is followed by its reversal: neither is a movement.
     """
     source = transaction.source
-    if not isinstance(source, StripeSource):
+    if not isinstance(source, StripeExpandedSource):
         return None
     category = transaction.reporting_category
     if category == "charge":
@@ -76,11 +76,11 @@ def read_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | No
         reference = source.payment_intent or source.id
         return _movement(transaction, MovementKind.PAYMENT, reference, units, source.currency)
     if category == "refund" and source.status not in _UNFINISHED_REFUNDS:
-        our_id = ids.parse_id(ids.REFUND, (source.metadata or {}).get("refund_id", ""))
         movement = _movement(
-            transaction, MovementKind.REFUND, source.id, source.amount, source.currency, our_id
+            transaction, MovementKind.REFUND, source.id, source.amount, source.currency
         )
-        return movement and replace(movement, capture=source.payment_intent)
+        our_id, capture = refund_id_of(source), source.payment_intent
+        return movement and replace(movement, our_id=our_id, capture=capture)
     if (kind := _DISPUTES.get(category)) is not None and source.object == "dispute":
         is_same_currency = transaction.currency == source.currency
         units = abs(transaction.amount) if is_same_currency else source.amount
@@ -104,7 +104,6 @@ def _movement(
     reference: str,
     units: int | None,
     currency: str | None,
-    our_id: UUID | None = None,
 ) -> BalanceMovement | None:
     code = (currency or "").upper()
     if units is None or not code or units == 0:
@@ -113,7 +112,6 @@ def _movement(
     return BalanceMovement(
         kind=kind,
         reference=reference,
-        our_id=our_id,
         amount_minor=from_stripe_units(units, code),
         currency=code,
         at=datetime.fromtimestamp(transaction.created, UTC),

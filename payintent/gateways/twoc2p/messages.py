@@ -14,6 +14,13 @@ from payintent.core.money import minor_decimals
 from payintent.gateways.minor_units import from_gateway, to_gateway
 from payintent.gateways.port import GatewayAccount, GatewaySessionRequest
 
+TOKEN_LIFE_S = 30 * 60
+INVOICE_CHARS = 20  # the limit of QR payments
+DESCRIPTION_CHARS_MAX = 250
+
+_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # by default all channels of the merchant
+#: The languages of 2C2P's pages; it rejects orders in any further language.
+_LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
 _Code = Annotated[str, Meta(pattern=r"^[0-9]{4}\Z")]
 
 
@@ -95,15 +102,6 @@ ORIGINS = frozenset(
         *("https://t.2c2p.com", "https://demo2.2c2p.com"),
     }
 )
-
-
-TOKEN_LIFE_S = 30 * 60
-INVOICE_CHARS = 20  # the limit of QR payments
-DESCRIPTION_CHARS_MAX = 250
-
-_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # by default all channels of the merchant
-#: The languages of 2C2P's pages; it rejects orders in any further language.
-_LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
 
 
 def invoice_no(session_id: UUID) -> str:
