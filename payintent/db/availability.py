@@ -1,4 +1,4 @@
-"""Wait for an unreachable database; a final refusal ends the wait."""
+"""Wait for an unreachable database, and read the facts of its server."""
 
 import asyncio
 import time
@@ -12,6 +12,8 @@ from payintent.db.driver import GONE, connect
 from payintent.db.hosts import storage_error
 from payintent.runtime.log import get_logger
 
+VERSION_MIN = 15
+_PER_MAJOR = 10_000  # 150004 is 15.4
 COMMAND_WAIT_S = 5.0  # services wait without a limit
 NOTICE_AFTER_S = 2.0
 _RETRY_S = 0.5
@@ -68,10 +70,6 @@ async def reach_database(url: str) -> None:
     except GONE as error:
         raise storage_error(error) from error
     await connection.close()
-
-
-VERSION_MIN = 15
-_PER_MAJOR = 10_000  # 150004 is 15.4
 
 
 @dataclass(frozen=True, slots=True)

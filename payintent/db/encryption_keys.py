@@ -6,9 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.db.database import Executor, Tx
-from payintent.runtime.encryption import (
-    Encryption,
-)
+from payintent.runtime.encryption import Encryption
 
 _KEYS_MAX = 100
 
@@ -73,14 +71,6 @@ async def record_writing_key(database: Executor, name: str, mark: str) -> None:
     )
 
 
-async def lock_writing_key(tx: Tx, name: str) -> bool:
-    """Return True if a key is in use; it cannot be retired until this transaction ends."""
-    row = await tx.row(
-        "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
-    )
-    return row is not None
-
-
 async def lock_all_keys(tx: Tx) -> None:
     """Wait for transactions that encrypt, and block new ones until this transaction ends."""
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
@@ -114,7 +104,7 @@ async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[E
         after,
         limit,
     )
-    return [EncryptedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
+    return [EncryptedRow(**row) for row in rows]
 
 
 async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix: bytes) -> int:
@@ -152,8 +142,12 @@ async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> Non
 async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
     """Record that our first key is in use; call this before taking any other lock.
 
-    Every writer of secrets calls it, so that a key still in use never counts as retired.
+    Every writer of secrets calls it, so that a key still in use never counts as retired. The key
+    cannot be retired until this transaction ends.
     """
     name = encryption.writer
-    if not await lock_writing_key(tx, name):
+    row = await tx.row(
+        "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
+    )
+    if row is None:
         await record_writing_key(tx, name, encryption.marks[name])

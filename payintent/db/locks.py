@@ -1,4 +1,7 @@
-"""Advisory locks, each on its own connection; closing the connection releases the lock."""
+"""Advisory locks and leases: which process works on what.
+
+Each advisory lock has its own connection; closing the connection releases the lock.
+"""
 
 import asyncio
 from collections import Counter as Counts
@@ -15,6 +18,13 @@ from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.driver import GONE, Connection, connect
 from payintent.runtime.log import get_logger
 
+T = TypeVar("T")
+
+STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
+
+_log = get_logger("workers")
+_IN_FLIGHT_MAX = 200
+_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the rest
 _CLASS = 0x5041  # separates our locks from those of other applications
 PROOF_S = 1.0  # how long a proof is valid
 ANSWER_S = 5.0  # how long the server may take to confirm
@@ -88,15 +98,6 @@ async def hold_advisory_lock(
 
 def _signed(number: int) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number
-
-
-_log = get_logger("workers")
-_IN_FLIGHT_MAX = 200
-_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the rest
-
-STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
-
-T = TypeVar("T")
 
 
 class LeasedTaskRunner(Generic[T]):

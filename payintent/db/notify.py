@@ -1,7 +1,7 @@
-"""Wake dispatchers by a NOTIFY after a commit, at most every 20 ms, on a separate connection.
+"""Wake dispatchers and streams by a NOTIFY after a commit, at most every 20 ms.
 
-A NOTIFY inside a transaction would take a cluster-wide lock at commit. A lost notification is
-harmless, because dispatchers also poll.
+A NOTIFY inside a transaction would take a cluster-wide lock at commit, so it has its own
+connection. A lost notification is harmless, because all listeners also poll.
 """
 
 import asyncio
@@ -20,8 +20,12 @@ _PAUSE_S = 0.02
 _RETRY_S = 1.0
 _ANSWER_S = 5.0  # how long the server may take
 _PROBE_EVERY_S = 10.0  # an idle listener checks its connection
+_SUBSCRIBERS_MAX = 10_000
+_POLL_EVERY_S = 1.0
+_POLL_PAUSE_S = 0.05  # notifications within this time share a query
 
-_log = get_logger("wake")
+_notifier_log = get_logger("wake")
+_feed_log = get_logger("lookout")
 
 
 class EventNotifier:
@@ -49,7 +53,7 @@ class EventNotifier:
                 try:
                     await self._listen_once(callback)
                 except GONE as error:
-                    _log.warning("listener_lost", why=type(error).__name__)
+                    _notifier_log.warning("listener_lost", why=type(error).__name__)
                 await asyncio.sleep(_RETRY_S)
         finally:
             self._listeners.remove(callback)
@@ -81,16 +85,11 @@ class EventNotifier:
                 await connection.execute(f"NOTIFY {CHANNEL}")
                 await asyncio.sleep(_PAUSE_S)
         except GONE as error:
-            _log.warning("notifier_lost", why=type(error).__name__)
+            _notifier_log.warning("notifier_lost", why=type(error).__name__)
         finally:
             if connection is not None:
                 await connection.close()
 
-
-_feed_log = get_logger("lookout")
-_SUBSCRIBERS_MAX = 10_000
-_POLL_EVERY_S = 1.0
-_POLL_PAUSE_S = 0.05  # notifications within this time share a query
 
 K = TypeVar("K", bound=Hashable)
 

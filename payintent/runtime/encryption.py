@@ -62,15 +62,12 @@ class Encryption:
 
     def decrypt(self, sealed: bytes, context: str) -> bytes:
         """Decrypt a value that was encrypted for this context (`EncryptionKeyError`)."""
-        length = sealed[0]
-        name = self.key_name_of(sealed)
-        nonce = sealed[1 + length : 1 + length + _NONCE_BYTES]
+        name, box = self.key_name_of(sealed), sealed[1 + sealed[0] :]
         if name not in self._ring:
             raise EncryptionKeyError(f"the key ring has no key named {name!r}")
         try:
-            return self._ring[name].decrypt(
-                nonce, sealed[1 + length + _NONCE_BYTES :], context.encode()
-            )
+            nonce, ciphertext = box[:_NONCE_BYTES], box[_NONCE_BYTES:]
+            return self._ring[name].decrypt(nonce, ciphertext, context.encode())
         except InvalidTag as error:
             message = f"{context} was encrypted with another key or for another row"
             raise EncryptionKeyError(message) from error

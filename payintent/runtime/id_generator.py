@@ -1,15 +1,13 @@
 """Generation of ids from the time and randomness."""
 
 import secrets
-import secrets as chance
 import time
 from collections.abc import Callable
 from uuid import UUID
 
-from payintent.core import access as api_key
 from payintent.core import ids
+from payintent.core.access import PUBLIC_CHARS, SECRET_CHARS, ApiKeyText, make_api_key
 
-_CHECKOUT_SPACE = 62**ids.CHECKOUT_CHARS
 _OPAQUE_BITS = 128
 _STEP_BITS = 40  # of the random step between two ids of a millisecond
 _RANDOM_END = 1 << ids.TIMED_RANDOM_BITS
@@ -43,7 +41,7 @@ class IdGenerator:
 
     def new_checkout_id(self) -> str:
         """Create a checkout id: an unguessable capability of 95 random bits."""
-        return f"cs_{ids.to_base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"
+        return f"cs_{_random_base62(ids.CHECKOUT_CHARS)}"
 
 
 def new_pay_uuid() -> UUID:
@@ -51,11 +49,11 @@ def new_pay_uuid() -> UUID:
     return UUID(int=secrets.randbits(_OPAQUE_BITS))
 
 
-def generate_key_text(prefix: str, mark: str = "") -> api_key.ApiKeyText:
+def generate_key_text(prefix: str, mark: str = "") -> ApiKeyText:
     """Generate a key or token of 256 random bits, with a public part that begins with `mark`."""
-    public_id = mark + _base62(api_key.PUBLIC_CHARS - len(mark))
-    return api_key.make_api_key(prefix, public_id, _base62(api_key.SECRET_CHARS))
+    public_id = mark + _random_base62(PUBLIC_CHARS - len(mark))
+    return make_api_key(prefix, public_id, _random_base62(SECRET_CHARS))
 
 
-def _base62(length: int) -> str:
-    return ids.to_base62(chance.randbelow(62**length), length)
+def _random_base62(length: int) -> str:
+    return ids.to_base62(secrets.randbelow(62**length), length)

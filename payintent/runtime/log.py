@@ -1,5 +1,8 @@
 """JSON log lines on standard error, with an event name and fields, but without secrets."""
 
+import codecs
+import io
+import json
 import logging
 import sys
 import traceback
@@ -10,9 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
-import codecs
-import io
-import json
 
 _SECRET_WORDS = ("secret", "authorization", "api_key", "password", "credential", "email")
 _FRAMES_MAX = 12

@@ -53,6 +53,7 @@ class RetentionRule(StrEnum):
     PAYERS = "payers"  # payer references and all remaining personal data of payments
 
 
+FEED_DAYS = 30  # a merchant's first read of the feed starts this long ago
 _CONNECTIONS_MIN = 4  # per process, so that a long transaction does not block other work
 
 
@@ -361,7 +362,3 @@ class Settings(BaseSettings):
         }
         urls = {slug: url.get_secret_value().strip() for slug, url in by_chain.items()}
         return {slug: url for slug, url in urls.items() if url}
-
-
-#: A merchant's first read of the feed starts this long ago.
-FEED_DAYS = 30

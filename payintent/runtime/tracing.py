@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 
+_log = get_logger("tracing")
+_TIMEOUT_S = 2.0  # per batch with its retries; a process waits for the last batch when it ends
+_EVERY_MS = 1_000
+_QUEUE_MAX = 4_096  # further spans are dropped
+_LOGGED_CHARS = 300
 _SPAN_BITS = 64
 _SAMPLE_BITS = 32
 _NS = 1_000_000_000
@@ -185,13 +190,6 @@ def _parent_of(span_id: int, payment_id: UUID) -> int | None:
 def _root_of(payment_id: UUID) -> int:
     """Return the id of the root span: half of the payment id, which is never 0."""
     return payment_id.int % (1 << _SPAN_BITS)
-
-
-_log = get_logger("tracing")
-_TIMEOUT_S = 2.0  # per batch with its retries; a process waits for the last batch when it ends
-_EVERY_MS = 1_000
-_QUEUE_MAX = 4_096  # further spans are dropped
-_LOGGED_CHARS = 300
 
 
 def start_tracing(settings: Settings, process: str) -> None:

@@ -8,7 +8,7 @@ the same command line and settings, which ends before it has any effect.
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -27,7 +27,7 @@ class HandedProcess(msgspec.Struct, frozen=True):
     ready: bool
 
     def open_tie(self) -> socket.socket:
-        return _open(self.tie)
+        return socket.socket(fileno=self.tie)
 
 
 class Handover(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Handover(msgspec.Struct, frozen=True):
 
     def open_sockets(self) -> dict[str, list[socket.socket]]:
         return {
-            name: [_open(descriptor) for descriptor in descriptors]
+            name: [socket.socket(fileno=descriptor) for descriptor in descriptors]
             for name, descriptors in self.sockets.items()
         }
 
@@ -70,33 +70,18 @@ def receive() -> Handover | None:
 def become_new(handover: Handover) -> None:
     """Execute the installed program (`OSError`); does not return."""
     command = _command()
-    _set_inheritable(handover, inheritable=True)
+    set_inheritable(handover, inheritable=True)
     try:
         text = msgspec.json.encode(handover).decode()
         os.execve(command[0], command, os.environ | {_HANDOVER: text})  # noqa: S606 - our own
     finally:
-        _set_inheritable(handover, inheritable=False)
+        set_inheritable(handover, inheritable=False)
 
 
-def keep_to_this_program(handover: Handover) -> None:
-    """Prevent child programs from inheriting the handed-over descriptors."""
-    _set_inheritable(handover, inheritable=False)
-
-
-def _open(descriptor: int) -> socket.socket:
-    return socket.socket(fileno=descriptor)
-
-
-def _descriptors(handover: Handover) -> Iterable[int]:
-    yield handover.board
-    for descriptors in handover.sockets.values():
-        yield from descriptors
-    for process in handover.processes:
-        yield process.tie
-
-
-def _set_inheritable(handover: Handover, *, inheritable: bool) -> None:
-    for descriptor in _descriptors(handover):
+def set_inheritable(handover: Handover, *, inheritable: bool) -> None:
+    """Decide whether child programs inherit the handed-over descriptors."""
+    ties = (process.tie for process in handover.processes)
+    for descriptor in chain((handover.board,), *handover.sockets.values(), ties):
         os.set_inheritable(descriptor, inheritable)
 
 

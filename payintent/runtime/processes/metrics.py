@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _PER_PROCESS = "process_"
 _SUMMED = frozenset({"counter", "histogram", "summary"})
 _CREATED = "_created"  # the start time of a counter, which is meaningless for a sum
+_BACKLOG = 16
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -183,9 +184,6 @@ def _add(values: dict[_Key, float], family: Family) -> None:
             values[key] += value
         else:
             values[key] = max(values[key], value)
-
-
-_BACKLOG = 16
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -129,7 +129,7 @@ def _adopt(plan: Plan, state: Handover) -> "_Supervisor":
         Child(item.pid, item.number, item.open_tie(), is_ready=item.ready)
         for item in state.processes
     ]
-    handover.keep_to_this_program(state)
+    handover.set_inheritable(state, inheritable=False)
     return _Supervisor(
         bounded(plan, state.slots),
         state.open_board(),
