@@ -1,4 +1,4 @@
-"""Read all data stored about a merchant's payer, payment by payment."""
+"""Read and erase all data stored about a merchant's payer, payment by payment."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.db.sealing import PayerSealing
 from payintent.runtime.encryption import EncryptionKeyError
 
+#: The `payer_uid` of payments after erasure.
+ERASED = "(erased)"
 #: Stands in for a sealed value that cannot be decrypted.
 _UNREADABLE = "(sealed, and does not open)"
 _UNREADABLE_JSON = f'"{_UNREADABLE}"'
@@ -140,10 +142,6 @@ _PAYMENTS: LiteralString = """
 """
 
 
-#: The `payer_uid` of payments after erasure.
-ERASED = "(erased)"
-
-
 @dataclass(frozen=True, slots=True)
 class BlockingPayment:
     """A payment that blocks its payer's erasure, with the reason as a predicate ("has ...")."""
@@ -236,7 +234,7 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
 
     `bodies` must be empty if a worker erases, because its database role cannot update events.
     """
-    await tx.fetch(_PAYER_ERASURE_PAYMENTS, payment_ids, ERASED)
+    await tx.fetch(_ERASED_PAYMENTS, payment_ids, ERASED)
     await tx.fetch(_SESSIONS, payment_ids)
     await tx.fetch(_TEST_SESSIONS, payment_ids)
     await tx.fetch(_CALLBACKS, payment_ids)
@@ -253,7 +251,7 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     await tx.fetch("DELETE FROM mail WHERE payment_id = ANY($1::uuid[])", payment_ids)
 
 
-_PAYER_ERASURE_PAYMENTS: LiteralString = """
+_ERASED_PAYMENTS: LiteralString = """
     UPDATE payment
     SET payer_uid = $2, payer_email = NULL, metadata = '{}'
     WHERE id = ANY($1::uuid[])

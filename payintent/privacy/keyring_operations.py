@@ -11,9 +11,9 @@ from payintent.db.encryption_keys import EncryptionKeyRecord, SealedCredentials
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.store import AccountRecord
 from payintent.mail import store as mail_store
-from payintent.operators import proposals_store as proposals
+from payintent.operators import proposals_store
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
-from payintent.privacy import seals_store as payer_seals
+from payintent.privacy import seals_store
 from payintent.runtime.encryption import (
     Encryption,
     EncryptionKeyError,
@@ -66,7 +66,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         writer, encryption = context.encryption.writer, context.encryption
         records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)
-        needed = await payer_seals.find_sealing_keys(context.database, [key.name for key in keys])
+        needed = await seals_store.find_sealing_keys(context.database, [key.name for key in keys])
         return {
             "writer": writer,
             "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
@@ -80,7 +80,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
                 for key in keys
                 if key.name != writer and key.retired_at is None and key.name not in needed
             ],
-            "payer_values": await payer_seals.count_of_other_keys(context.database, _COUNTED_MAX),
+            "payer_values": await seals_store.count_of_other_keys(context.database, _COUNTED_MAX),
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
@@ -97,9 +97,9 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         await _reencrypt(
             encryption,
             tx,
-            proposals.sealed_after,
+            proposals_store.sealed_after,
             lambda row: proposal_context(row.id, row.action, row.proposed_by),
-            proposals.seal,
+            proposals_store.seal,
         )
         await _reencrypt(
             encryption,
@@ -109,9 +109,9 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             mail_store.seal,
         )
         names = [key.name for key in await encryption_keys.list_keys(tx)]
-        needed = await payer_seals.find_sealing_keys(tx, names)
+        needed = await seals_store.find_sealing_keys(tx, names)
         retired = await encryption_keys.retire_other_keys(tx, writer, needed)
-        stale_values = await payer_seals.count_of_other_keys(tx, _COUNTED_MAX)
+        stale_values = await seals_store.count_of_other_keys(tx, _COUNTED_MAX)
         return KeyringRotation(writer, secrets, credentials, retired, stale_values)
 
 
@@ -129,7 +129,7 @@ async def check_encryption_keys(database: Database, encryption: Encryption) -> N
         if key.retired_at is None and key.name not in encryption.marks:
             raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
     retired = [key.name for key in keys if key.name not in encryption.marks]
-    for name in retired and await payer_seals.find_sealing_keys(database, retired):
+    for name in retired and await seals_store.find_sealing_keys(database, retired):
         raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals payer data")
     if encryption.writer not in {key.name for key in keys if key.retired_at is None}:
         await encryption_keys.record_writing_key(

@@ -19,9 +19,7 @@ from payintent.operators.fields import (
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.payments.serialization import erase_payer
-from payintent.privacy import data_store as payer_data
-from payintent.privacy import data_store as payer_erasure
-from payintent.privacy import retention_store as retention
+from payintent.privacy import data_store, retention_store
 from payintent.privacy.data_store import ExportedPayment
 from payintent.runtime.settings import RetentionRule
 
@@ -49,7 +47,7 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
         after = None if self.after is None else ids.parse_id(ids.PAYMENT, self.after)
         if self.after is not None and after is None:
             raise BadRequestError(f"after cannot be {quote_input(self.after)}")
-        payments = await payer_data.list_payments_of_payer(
+        payments = await data_store.list_payments_of_payer(
             context.database, self.merchant_id, self.payer_uid, after, self.limit
         )
         if not payments and after is None:
@@ -98,31 +96,31 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> ErasedPayer:
         """Erase the payer from up to 1,000 payments, oldest first."""
         payment_ids = await self._list_payments(tx)
-        await payer_erasure.lock_payments(tx, payment_ids)
+        await data_store.lock_payments(tx, payment_ids)
         await _check_not_blocked(tx, payment_ids)
-        bodies = await payer_erasure.read_event_bodies(tx, payment_ids)
+        bodies = await data_store.read_event_bodies(tx, payment_ids)
         new_bodies = {
-            event_id: erase_payer(body, payer_erasure.ERASED) if body is not None else _EMPTY_BODY
+            event_id: erase_payer(body, data_store.ERASED) if body is not None else _EMPTY_BODY
             for event_id, body in bodies.items()
         }
-        await payer_erasure.erase(tx, payment_ids, new_bodies)
-        more = bool(await payer_erasure.list_payments(tx, self.merchant_id, self.payer_uid, 1))
+        await data_store.erase(tx, payment_ids, new_bodies)
+        more = bool(await data_store.list_payments(tx, self.merchant_id, self.payer_uid, 1))
         return ErasedPayer(merchant_id=self.merchant_id, payments=len(payment_ids), more=more)
 
     def audit_details(self, result: ErasedPayer) -> Mapping[str, object]:
         return {"payments": result.payments}
 
     async def _list_payments(self, database: Executor) -> Sequence[UUID]:
-        payment_ids = await payer_erasure.list_payments(
+        payment_ids = await data_store.list_payments(
             database, self.merchant_id, self.payer_uid, _ERASED_MAX
         )
-        if not payment_ids or self.payer_uid == payer_erasure.ERASED:
+        if not payment_ids or self.payer_uid == data_store.ERASED:
             raise NotFoundError(f"no payer {quote_input(self.payer_uid)}")
         return payment_ids
 
 
 async def _check_not_blocked(database: Executor, payment_ids: Sequence[UUID]) -> None:
-    blocking = await payer_erasure.find_blocking_payment(database, payment_ids)
+    blocking = await data_store.find_blocking_payment(database, payment_ids)
     if blocking is not None:
         payment_id = ids.format_id(ids.PAYMENT, blocking.payment_id)
         raise ConflictError(f"{payment_id} {blocking.reason}: erase its payer when that is over")
@@ -151,7 +149,7 @@ class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True
         """Return all rules, each with up to 100,000 rows."""
         rules: list[DueRetention] = []
         for rule, days in context.settings.retention.items():
-            count = days and await retention.count_due(
+            count = days and await retention_store.count_due(
                 context.reading, rule, days, _COUNTED_MAX + 1
             )
             rules.append(

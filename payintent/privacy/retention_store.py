@@ -13,10 +13,15 @@ from typing import LiteralString
 from prometheus_client import Counter
 
 from payintent.db.database import Database, Executor
-from payintent.privacy import data_store as payer_erasure
+from payintent.privacy import data_store
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import RetentionRule
 
+PRUNED = Counter("payintent_retention_rows_total", "Rows deleted by retention", ["rule"])
+
+_log = get_logger("retention")
+_PAUSE_RATIO = 4
+_PAUSE_MAX_S = 2.0  # bounds the time that a worker needs to stop
 #: A lower bound of the ids of the last `$1` days, not before 1970.
 _IDS_BEFORE: LiteralString = """(lpad(to_hex(greatest(0,
     extract(epoch FROM clock() - $1 * interval '1 day') * 1000)::bigint), 12, '0')
@@ -138,7 +143,7 @@ async def _erase_payers(database: Database, days: int, limit: int) -> int:
     async with database.transaction() as tx:
         rows = await tx.fetch(_PAYERS + " FOR UPDATE OF p SKIP LOCKED", days, limit)
         if rows:
-            await payer_erasure.erase(tx, [row["id"] for row in rows], {})
+            await data_store.erase(tx, [row["id"] for row in rows], {})
     return len(rows)
 
 
@@ -181,13 +186,6 @@ _CLEAR_DETAILS: LiteralString = f"""
     WHERE id = ANY(ARRAY(SELECT id FROM due))
     RETURNING 1 AS gone
 """
-
-
-_log = get_logger("retention")
-_PAUSE_RATIO = 4
-_PAUSE_MAX_S = 2.0  # bounds the time that a worker needs to stop
-
-PRUNED = Counter("payintent_retention_rows_total", "Rows deleted by retention", ["rule"])
 
 
 async def pause_after_batch(started_s: float) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from prometheus_client import Counter
 
 from payintent.db.database import Database, Executor, Tx
-from payintent.privacy import seals_store as payer_seals
+from payintent.privacy import seals_store
 from payintent.privacy.retention_store import pause_after_batch
 from payintent.privacy.seals_store import ScanResult
 from payintent.runtime.log import get_logger
@@ -40,15 +40,15 @@ class _Table:
 _TABLES = (
     _Table(
         "payment",
-        payer_seals.scan_payments,
-        payer_seals.list_payments_of_other_keys,
-        payer_seals.seal_payments,
+        seals_store.scan_payments,
+        seals_store.list_payments_of_other_keys,
+        seals_store.seal_payments,
     ),
     _Table(
         "event",
-        payer_seals.scan_events,
-        payer_seals.list_events_of_other_keys,
-        payer_seals.seal_events,
+        seals_store.scan_events,
+        seals_store.list_events_of_other_keys,
+        seals_store.seal_events,
     ),
 )
 

@@ -24,7 +24,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.new_store import NewPayment
 from payintent.payments.operations import SearchPayments
-from payintent.privacy import seals_store as payer_seals
+from payintent.privacy import seals_store
 from payintent.privacy.keyring_operations import RotateKeyring, ShowKeyring
 from payintent.privacy.operations import ExportPayer
 from payintent.privacy.seal import PayerDataSealer
@@ -251,7 +251,7 @@ async def test_a_rotation_retires_a_key_once_nothing_of_payers_needs_it(world: W
         later = await bought(second)
         await reads(second, payment, later)
         await seal_all(off)  # what is sealed stays sealed, under the first key
-        assert await payer_seals.count_of_other_keys(second.service.database, 10) == 0
+        assert await seals_store.count_of_other_keys(second.service.database, 10) == 0
         await reads(second, payment, later)
         rotation = await second.perform(RotateKeyring())
         assert (rotation.retired, rotation.payer_values) == ([old], 0)

@@ -11,7 +11,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.expire import expire_pending
 from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import SearchPayments
-from payintent.privacy import seals_store as payer_seals
+from payintent.privacy import seals_store
 from payintent.privacy.operations import ExportPayer
 from payintent.privacy.seal import PayerDataSealer
 from payintent.runtime.encryption import EncryptionKeyError
@@ -146,7 +146,7 @@ async def test_a_worker_seals_the_others_anew_and_comes_to_rest(world: World) ->
                 payment.id,
             )
             assert row["key"] == "b"
-        left = await payer_seals.list_payments_of_other_keys(second.database, 10)
+        left = await seals_store.list_payments_of_other_keys(second.database, 10)
         assert left == [bought[0].id]
 
 
