@@ -29,7 +29,7 @@ from payintent.core.ids import SESSION, format_id
 from payintent.core.money import minor_decimals
 from payintent.db import migrations_runner
 from payintent.db.driver import Connection, connect, transaction
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import runs_store
 from payintent.reconciliation.file import HEADER
 from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.sources import FolderSource
@@ -175,7 +175,7 @@ async def _take(url: str, folder: str) -> Found:
     await compare_new_files(service.reconciliation_context, FolderSource(folder))
     took, worked = time.perf_counter() - began, time.process_time() - worked
     database_s = (cpu_us(pids) - database_us) / 1e6
-    [run] = await reconciliation_runs.list_runs(service.database, None, None, None, 1)
+    [run] = await runs_store.list_runs(service.database, None, None, None, 1)
     await service.close()
     return Found(
         run.lines, run.status + run.problem, run.opened, took, worked, database_s, _peak_mb()

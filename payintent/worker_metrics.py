@@ -7,7 +7,7 @@ from payintent.cases.model import CaseKind
 from payintent.mail import store as mail_store
 from payintent.overview import store as overview_store
 from payintent.payments import store as payment_store
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import runs_store
 from payintent.runtime.log import get_logger
 from payintent.service import Service
 
@@ -49,7 +49,7 @@ async def measure(service: Service) -> None:
     mail_s = await mail_store.overdue_s(reading)
     deliveries = await overview_store.count_deliveries(reading)
     cases = await overview_store.count_open_cases(reading)
-    runs = await reconciliation_runs.count_recent(reading, RECENT_HOURS)
+    runs = await runs_store.count_recent(reading, RECENT_HOURS)
     OLDEST.set(oldest_s)
     PENDING_OVERDUE.set(pending_s)
     WEBHOOK_OVERDUE.set(webhook_s)

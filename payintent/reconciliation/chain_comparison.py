@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import overload
 
 from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
@@ -25,9 +24,7 @@ from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import NATIVE, CallRevertedError, ChainReader
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
-from payintent.reconciliation import blocks_store as reconciliation_blocks
-from payintent.reconciliation import compare_store as reconciliation
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import blocks_store, compare_store, runs_store
 from payintent.reconciliation.blocks_store import BlockRun, DueContract, LedgerSum, ReceiverBalance
 from payintent.reconciliation.compare import check_count, find_differences, make_cases, open_cases
 from payintent.reconciliation.compare_store import ReconciliationScope
@@ -37,16 +34,18 @@ from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunEnd
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
+SOURCE = "chain"
 _WORD = 32
+_log = get_logger("reconciliation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Balances of a token in its smallest unit; None if no endpoint returned the balance."""
+    """Balances in units of the token; None if no endpoint returned the balance."""
 
     token: TokenRecord
-    receiver: int | None
-    refunders: int | None
+    receiver: str | None
+    refunders: str | None
 
 
 async def read_holdings(
@@ -61,20 +60,15 @@ async def read_holdings(
     Only an archive node returns balances that are older than a few hours.
     """
     senders = [address for address in dict.fromkeys(refunders) if address != receiver]
-    holdings = list[Holdings]()
-    for token in tokens:
-        if token.address is None:
-            continue
-        balances = [await _read_balance(reader, token.address, sender, block) for sender in senders]
-        known_balances = [balance for balance in balances if balance is not None]
-        holdings.append(
-            Holdings(
-                token=token,
-                receiver=await _read_balance(reader, token.address, receiver, block),
-                refunders=sum(known_balances) if len(known_balances) == len(balances) else None,
-            )
+    return [
+        Holdings(
+            token=token,
+            receiver=await _sum_balances(reader, token.address, token.decimals, [receiver], block),
+            refunders=await _sum_balances(reader, token.address, token.decimals, senders, block),
         )
-    return holdings
+        for token in tokens
+        if token.address is not None
+    ]
 
 
 def make_balances(
@@ -85,13 +79,12 @@ def make_balances(
     balances = list[ReceiverBalance]()
     for holding in holdings:
         ledger_sum = ledger.get(holding.token.symbol, empty_sum)
-        decimals = holding.token.decimals
-        total = _format_units(ledger_sum.minor, decimals)
+        total = _format_units(ledger_sum.minor, holding.token.decimals)
         balance = ReceiverBalance(
             currency=holding.token.symbol,
             block=block,
-            receiver=_format_units(holding.receiver, decimals),
-            refunders=_format_units(holding.refunders, decimals),
+            receiver=holding.receiver,
+            refunders=holding.refunders,
             ledger=total,
             expected=total if ledger_sum.has_manual_entries else None,
         )
@@ -99,12 +92,20 @@ def make_balances(
     return balances
 
 
-@overload
-def _format_units(minor: int, decimals: int) -> str: ...
-@overload
-def _format_units(minor: int | None, decimals: int) -> str | None: ...
-def _format_units(minor: int | None, decimals: int) -> str | None:
-    return None if minor is None else format(Decimal(minor).scaleb(-decimals, EXACT), "f")
+def _format_units(minor: int, decimals: int) -> str:
+    return format(Decimal(minor).scaleb(-decimals, EXACT), "f")
+
+
+async def _sum_balances(
+    reader: ChainReader, token: bytes, decimals: int, owners: Sequence[bytes], block: int
+) -> str | None:
+    total = 0
+    for owner in owners:
+        balance = await _read_balance(reader, token, owner, block)
+        if balance is None:
+            return None
+        total += balance
+    return _format_units(total, decimals)
 
 
 async def _read_balance(reader: ChainReader, token: bytes, owner: bytes, block: int) -> int | None:
@@ -122,10 +123,6 @@ async def _read_balance(reader: ChainReader, token: bytes, owner: bytes, block: 
     return None
 
 
-SOURCE = "chain"
-_log = get_logger("reconciliation")
-
-
 @dataclass(frozen=True, slots=True)
 class ChainComparison:
     settings: Settings
@@ -135,7 +132,7 @@ class ChainComparison:
 
 async def compare_chain(context: ChainComparison, slug: str) -> None:
     """Compare the due contracts of a chain, unless a different worker is comparing them."""
-    if not await reconciliation_blocks.list_due(context.database, slug):
+    if not await blocks_store.list_due(context.database, slug):
         return
     url = context.settings.direct_url
     try:
@@ -158,7 +155,7 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
     database = context.database
     try:
         tokens = await chain_store.list_tokens(database, chain.slug)
-        for contract in await reconciliation_blocks.list_due(database, chain.slug):
+        for contract in await blocks_store.list_due(database, chain.slug):
             comparison = _ContractComparison(database, reader, chain, contract, tokens)
             if (claimed_run := await comparison.claim()) is not None:
                 async with failures_recorded(database, claimed_run[0]):
@@ -180,9 +177,9 @@ class _ContractComparison:
         database, contract, slug = self.database, self.contract, self.chain.slug
         run = contract.open_run
         if run is not None:
-            claimed_run = await reconciliation_runs.claim(database, self._new_run(run))
+            claimed_run = await runs_store.claim(database, self._new_run(run))
             return (claimed_run, run) if claimed_run.is_ours else None
-        last = await reconciliation_blocks.find_last_block(database, slug)
+        last = await blocks_store.find_last_block(database, slug)
         if last is None or last < contract.next_block:
             return None
         holdings = await read_holdings(
@@ -197,12 +194,12 @@ class _ContractComparison:
             opened=0,
         )
         async with database.transaction() as tx:
-            claimed_run = await reconciliation_runs.claim(tx, self._new_run(run))
+            claimed_run = await runs_store.claim(tx, self._new_run(run))
             if not claimed_run.is_ours:
                 return None
-            ledger = await reconciliation_blocks.sum_ledger(tx, slug, contract.receiver, last)
+            ledger = await blocks_store.sum_ledger(tx, slug, contract.receiver, last)
             balances = make_balances(holdings, ledger, last)
-            await reconciliation_blocks.add(tx, contract.account_id, run, balances)
+            await blocks_store.add(tx, contract.account_id, run, balances)
         return claimed_run, run
 
     def _new_run(self, run: BlockRun) -> NewRun:
@@ -233,7 +230,7 @@ class _ContractComparison:
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
         """Check if captures or refunds have no log: the endpoint may omit logs."""
-        return await reconciliation_blocks.lacks_records(
+        return await blocks_store.lacks_records(
             self.database,
             self.contract.account_id,
             (run.next_block, logs.last_block),
@@ -245,15 +242,15 @@ class _ContractComparison:
     ) -> BlockRun | None:
         """Compare a range and advance the run; None if the run has ended or the claim is lost."""
         async with self.database.transaction() as tx:
-            if not await reconciliation_runs.lock(tx, claimed_run):
+            if not await runs_store.lock(tx, claimed_run):
                 return None
             scope = await self._load_lines(tx, run, logs)
             blocks = run.next_block, logs.last_block
             differences = await find_differences(
-                tx, scope, partial(reconciliation_blocks.find_missing, blocks=blocks)
+                tx, scope, partial(blocks_store.find_missing, blocks=blocks)
             )
             check_count(differences.count)
-            await reconciliation_runs.add_sums(tx, run.run_id, differences.sums)
+            await runs_store.add_sums(tx, run.run_id, differences.sums)
             new = make_cases(tx.id_generator, self.chain.slug, differences.first, is_timed=False)
             opened, _ = await open_cases(tx, new)
             run = replace(
@@ -266,8 +263,8 @@ class _ContractComparison:
             if logs.last_block == run.last_block:
                 run = await self._check_balances(tx, run)
                 run_end = RunEnd(until=logs.at, differences=run.differences, opened=run.opened)
-                await reconciliation_runs.end(tx, run.run_id, run_end)
-            await reconciliation_blocks.advance(tx, run)
+                await runs_store.end(tx, run.run_id, run_end)
+            await blocks_store.advance(tx, run)
         if run_end is None:
             return run
         note_end(claimed_run, self.contract.account_id, run_end)
@@ -275,16 +272,16 @@ class _ContractComparison:
 
     async def _load_lines(self, tx: Tx, run: BlockRun, logs: LogRange) -> ReconciliationScope:
         account_id, receiver = self.contract.account_id, self.contract.receiver
-        captured = await reconciliation_blocks.list_currencies(
+        captured = await blocks_store.list_currencies(
             tx, account_id, run.next_block, logs.last_block
         )
         currencies = name_tokens(self.tokens) | captured
         decimals = dict.fromkeys(_list_currencies(logs, currencies), 0)
         decimals |= {token.symbol: token.decimals for token in self.tokens}
         lines = make_lines(logs, receiver, self.chain.refunders, currencies, decimals)
-        await reconciliation.create_tables(tx)
-        await reconciliation.load_lines(tx, lines)
-        await reconciliation.analyze_lines(tx)
+        await compare_store.create_tables(tx)
+        await compare_store.load_lines(tx, lines)
+        await compare_store.analyze_lines(tx)
         return ReconciliationScope(
             accounts=[account_id],
             since=logs.at,
@@ -295,7 +292,7 @@ class _ContractComparison:
 
     async def _check_balances(self, tx: Tx, run: BlockRun) -> BlockRun:
         """Open a case for each token with a balance below the expected minimum."""
-        balances = await reconciliation_blocks.list_balances(tx, run.run_id)
+        balances = await blocks_store.list_balances(tx, run.run_id)
         short = [balance for balance in balances if balance.shortfall]
         new = [
             NewCase(

@@ -16,10 +16,7 @@ from payintent.core.money import CRYPTO, MINOR_DECIMALS, SETTLING, format_amount
 from payintent.db.database import Executor, Tx
 from payintent.gateways.settlement_file import PayoutLine
 from payintent.payments.captures_store import MoneyOrigin
-from payintent.reconciliation import compare_store as reconciliation
-from payintent.reconciliation import disputes_store as reconciliation_disputes
-from payintent.reconciliation import orders_store as reconciliation_orders
-from payintent.reconciliation import sums_store as reconciliation_sums
+from payintent.reconciliation import compare_store, disputes_store, orders_store, sums_store
 from payintent.reconciliation.compare_store import ReconciliationDifference, ReconciliationScope
 from payintent.reconciliation.file import (
     InvalidProviderFileError,
@@ -40,6 +37,13 @@ from payintent.runtime.json_format import format_timestamp
 
 #: A file with more differences probably belongs to a different account.
 OPENED_MAX = 10_000
+#: We record money a moment after the gateway. Records from the first 300 seconds of a file's
+#: period may therefore be in the previous file.
+LAG_S = 300
+_BATCH_MAX = 5_000
+_DUPLICATES_MAX = 20
+_REPORTED_MAX = 100
+_TYPES = ("payment", "refund")
 _BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
 _REFERENCE_CHARS_MAX = 120
 DISPUTE_TYPES = ("dispute", "dispute_reversal")
@@ -94,8 +98,8 @@ def describe_difference(
     reference = difference.reference or ""
     if len(reference) > _REFERENCE_CHARS_MAX:
         reference = reference[:_REFERENCE_CHARS_MAX] + "…"
-    their_money = _money(difference.there, difference.there_currency)
-    our_money = _money(difference.here, difference.here_currency)
+    their_money = _money(difference.their_amount, difference.their_currency)
+    our_money = _money(difference.our_amount, difference.our_currency)
     if books := _BOOKS.get(difference.kind):
         ours = "disputed" if difference.type in DISPUTE_TYPES else "captured or refunded"
         details = f"{their_money} {books}, {our_money} {ours}"
@@ -116,15 +120,6 @@ def _money(amount: Decimal | None, currency: str | None) -> str:
     least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
     decimals = max(least, len(fraction))
     return f"{format_amount(amount, decimals)} {currency}"
-
-
-#: We record money a moment after the gateway. Records from the first 300 seconds of a file's
-#: period may therefore be in the previous file.
-LAG_S = 300
-_BATCH_MAX = 5_000
-_DUPLICATES_MAX = 20
-_REPORTED_MAX = 100
-_TYPES = ("payment", "refund")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,21 +176,21 @@ async def find_differences(
     find_missing: Callable[[Tx, ReconciliationScope], Awaitable[None]],
 ) -> Differences:
     """Compare the loaded lines; `find_missing` adds our records that lack a line."""
-    await reconciliation.compare_lines(tx, scope)
+    await compare_store.compare_lines(tx, scope)
     await find_missing(tx, scope)
-    await reconciliation_sums.compare_books(tx, scope)
-    await reconciliation_disputes.compare_books(tx, scope)
+    await sums_store.compare_books(tx, scope)
+    await disputes_store.compare_books(tx, scope)
     return Differences(
-        counts=await reconciliation.count_differences(tx),
-        first=await reconciliation.list_differences(tx, OPENED_MAX),
-        sums=await reconciliation_sums.sum_sides(tx),
+        counts=await compare_store.count_differences(tx),
+        first=await compare_store.list_differences(tx, OPENED_MAX),
+        sums=await sums_store.sum_sides(tx),
     )
 
 
 async def open_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
     """Open new cases and schedule inquiries that may resolve some; return the number of each."""
     opened = await case_store.open_cases(tx, new)
-    return len(opened), await reconciliation.request_inquiries(tx)
+    return len(opened), await compare_store.request_inquiries(tx)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +233,7 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
     Test payments move no money, so they are neither in the books nor in a gateway's list.
     """
     provider, account_id = comparison.provider, comparison.account_id
-    accounts = await reconciliation.list_provider_accounts(database, provider)
+    accounts = await compare_store.list_provider_accounts(database, provider)
     live = [account for account, is_live in accounts.items() if is_live]
     if account_id is None:
         if live:
@@ -265,7 +260,7 @@ async def _find_period(
     Payouts do not extend the period: a list of payouts need not contain payments.
     """
     since, until = comparison.since, comparison.until
-    first, last = await reconciliation.find_times(tx)
+    first, last = await compare_store.find_times(tx)
     if first is None and payouts:
         first = last = max(payout.at for payout in payouts)
     if since is None and first is not None:
@@ -294,8 +289,8 @@ async def compare_file(
     )
 
     async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
-        await reconciliation.find_missing(tx, scope)
-        await reconciliation_disputes.compare(tx, scope, is_complete=comparison.lists_disputes)
+        await compare_store.find_missing(tx, scope)
+        await disputes_store.compare(tx, scope, is_complete=comparison.lists_disputes)
 
     differences = await find_differences(tx, scope, find_missing)
     settled, payout_sums = await settle_lines(
@@ -329,16 +324,16 @@ async def compare_file(
 
 
 async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:
-    await reconciliation.create_tables(tx)
+    await compare_store.create_tables(tx)
     payouts = dict[str, PayoutLine]()
     lines = separate_payouts(file.read(), payouts)
     # Read lines in a thread, so that a long file does not block the event loop.
     while batch := await asyncio.to_thread(lambda: list(islice(lines, _BATCH_MAX))):
-        await reconciliation.load_lines(tx, batch)
+        await compare_store.load_lines(tx, batch)
     layout = find_layout(file.path, file.layouts)
     if layout is not None and layout.names_orders:
-        await reconciliation_orders.resolve_orders(tx, accounts, MINOR_DECIMALS)
-    if duplicates := await reconciliation.list_duplicates(tx, _DUPLICATES_MAX):
+        await orders_store.resolve_orders(tx, accounts, MINOR_DECIMALS)
+    if duplicates := await compare_store.list_duplicates(tx, _DUPLICATES_MAX):
         raise InvalidProviderFileError(
             [f"line {number}: duplicate of line {first}" for number, first in duplicates]
         )

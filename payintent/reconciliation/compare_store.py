@@ -52,10 +52,10 @@ class ReconciliationDifference:
     type: str
     kind: str  # missing, extra, different, ledger or merchants
     reference: str | None
-    there: Decimal | None
-    there_currency: str | None
-    here: Decimal | None
-    here_currency: str | None
+    their_amount: Decimal | None
+    their_currency: str | None
+    our_amount: Decimal | None
+    our_currency: str | None
     at: datetime
     merchant_id: int | None
     payment_id: UUID | None
@@ -104,12 +104,12 @@ async def create_tables(tx: Tx) -> None:
         CREATE TEMPORARY TABLE provider_difference (
             number bigint GENERATED ALWAYS AS IDENTITY,
             type text NOT NULL,
-            what text NOT NULL,
+            kind text NOT NULL,
             reference text,
-            there numeric,
-            there_currency text,
-            here numeric,
-            here_currency text,
+            their_amount numeric,
+            their_currency text,
+            our_amount numeric,
+            our_currency text,
             at timestamptz NOT NULL,
             merchant_id bigint,
             payment_id uuid,
@@ -169,8 +169,8 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
     """Find lines that differ from our records or that we lack; our records may be of any time."""
     accounts = list(scope.accounts)
-    await tx.fetch(_PAYMENTS_THERE, accounts, *scope.units)
-    await tx.fetch(_REFUNDS_THERE, accounts, *scope.units)
+    await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.units)
+    await tx.fetch(_LISTED_REFUNDS, accounts, *scope.units)
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
@@ -182,11 +182,11 @@ async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
 
 #: The planner expects most lines to differ. LIMIT makes it look up the few that do, one by one;
 #: otherwise it would join all sessions and payments.
-_PAYMENTS_THERE = f"""
-    WITH judged AS (
+_LISTED_PAYMENTS = f"""
+    WITH matches AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at,
-            c.id AS capture_id, c.currency AS here_currency,
-            c.amount_minor * 10::numeric ^ -{DECIMALS} AS here,
+            c.id AS capture_id, c.currency AS our_currency,
+            c.amount_minor * 10::numeric ^ -{DECIMALS} AS our_amount,
             c.payment_id AS captured_payment_id, l.our_id
         FROM provider_line l
         LEFT JOIN capture c ON c.reference = l.reference AND c.account_id = ANY($1::bigint[])
@@ -197,15 +197,16 @@ _PAYMENTS_THERE = f"""
             AND c.amount_minor * 10::numeric ^ -{DECIMALS} = l.amount DESC NULLS LAST
     ), ours AS (
         INSERT INTO provider_record (fact_id, type, currency, amount)
-        SELECT capture_id, 'payment', here_currency, here FROM judged WHERE capture_id IS NOT NULL
+        SELECT capture_id, 'payment', our_currency, our_amount FROM matches
+        WHERE capture_id IS NOT NULL
     )
-    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, session_id, capture_id)
+    INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
+        our_amount, our_currency, at, merchant_id, payment_id, session_id, capture_id)
     SELECT 'payment', CASE WHEN j.capture_id IS NULL THEN 'extra' ELSE 'different' END,
-        j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, p.merchant_id,
+        j.reference, j.amount, j.currency, j.our_amount, j.our_currency, j.at, p.merchant_id,
         coalesce(j.captured_payment_id, s.payment_id),
         CASE WHEN j.capture_id IS NULL THEN s.id END, j.capture_id
-    FROM judged j
+    FROM matches j
     LEFT JOIN LATERAL (
         SELECT id, payment_id FROM session
         WHERE id = j.our_id AND account_id = ANY($1::bigint[])
@@ -216,18 +217,18 @@ _PAYMENTS_THERE = f"""
         WHERE id = coalesce(j.captured_payment_id, s.payment_id)
         LIMIT 1
     ) p ON true
-    WHERE j.capture_id IS NULL OR j.here <> j.amount OR j.here_currency <> j.currency
+    WHERE j.capture_id IS NULL OR j.our_amount <> j.amount OR j.our_currency <> j.currency
     ORDER BY j.number
 """
 #: A refund has a single line: a second line with its id is money that was returned twice.
-_REFUNDS_THERE = f"""
-    WITH judged AS (
+_LISTED_REFUNDS = f"""
+    WITH matches AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
         FROM provider_line l
         LEFT JOIN LATERAL (
-            SELECT f.id, f.status, f.merchant_id, f.payment_id, c.currency AS here_currency,
+            SELECT f.id, f.status, f.merchant_id, f.payment_id, c.currency AS our_currency,
                 f.reference IS NOT DISTINCT FROM l.reference AS is_named,
-                f.amount_minor * 10::numeric ^ -{DECIMALS} AS here
+                f.amount_minor * 10::numeric ^ -{DECIMALS} AS our_amount
             FROM (
                 SELECT * FROM refund WHERE reference = l.reference
                 UNION
@@ -239,25 +240,26 @@ _REFUNDS_THERE = f"""
         ) r ON true
         WHERE l.type = 'refund'
         ORDER BY l.number, r.status = 'SUCCEEDED' DESC NULLS LAST,
-            r.here = l.amount AND r.here_currency = l.currency DESC NULLS LAST
-    ), placed AS (
+            r.our_amount = l.amount AND r.our_currency = l.currency DESC NULLS LAST
+    ), ranked AS (
         SELECT *, id IS NOT NULL AND row_number() OVER (PARTITION BY id
-            ORDER BY is_named DESC, here = amount AND here_currency = currency DESC, number) > 1
-            AS again
-        FROM judged
+            ORDER BY is_named DESC, our_amount = amount AND our_currency = currency DESC,
+                number) > 1 AS again
+        FROM matches
     ), ours AS (
         INSERT INTO provider_record (fact_id, type, currency, amount)
-        SELECT DISTINCT id, 'refund', here_currency, here FROM judged WHERE status = 'SUCCEEDED'
+        SELECT DISTINCT id, 'refund', our_currency, our_amount FROM matches
+        WHERE status = 'SUCCEEDED'
     )
-    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, refund_id, our_status)
+    INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
+        our_amount, our_currency, at, merchant_id, payment_id, refund_id, our_status)
     SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' AND NOT j.again THEN 'different'
             ELSE 'extra' END,
-        j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, j.merchant_id,
+        j.reference, j.amount, j.currency, j.our_amount, j.our_currency, j.at, j.merchant_id,
         j.payment_id, j.id, j.status
-    FROM placed j
-    WHERE j.status IS DISTINCT FROM 'SUCCEEDED' OR j.here <> j.amount
-        OR j.here_currency <> j.currency OR j.again
+    FROM ranked j
+    WHERE j.status IS DISTINCT FROM 'SUCCEEDED' OR j.our_amount <> j.amount
+        OR j.our_currency <> j.currency OR j.again
     ORDER BY j.number
 """
 
@@ -268,7 +270,7 @@ def missing_payments(
     """Build the statement that finds due captures `c` among `records` that have no line."""
     return f"""
         WITH missing AS (
-            INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            INSERT INTO provider_difference (type, kind, reference, our_amount, our_currency, at,
                 merchant_id, payment_id, capture_id)
             SELECT 'payment', 'missing', c.reference,
                 c.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, c.captured_at,
@@ -281,10 +283,10 @@ def missing_payments(
                 AND NOT EXISTS (SELECT FROM provider_line l
                     WHERE l.type = 'payment' AND l.reference = c.reference)
             ORDER BY {order}
-            RETURNING capture_id, here_currency, here
+            RETURNING capture_id, our_currency, our_amount
         )
         INSERT INTO provider_record (fact_id, type, currency, amount)
-        SELECT capture_id, 'payment', here_currency, here FROM missing
+        SELECT capture_id, 'payment', our_currency, our_amount FROM missing
     """
 
 
@@ -294,7 +296,7 @@ def missing_refunds(
     """Build the statement that finds due refunds `f` among `records` that have no line."""
     return f"""
         WITH missing AS (
-            INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            INSERT INTO provider_difference (type, kind, reference, our_amount, our_currency, at,
                 merchant_id, payment_id, refund_id, our_status)
             SELECT 'refund', 'missing', coalesce(f.reference, f.id::text),
                 f.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, f.updated_at,
@@ -307,10 +309,10 @@ def missing_refunds(
                 AND NOT EXISTS (SELECT FROM provider_line l
                     WHERE l.type = 'refund' AND l.our_id = f.id)
             ORDER BY {order}
-            RETURNING refund_id, here_currency, here
+            RETURNING refund_id, our_currency, our_amount
         )
         INSERT INTO provider_record (fact_id, type, currency, amount)
-        SELECT refund_id, 'refund', here_currency, here FROM missing
+        SELECT refund_id, 'refund', our_currency, our_amount FROM missing
     """
 
 
@@ -337,7 +339,7 @@ async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
         """
         SELECT type, 'lines' AS kind, count(*) AS n FROM provider_line GROUP BY type
         UNION ALL
-        SELECT type, what, count(*) FROM provider_difference GROUP BY type, what
+        SELECT type, kind, count(*) FROM provider_difference GROUP BY type, kind
         LIMIT 40
         """
     )
@@ -348,7 +350,7 @@ async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]
     """List the first differences: lines in the file's order, then missing records."""
     rows = await tx.fetch(
         """
-        SELECT type, what AS kind, reference, there, there_currency, here, here_currency, at,
+        SELECT type, kind, reference, their_amount, their_currency, our_amount, our_currency, at,
             merchant_id, payment_id, session_id, capture_id, refund_id, our_status
         FROM provider_difference
         ORDER BY number
@@ -386,7 +388,7 @@ async def request_inquiries(tx: Tx) -> int:
             SELECT r.id
             FROM refund r
             JOIN provider_difference d ON d.refund_id = r.id
-            WHERE d.what = 'extra' AND r.step = 'sent'
+            WHERE d.kind = 'extra' AND r.step = 'sent'
             FOR NO KEY UPDATE OF r SKIP LOCKED
         )
         RETURNING id

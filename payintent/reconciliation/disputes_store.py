@@ -31,9 +31,9 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
 
 
 _LINES: LiteralString = f"""
-    WITH judged AS (
+    WITH matches AS (
         SELECT l.number, l.type, l.reference, l.amount, l.currency, l.at, d.id, d.capture_id,
-            d.funds, d.currency AS here_currency, {_AMOUNT} AS here,
+            d.funds, d.currency AS our_currency, {_AMOUNT} AS our_amount,
             coalesce({_REPORTED}, false) AS is_reported
         FROM provider_line l
         LEFT JOIN dispute d ON d.reference = l.reference AND d.account_id = ANY($1::bigint[])
@@ -42,17 +42,17 @@ _LINES: LiteralString = f"""
         WHERE l.type IN ('dispute', 'dispute_reversal')
     ), ours AS (
         INSERT INTO provider_record (fact_id, type, currency, amount)
-        SELECT id, type, here_currency, here FROM judged WHERE is_reported
+        SELECT id, type, our_currency, our_amount FROM matches WHERE is_reported
     )
-    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, capture_id, our_status)
+    INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
+        our_amount, our_currency, at, merchant_id, payment_id, capture_id, our_status)
     SELECT j.type, CASE WHEN j.is_reported THEN 'different' ELSE 'extra' END, j.reference,
-        j.amount, j.currency, j.here, j.here_currency, j.at, p.merchant_id, c.payment_id,
+        j.amount, j.currency, j.our_amount, j.our_currency, j.at, p.merchant_id, c.payment_id,
         j.capture_id, j.funds
-    FROM judged j
+    FROM matches j
     LEFT JOIN capture c ON c.id = j.capture_id
     LEFT JOIN payment p ON p.id = c.payment_id
-    WHERE NOT j.is_reported OR j.here <> j.amount OR j.here_currency <> j.currency
+    WHERE NOT j.is_reported OR j.our_amount <> j.amount OR j.our_currency <> j.currency
     ORDER BY j.number
 """
 #: A dispute must be in the list of the period in which the gateway reported it to us; the same
@@ -67,7 +67,7 @@ _MISSING: LiteralString = f"""
         FROM dispute
         WHERE funds = 'reinstated' AND updated_at BETWEEN $4 AND $5
     ), missing AS (
-        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+        INSERT INTO provider_difference (type, kind, reference, our_amount, our_currency, at,
             merchant_id, payment_id, capture_id)
         SELECT d.type, 'missing', d.reference, {_AMOUNT}, d.currency, d.at, p.merchant_id,
             c.payment_id, d.capture_id
@@ -115,16 +115,16 @@ _BOOKS: LiteralString = f"""
     WHERE r.type IN ('dispute', 'dispute_reversal')
 """
 _DIFFERING: LiteralString = """
-    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, capture_id)
-    SELECT b.type, side.what, d.reference, side.amount, b.currency, b.amount, b.currency,
+    INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
+        our_amount, our_currency, at, merchant_id, payment_id, capture_id)
+    SELECT b.type, side.kind, d.reference, side.amount, b.currency, b.amount, b.currency,
         d.updated_at, p.merchant_id, c.payment_id, d.capture_id
     FROM provider_books b
     CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
-        AS side (what, amount)
+        AS side (kind, amount)
     JOIN dispute d ON d.id = b.fact_id
     JOIN capture c ON c.id = d.capture_id
     LEFT JOIN payment p ON p.id = c.payment_id
     WHERE b.type IN ('dispute', 'dispute_reversal') AND side.amount <> b.amount
-    ORDER BY d.updated_at, d.id, side.what
+    ORDER BY d.updated_at, d.id, side.kind
 """

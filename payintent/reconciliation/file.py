@@ -54,6 +54,10 @@ _CURRENCY_RULE = "currency must be a code such as USD"
 _AT_RULE = "at must be a time such as 2026-11-21T08:00:00Z"
 _MICROSECONDS_CHARS = len("2026-11-21T08:00:00.000000Z")
 _MICROSECONDS = re.compile(r"(\.\d{6})\d+")
+_PROBLEMS_MAX = 20
+_LINE_CHARS_MAX = 4_000
+_BLANK_LINES_MAX = 100  # before the header
+_READ_BYTES = 64 * 1024
 
 
 def _parse_line_with_fee(number: int, row: Sequence[str]) -> ProviderFileLine | PayoutLine:
@@ -153,12 +157,6 @@ GENERIC = (
         read=_parse_line_with_fee,
     ),
 )
-
-
-_PROBLEMS_MAX = 20
-_LINE_CHARS_MAX = 4_000
-_BLANK_LINES_MAX = 100  # before the header
-_READ_BYTES = 64 * 1024
 
 
 class InvalidProviderFileError(Exception):

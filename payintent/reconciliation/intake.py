@@ -11,7 +11,7 @@ from uuid import UUID
 from payintent.core.errors import LockTimeoutError
 from payintent.db.database import Database
 from payintent.gateways.settlement_file import FileLayout
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import runs_store
 from payintent.reconciliation.compare import ReconciliationInput, compare_file
 from payintent.reconciliation.file import ProviderFile
 from payintent.reconciliation.runs import SOURCE_FAILURES, fail, failures_recorded, note_end
@@ -36,7 +36,7 @@ async def compare_new_files(context: ReconciliationContext, source: FileSource) 
     try:
         async with aclosing(source.walk_files()) as pages:
             async for page in pages:
-                for file in await reconciliation_runs.list_new_files(context.database, page):
+                for file in await runs_store.list_new_files(context.database, page):
                     await _compare_source_file(context, source, file)
     except SourceUnavailableError as error:
         SOURCE_FAILURES.labels(source.name).inc()
@@ -60,7 +60,7 @@ async def compare_list(
     context: ReconciliationContext, new: NewRun, comparison: ReconciliationInput
 ) -> UUID | None:
     """Compare a list and return its run; None while a different worker processes the run."""
-    run = await reconciliation_runs.claim(context.database, new)
+    run = await runs_store.claim(context.database, new)
     if run.has_ended:
         return run.id
     if not run.is_ours:
@@ -84,12 +84,12 @@ async def _compare_once(context: ReconciliationContext, file: SourceFile, path: 
     )
     comparison = ReconciliationInput(
         file=ProviderFile(path=path, sha256=new.sha256),
-        provider=await reconciliation_runs.get_provider(context.database, file.account_id),
+        provider=await runs_store.get_provider(context.database, file.account_id),
         account_id=file.account_id,
     )
     run_id = await compare_list(context, new, comparison)
     if run_id is not None:
-        await reconciliation_runs.mark_processed(context.database, file, run_id)
+        await runs_store.mark_processed(context.database, file, run_id)
 
 
 def read_digest(path: Path) -> str:
@@ -107,7 +107,7 @@ async def _compare(
         currencies=context.currencies(comparison.provider),
     )
     async with context.database.transaction() as tx:
-        if not await reconciliation_runs.lock(tx, run):
+        if not await runs_store.lock(tx, run):
             return
         compared_file = await compare_file(tx, comparison, RECORDED_BY)
         result = await compared_file.open_cases(tx)
@@ -118,5 +118,5 @@ async def _compare(
             opened=result.opened,
             sums=result.sums,
         )
-        await reconciliation_runs.end(tx, run.id, run_end)
+        await runs_store.end(tx, run.id, run_end)
     note_end(run, new.account_id, run_end)

@@ -2,15 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 
-from payintent.accounting import gateway_payouts_store as gateway_payouts
-from payintent.accounting.gateway_payouts_store import (
-    GatewayPayoutRecord,
-    PayoutSum,
-    record_gateway_payout,
-)
+from payintent.accounting import gateway_payouts_store
+from payintent.accounting.gateway_payouts_store import PayoutSum
 from payintent.accounting.model import GatewayPayout
 from payintent.accounting.payouts_store import NewPayout
 from payintent.cases.model import CaseKind
@@ -32,11 +28,11 @@ _REFERENCE_CHARS_MAX = 120
 class PayoutTally:
     """The number of payouts in a list, by outcome."""
 
-    lines: int
-    new: int  # recorded, or to be recorded
-    repeated: int  # recorded before
-    reversed: int  # recorded and reversed before; they stay reversed
-    different: int  # recorded before with a different amount
+    lines: int = 0
+    new: int = 0  # recorded, or to be recorded
+    repeated: int = 0  # recorded before
+    reversed: int = 0  # recorded and reversed before; they stay reversed
+    different: int = 0  # recorded before with a different amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +44,11 @@ class PayoutAccount:
     merchant_id: int | None  # the owner; None: the operator
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SettledPayouts:
-    new: list[ListedPayout] = field(default_factory=list[ListedPayout])
-    repeated: int = 0
-    reversed: int = 0
-    different: list[str] = field(default_factory=list[str])  # descriptions
-
-    @property
-    def tally(self) -> PayoutTally:
-        return PayoutTally(
-            lines=len(self.new) + self.repeated + self.reversed + len(self.different),
-            new=len(self.new),
-            repeated=self.repeated,
-            reversed=self.reversed,
-            different=len(self.different),
-        )
+    tally: PayoutTally = PayoutTally()
+    new: Sequence[ListedPayout] = ()
+    different: Sequence[str] = ()  # descriptions
 
 
 async def settle_payouts(
@@ -73,22 +58,32 @@ async def settle_payouts(
     recorded_by: str | None,
 ) -> SettledPayouts:
     """Compare payouts with ours and record the new payouts, unless `recorded_by` is None."""
-    settled = SettledPayouts()
+    new, different, reversed_count = list[ListedPayout](), list[str](), 0
     references = [payout.reference for payout in payouts]
-    records = await gateway_payouts.find_last(tx, account.id, references)
+    records = await gateway_payouts_store.find_last(tx, account.id, references)
     # Sorted, so that two lists with the same payouts cannot deadlock.
     for payout in sorted(payouts, key=lambda payout: payout.reference):
         record = records.get(payout.reference)
         if record is None and (
             recorded_by is None or await _record(tx, account, payout, recorded_by)
         ):
-            settled.new.append(payout)
+            new.append(payout)
             continue
         if record is None:  # it was recorded concurrently
-            reread = await gateway_payouts.find_last(tx, account.id, [payout.reference])
+            reread = await gateway_payouts_store.find_last(tx, account.id, [payout.reference])
             record = reread[payout.reference]
-        _compare(settled, account, payout, record)
-    return settled
+        if record.reversed_at is not None:
+            reversed_count += 1
+        elif difference := _describe_difference(account, payout, record.payout):
+            different.append(difference)
+    tally = PayoutTally(
+        lines=len(payouts),
+        new=len(new),
+        repeated=len(payouts) - len(new) - reversed_count - len(different),
+        reversed=reversed_count,
+        different=len(different),
+    )
+    return SettledPayouts(tally=tally, new=new, different=different)
 
 
 def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> list[NewCase]:
@@ -111,7 +106,7 @@ async def sum_payouts(
     references = [payout.reference for payout in payouts]
     our_sums = {
         payout_sum.currency: payout_sum
-        for payout_sum in await gateway_payouts.sum_active(database, account_id, references)
+        for payout_sum in await gateway_payouts_store.sum_active(database, account_id, references)
     }
     amounts = defaultdict[str, list[int]](list)
     for payout in payouts:
@@ -143,29 +138,22 @@ async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded
         recorded_by=recorded_by,
     )
     try:
-        return await record_gateway_payout(tx, new)
+        return await gateway_payouts_store.record_gateway_payout(tx, new)
     except RefusedError:  # it was recorded with a different amount
         return False
 
 
-def _compare(
-    settled: SettledPayouts,
-    account: PayoutAccount,
-    payout: ListedPayout,
-    record: GatewayPayoutRecord,
-) -> None:
-    ours = record.payout
-    if record.reversed_at is not None:
-        settled.reversed += 1
-        return
+def _describe_difference(
+    account: PayoutAccount, payout: ListedPayout, ours: GatewayPayout
+) -> str | None:
+    """Describe how a payout differs from ours; None if it is the same."""
     has_fee = payout.fee_minor is not None
     is_same = (payout.amount_minor, payout.currency) == (ours.amount_minor, ours.currency)
     if is_same and (not has_fee or payout.fee_minor == ours.fee_minor):
-        settled.repeated += 1
-        return
+        return None
     their_money = _format_money(payout, with_fee=has_fee)
     our_money = _format_money(ours, with_fee=has_fee)
-    settled.different.append(
+    return (
         f"{account.provider} payout {payout.reference[:_REFERENCE_CHARS_MAX]}: different,"
         f" {their_money} there, {our_money} here"
     )

@@ -18,9 +18,7 @@ from payintent.operators.fields import (
     quote_input,
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
-from payintent.reconciliation import blocks_store as reconciliation_blocks
-from payintent.reconciliation import compare_store as reconciliation
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import blocks_store, compare_store, runs_store
 from payintent.reconciliation.blocks_store import ReceiverBalance
 from payintent.reconciliation.compare import (
     ReconciliationInput,
@@ -49,7 +47,7 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
             compared_file = await compare_file(tx, comparison, None)
             if not self.foresees_cases:
                 return compared_file.result
-            opened = await reconciliation.count_new_cases(tx, compared_file.make_cases(tx))
+            opened = await compare_store.count_new_cases(tx, compared_file.make_cases(tx))
             return replace(compared_file.result, opened=opened)
 
 
@@ -129,7 +127,7 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
             )
         if self.account_id is not None and not await _account_exists(context, self.account_id):
             raise NotFoundError(f"no account {self.account_id}")
-        return await reconciliation_runs.list_runs(
+        return await runs_store.list_runs(
             context.reading, self.account_id, self.status, self.before, self.limit
         )
 
@@ -152,11 +150,11 @@ class RetryReconciliationRun(ChangeOperation[RunDetails], frozen=True, kw_only=T
     run_id: Annotated[UUID, argument("The id shown by `reconciliation list`.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> RunDetails:
-        status = await reconciliation_runs.lock_status(tx, self.run_id)
+        status = await runs_store.lock_status(tx, self.run_id)
         if status is not None and status != "failed":
             raise ConflictError(f"the run has not failed: it is {status}")
         if status is not None:
-            await reconciliation_runs.reopen(tx, self.run_id)
+            await runs_store.reopen(tx, self.run_id)
         return await _get_details(tx, self.run_id)
 
 
@@ -167,11 +165,11 @@ async def _account_exists(context: OperationContext, account_id: int) -> bool:
 
 
 async def _get_details(database: Executor, run_id: UUID) -> RunDetails:
-    run = await reconciliation_runs.get(database, run_id)
+    run = await runs_store.get(database, run_id)
     if run is None:
         raise NotFoundError(f"no run {run_id}")
     return RunDetails(
         run=run,
-        sums=await reconciliation_runs.list_sums(database, run_id),
-        balances=await reconciliation_blocks.list_balances(database, run_id),
+        sums=await runs_store.list_sums(database, run_id),
+        balances=await blocks_store.list_balances(database, run_id),
     )

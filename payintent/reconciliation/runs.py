@@ -13,7 +13,7 @@ from payintent.core.errors import (
 )
 from payintent.db.database import Database
 from payintent.db.locks import LockLostError
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import runs_store
 from payintent.reconciliation.file import InvalidProviderFileError
 from payintent.reconciliation.runs_store import ClaimedRun, RunEnd
 from payintent.runtime.log import get_logger
@@ -52,10 +52,10 @@ async def failures_recorded(database: Database, run: ClaimedRun) -> AsyncGenerat
 async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
     """End a run as failed, unless a different worker has claimed it since."""
     async with database.transaction() as tx:
-        if not await reconciliation_runs.lock(tx, run):
+        if not await runs_store.lock(tx, run):
             return
         problem = problem[:_PROBLEM_CHARS_MAX] or "unknown"
-        await reconciliation_runs.end(tx, run.id, RunEnd(problem=problem))
+        await runs_store.end(tx, run.id, RunEnd(problem=problem))
     RUNS.labels("failed").inc()
     _log.error("reconciliation_failed", run=str(run.id), problem=problem)
 

@@ -233,7 +233,7 @@ async def reopen(tx: Tx, run_id: UUID) -> None:
 
 
 async def get(database: Executor, run_id: UUID) -> RunRecord | None:
-    row = await database.row("SELECT" + _COLUMNS + "WHERE r.id = $1", run_id)
+    row = await database.row(_SELECT + "WHERE r.id = $1", run_id)
     return RunRecord(**row) if row else None
 
 
@@ -244,17 +244,15 @@ async def list_runs(
     return [RunRecord(**row) for row in rows]
 
 
-_COLUMNS = """
-    r.id, r.account_id, a.provider, r.source, r.name, r.sha256, r.status, r.attempts, r.problem,
-    r.since, r.until, r.opened,
-    (SELECT coalesce(sum(s.lines), 0)::bigint FROM reconciliation_sum s WHERE s.run_id = r.id)
-        AS lines, r.created_at, r.ended_at
+_SELECT = """
+    SELECT r.id, r.account_id, a.provider, r.source, r.name, r.sha256, r.status, r.attempts,
+        r.problem, r.since, r.until, r.opened,
+        (SELECT coalesce(sum(s.lines), 0)::bigint FROM reconciliation_sum s WHERE s.run_id = r.id)
+            AS lines, r.created_at, r.ended_at
     FROM reconciliation_run r
     JOIN provider_account a ON a.id = r.account_id
 """
-_RUNS = KeysetList(
-    "SELECT" + _COLUMNS, "r.id", account_id="r.account_id = {}", status="r.status = {}"
-)
+_RUNS = KeysetList(_SELECT, "r.id", account_id="r.account_id = {}", status="r.status = {}")
 
 
 async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]:

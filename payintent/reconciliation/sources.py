@@ -25,6 +25,14 @@ from payintent.runtime.waiting import release_slot
 _PAGE_FILES = 1_000
 _NAME_MAX = 200
 _ACCOUNT_DIGITS_MAX = 18
+_OK = 200
+_CONNECT_TIMEOUT_S = 10.0
+_READ_TIMEOUT_S = 60.0  # between two chunks of an answer
+_LIST_BYTES_MAX = 8 * 1024**2  # per page of a thousand keys
+_FILE_BYTES_MAX = 4 * 1024**3
+_CHUNK_BYTES = 256 * 1024
+_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+_ALGORITHM = "AWS4-HMAC-SHA256"
 #: Suffixes of files that are still being written.
 _UNFINISHED = (".part", ".tmp", ".filepart")
 
@@ -119,10 +127,6 @@ def parse_account_id(name: str) -> int | None:
     return None
 
 
-_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-_ALGORITHM = "AWS4-HMAC-SHA256"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Credentials:
     """A key that may list and read the bucket."""
@@ -172,14 +176,6 @@ def sign_get(
         f"SignedHeaders={names},Signature={signature}"
     )
     return {**headers, **dated, "Authorization": authorization}
-
-
-_OK = 200
-_CONNECT_TIMEOUT_S = 10.0
-_READ_TIMEOUT_S = 60.0  # between two chunks of an answer
-_LIST_BYTES_MAX = 8 * 1024**2  # per page of a thousand keys
-_FILE_BYTES_MAX = 4 * 1024**3
-_CHUNK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

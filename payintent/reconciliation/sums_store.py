@@ -49,14 +49,14 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
 
 
 _PAYMENTS: LiteralString = f"""
-    WITH entered AS (
+    WITH ledger_sums AS (
         SELECT r.fact_id, sum(e.amount) AS amount
         FROM provider_record r
         JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'capture'
             AND e.debit = ANY($3::text[])
         WHERE r.type = 'payment'
         GROUP BY r.fact_id
-    ), stated AS (
+    ), cases AS (
         SELECT DISTINCT m.capture_id
         FROM provider_record r
         JOIN money_case m ON m.capture_id = r.fact_id
@@ -75,8 +75,8 @@ _PAYMENTS: LiteralString = f"""
     LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
     LEFT JOIN payment p ON p.id = c.payment_id
     LEFT JOIN session s ON s.id = c.session_id
-    LEFT JOIN entered e ON e.fact_id = r.fact_id
-    LEFT JOIN stated t ON t.capture_id = r.fact_id
+    LEFT JOIN ledger_sums e ON e.fact_id = r.fact_id
+    LEFT JOIN cases t ON t.capture_id = r.fact_id
     WHERE r.type = 'payment'
 """
 _REFUNDS: LiteralString = f"""
@@ -97,18 +97,18 @@ _REFUNDS: LiteralString = f"""
 #: and look them up one by one.
 _DIFFERING: LiteralString = """
     FROM (
-        SELECT b.*, side.what, side.amount AS side_amount
+        SELECT b.*, side.kind, side.amount AS side_amount
         FROM provider_books b
         CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
-            AS side (what, amount)
+            AS side (kind, amount)
         WHERE side.amount <> b.amount
         OFFSET 0
     ) b
 """
 _DIFFERING_PAYMENTS: LiteralString = f"""
-    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, capture_id)
-    SELECT b.type, b.what, c.reference, b.side_amount, b.currency, b.amount, b.currency,
+    INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
+        our_amount, our_currency, at, merchant_id, payment_id, capture_id)
+    SELECT b.type, b.kind, c.reference, b.side_amount, b.currency, b.amount, b.currency,
         c.captured_at, c.merchant_id, c.payment_id, c.id
     {_DIFFERING}
     JOIN LATERAL (
@@ -118,16 +118,16 @@ _DIFFERING_PAYMENTS: LiteralString = f"""
         WHERE f.id = b.fact_id
         LIMIT 1
     ) c ON b.type = 'payment'
-    ORDER BY c.captured_at, c.id, b.what
+    ORDER BY c.captured_at, c.id, b.kind
 """
 _DIFFERING_REFUNDS: LiteralString = f"""
-    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, refund_id, our_status)
-    SELECT b.type, b.what, coalesce(r.reference, r.id::text), b.side_amount, b.currency, b.amount,
+    INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
+        our_amount, our_currency, at, merchant_id, payment_id, refund_id, our_status)
+    SELECT b.type, b.kind, coalesce(r.reference, r.id::text), b.side_amount, b.currency, b.amount,
         b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
     {_DIFFERING}
     JOIN LATERAL (SELECT * FROM refund WHERE id = b.fact_id LIMIT 1) r ON b.type = 'refund'
-    ORDER BY r.updated_at, r.id, b.what
+    ORDER BY r.updated_at, r.id, b.kind
 """
 
 

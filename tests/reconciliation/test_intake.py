@@ -16,8 +16,7 @@ from payintent.cases.operations import ListCases
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.database import Tx
 from payintent.gateways.settlement_file import FileLayout, ProviderFileLine
-from payintent.reconciliation import intake, runs, sources
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import intake, runs, runs_store, sources
 from payintent.reconciliation.file import HEADER
 from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import (
@@ -71,7 +70,7 @@ async def _begun(world: World, path: Path) -> NewRun:
         name=path.name,
         sha256=intake.read_digest(path),
     )
-    assert (await reconciliation_runs.claim(world.service.database, new)).is_ours
+    assert (await runs_store.claim(world.service.database, new)).is_ours
     return new
 
 
@@ -187,7 +186,7 @@ async def test_a_run_of_another_worker_is_left_to_it_until_its_lease_ends(
     [run] = await _take(world, tmp_path)
     assert (run.status, run.attempts) == ("running", 1)
     [[file]] = [page async for page in FolderSource(str(tmp_path)).walk_files()]
-    await reconciliation_runs.mark_processed(world.service.database, file, new.id)
+    await runs_store.mark_processed(world.service.database, file, new.id)
     await world.rows(_LEFT)
     [run] = await _take(world, tmp_path)
     assert (run.status, run.attempts, run.opened) == ("differs", 2, 1)
@@ -200,14 +199,14 @@ async def test_a_run_at_work_cannot_be_taken_over_however_long_it_takes(
     database = world.service.database
     await world.rows(_LEFT)
     async with database.transaction() as tx:
-        mine = reconciliation_runs.ClaimedRun(id=new.id, attempts=1, has_ended=False, is_ours=True)
-        assert await reconciliation_runs.lock(tx, mine)
+        mine = runs_store.ClaimedRun(id=new.id, attempts=1, has_ended=False, is_ours=True)
+        assert await runs_store.lock(tx, mine)
         with pytest.raises(LockTimeoutError):
-            await reconciliation_runs.claim(database, new)
-    taken = await reconciliation_runs.claim(database, new)
+            await runs_store.claim(database, new)
+    taken = await runs_store.claim(database, new)
     assert (taken.is_ours, taken.attempts) == (True, 2)
     async with database.transaction() as tx:
-        assert not await reconciliation_runs.lock(tx, mine)
+        assert not await runs_store.lock(tx, mine)
 
 
 async def test_two_workers_that_find_a_file_at_once_compare_it_once(
@@ -224,14 +223,14 @@ async def test_a_worker_that_dies_in_a_comparison_leaves_nothing_and_another_one
     world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(f"payment,cap-1,,1.00,THB,{_AT}")
-    end = reconciliation_runs.end
+    end = runs_store.end
 
     async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
         await end(tx, run_id, ended)
         await tx.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
 
     with monkeypatch.context() as patched:
-        patched.setattr(reconciliation_runs, "end", die_at_the_end)
+        patched.setattr(runs_store, "end", die_at_the_end)
         with pytest.raises(StorageUnavailableError):
             await _take(world, tmp_path)
     [run] = await world.perform(ListReconciliationRuns())

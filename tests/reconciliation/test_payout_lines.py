@@ -20,7 +20,7 @@ from payintent.cases.operations import ListCases
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.database import Executor, Tx
 from payintent.reconciliation import file as payout_lines
-from payintent.reconciliation import runs_store as reconciliation_runs
+from payintent.reconciliation import runs_store
 from payintent.reconciliation.file import HEADER, HEADER_WITH_FEE
 from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import ListReconciliationRuns, ShowReconciliationRun
@@ -196,14 +196,14 @@ async def test_payouts_are_recorded_with_the_end_of_the_run_or_not_at_all(
     files: Files, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.put(_PAYMENT, _PAYOUT)
-    end = reconciliation_runs.end
+    end = runs_store.end
 
     async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
         await end(tx, run_id, ended)
         await tx.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reconciliation_runs, "end", die_at_the_end)
+        patch.setattr(runs_store, "end", die_at_the_end)
         with pytest.raises(StorageUnavailableError):
             await files.take()
     assert await files.payouts() == []
