@@ -14,6 +14,7 @@ from payintent.merchants.model import Merchant, Quote
 from payintent.merchants.test_side import PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
+from payintent.payments.serialization import optional_term_fields
 from payintent.runtime.json_format import format_timestamp
 from payintent.test_mode import model as test_gateway
 
@@ -42,7 +43,7 @@ def checkout_fields(
             support_url=web_url(merchant.support_url),
             terms_url=web_url(merchant.terms_url),
         ),
-        "include_pegged_assets": payment.include_pegged_assets,
+        **optional_term_fields(payment),
         "server_time": format_timestamp(now),
         "can": {
             "select": live,

@@ -79,10 +79,7 @@ class CreatePaymentRequest(CreateAttempt):
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """A stored payment.
-
-    Only `payments/store.py` builds it by position, and checks that the order of fields matches.
-    """
+    """A stored payment; each field is a column of the table `payment`."""
 
     id: UUID
     merchant_id: int

@@ -30,7 +30,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         "refunded_amount": format_amount(
             payment.refunded_amount, currency.amount_decimals, trim=currency.crypto
         ),
-        "include_pegged_assets": payment.include_pegged_assets,
+        **optional_term_fields(payment),
         "tax_manager": payment.tax_manager,
         "created_at": format_timestamp(payment.created_at),
         "updated_at": format_timestamp(payment.updated_at),
@@ -42,6 +42,11 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         fields.update(_quote_fields(payment, session))
     fields["metadata"] = msgspec.Raw(payment.metadata.encode())
     return fields
+
+
+def optional_term_fields(payment: Payment) -> dict[str, Any]:
+    """Return the optional fields of a create that both the merchant and the buyer see."""
+    return {"include_pegged_assets": payment.include_pegged_assets}
 
 
 def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> dict[str, Any]:

@@ -18,16 +18,10 @@ from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Payment, PaymentStatus, Session
 from payintent.runtime.encryption import EncryptionKeyError
 
-COLUMNS = """
-    p.id, p.merchant_id, p.checkout_id, p.status, p.version, p.currency, p.amount, p.amount_text,
-    p.payer_uid, p.payer_email, p.include_pegged_assets, p.metadata, p.tax_manager, p.session_id,
-    p.receipt_id, p.failure_reason, p.refunded_amount, p.expires_at, p.paid_at, p.failed_at,
-    p.expired_at, p.cancelled_at, p.created_at, p.updated_at
-"""
+_FIELDS = tuple(field.name for field in fields(Payment))
+COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS))
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
-_FIELDS = tuple(name.strip().removeprefix("p.") for name in COLUMNS.split(","))
 # Rows are converted by position, because this is the most frequent conversion.
-assert tuple(field.name for field in fields(Payment)) == _FIELDS  # noqa: S101
 _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
 _PAYER_EMAIL = _FIELDS.index("payer_email")
