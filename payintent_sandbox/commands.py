@@ -5,7 +5,7 @@ Every `payintent --help` imports this module, so what the commands need is impor
 
 import typer
 
-from payintent.cli.doctor import EXTRA_CHECKS
+from payintent.cli.commands import EXTRA_CHECKS
 from payintent_sandbox.chains import commands
 
 _PAYMENTS_MAX = 100_000_000

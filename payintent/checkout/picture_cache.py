@@ -13,208 +13,17 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
-from io import BytesIO
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
-from PIL import Image, ImageOps
-
-from payintent.http.egress import (
-    CheckedResolver,
-    EgressRefusedError,
-    EgressRules,
-    check_callback_url,
-    checked_socket,
-)
-from payintent.runtime.addresses import encode_unsendable, exact_url
+from payintent.http.egress import EgressRules
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.log import get_logger
-from payintent.runtime.version import API_VERSION
 from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:
-    pass
-
-
-class NoPictureError(Exception):
-    """A picture is unavailable; the message has the reason without the URL."""
-
-
-SIDE_PX = 256
-#: By format. JPEG is decoded at a reduced size; PNG and WebP need 4 and about 17 bytes per pixel.
-PIXELS_MAX = {"JPEG": 16_000_000, "PNG": 9_000_000, "WEBP": 9_000_000}
-FORMATS = tuple(PIXELS_MAX)
-#: Scans of a JPEG; a progressive JPEG has about ten. A scan of 31 bytes is decoded over all pixels:
-#: decoding the scans that fit into 4 MiB would take twenty minutes.
-SCANS_MAX = 100
-_SCAN = b"\xff\xda"  # unique: in compressed data, ff is followed by 00
-_QUALITY = 80
-
-# Pillow only warns; our own limit is lower and is checked before decoding.
-Image.MAX_IMAGE_PIXELS = None
-
-
-def encode_picture(content: bytes) -> bytes:
-    """Encode a PNG, JPEG or WebP as a WebP with sides of at most 256 pixels.
-
-    Metadata, colour profiles and further frames are dropped. Raises `NoPictureError`.
-    """
-    try:
-        with Image.open(BytesIO(content), formats=FORMATS) as picture:
-            _check_size(picture)
-            _check_scans(picture, content)
-            return _write_webp(_shrink(picture))
-    except NoPictureError:
-        raise
-    except Exception as error:  # decoders raise all kinds of errors
-        raise NoPictureError("not a readable PNG, JPEG or WebP") from error
-
-
-def _check_size(picture: Image.Image) -> None:
-    """Reject a decompression bomb by the size in its header, before decoding."""
-    width, height = picture.size
-    if width * height > PIXELS_MAX[picture.format or ""]:
-        raise NoPictureError(f"too large: {width} x {height} pixels")
-
-
-def _check_scans(picture: Image.Image, content: bytes) -> None:
-    """Reject a short JPEG that takes long to decode."""
-    if picture.format == "JPEG" and content.count(_SCAN) > SCANS_MAX:
-        raise NoPictureError(f"more than {SCANS_MAX} scans")
-
-
-def _shrink(picture: Image.Image) -> Image.Image:
-    """Decode a picture, shrink it, and then apply its EXIF orientation.
-
-    Shrinking comes first, so that there are fewer large copies.
-    """
-    picture.draft("RGB", (2 * SIDE_PX, 2 * SIDE_PX))
-    mode = "RGBA" if picture.has_transparency_data else "RGB"
-    thumbnail = picture if picture.mode == mode else picture.convert(mode)
-    thumbnail.thumbnail((SIDE_PX, SIDE_PX))
-    return ImageOps.exif_transpose(thumbnail)
-
-
-def _write_webp(picture: Image.Image) -> bytes:
-    plain = Image.new(picture.mode, picture.size)  # without metadata
-    plain.paste(picture)
-    buffer = BytesIO()
-    plain.save(buffer, "WEBP", quality=_QUALITY)
-    return buffer.getvalue()
-
-
-USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
-BYTES_MAX = 4 * 1024 * 1024
-TIMEOUT_S = 3.0
-REDIRECTS_MAX = 3
-_SOCKETS_MAX = 8
-_HEADER_BYTES_MAX = 8 * 1024
-_OK = 200
-_MOVED = frozenset({301, 302, 303, 307, 308})
-
-
-class _PictureResolver(CheckedResolver, AbstractResolver):
-    """The checked resolver as a resolver of the HTTP client."""
-
-
-class PictureFetcher:
-    """The HTTP client for pictures; its session opens with the first fetch.
-
-    Every address is checked with the rules for webhooks, also after a redirect.
-    """
-
-    def __init__(
-        self,
-        rules: EgressRules,
-        tls: ssl.SSLContext | None = None,
-        *,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        self._rules = rules
-        self._tls = tls
-        self._timeout_s = timeout_s
-        self._needs_https = not rules.sandbox
-        self._session: aiohttp.ClientSession | None = None
-        self._resolver: _PictureResolver | None = None
-
-    async def fetch(self, url: str) -> bytes:
-        """Return the content of a URL; raise `NoPictureError` for any failure."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._follow(url)
-        except NoPictureError:
-            raise
-        except EgressRefusedError as error:
-            raise NoPictureError(error.reason) from error
-        except TimeoutError as error:
-            raise NoPictureError("no complete response in time") from error
-        except aiohttp.ClientConnectorError as error:
-            cause = error.os_error
-            is_refused = isinstance(cause, EgressRefusedError)
-            raise NoPictureError(cause.reason if is_refused else "no connection") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NoPictureError(f"no readable response ({type(error).__name__})") from error
-
-    async def close(self) -> None:
-        session, resolver = self._session, self._resolver
-        self._session = self._resolver = None
-        if session is not None:
-            await session.close()
-        if resolver is not None:
-            await resolver.close()
-
-    async def _follow(self, url: str) -> bytes:
-        for _ in range(REDIRECTS_MAX + 1):
-            target = check_callback_url(encode_unsendable(url), self._rules)
-            if self._needs_https and not target.url.startswith("https://"):
-                raise NoPictureError("the address must be https")
-            request = self._open_session().get(exact_url(target.url), allow_redirects=False)
-            async with request as response:
-                if response.status == _OK:
-                    return await _read_body(response)
-                if response.status not in _MOVED:
-                    raise NoPictureError(f"HTTP {response.status}")
-                url = urljoin(target.url, response.headers.get("Location", ""))
-        raise NoPictureError("too many redirects")
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._resolver = _PictureResolver(rules=self._rules)
-            connector = aiohttp.TCPConnector(
-                resolver=self._resolver,
-                use_dns_cache=False,
-                socket_factory=partial(checked_socket, rules=self._rules),
-                limit=_SOCKETS_MAX,
-                force_close=True,
-                ssl=self._tls or True,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a few bytes may expand to gigabytes
-                trust_env=False,  # a proxy would connect to unchecked addresses
-                max_line_size=_HEADER_BYTES_MAX,
-                max_field_size=_HEADER_BYTES_MAX,
-            )
-        return self._session
-
-
-async def _read_body(response: aiohttp.ClientResponse) -> bytes:
-    content = bytearray()
-    if (response.content_length or 0) <= BYTES_MAX:
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > BYTES_MAX:
-                break
-        else:
-            return bytes(content)
-    response.close()  # do not read the rest
-    raise NoPictureError(f"more than {BYTES_MAX} bytes")
+    from payintent.checkout.picture_fetch import PictureFetcher
 
 
 class FairTurns:
@@ -400,18 +209,18 @@ class PictureCache:
         return content
 
     async def _load(self, url: str) -> bytes | None:
+        # Few processes serve pictures, so the others do not load Pillow and the HTTP client.
+        from payintent.checkout.picture_fetch import NoPictureError, PictureFetcher, encode_picture
+
+        if self._fetcher is None:
+            self._fetcher = PictureFetcher(self._rules, self._tls)
         try:
-            original = await self._open_fetcher().fetch(url)
+            original = await self._fetcher.fetch(url)
             async with self._decoding:
-                return await asyncio.to_thread(_encode, original)
+                return await asyncio.to_thread(encode_picture, original)
         except NoPictureError as error:
             _log.warning("picture_unavailable", host=urlsplit(url).hostname, reason=str(error))
             return None
-
-    def _open_fetcher(self) -> "PictureFetcher":
-        if self._fetcher is None:
-            self._fetcher = PictureFetcher(self._rules, self._tls)
-        return self._fetcher
 
     def _store(self, url: str, content: bytes | None) -> None:
         self._drop(url)
@@ -432,8 +241,3 @@ class PictureCache:
 
 def _base64(content: bytes) -> str:
     return urlsafe_b64encode(content).decode().rstrip("=")
-
-
-def _encode(content: bytes) -> bytes:
-
-    return encode_picture(content)

@@ -1,7 +1,7 @@
 """The operator's command line: processes, and every operation as a command."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -58,6 +58,9 @@ _GROUPS = {
 #: Commands without plugins: finding the installed distributions takes longer than a small command.
 #: `doctor` is not among them, because plugins add checks to it.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}
+#: Checks that plugins add to `payintent doctor`: functions that return the text of a line, by its
+#: subject.
+EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
 #: The entry point group for functions that add commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
 #: The environment variable of the script that `--show-completion` prints.

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from payintent.chains import store as chain_store
 from payintent.chains.checks import CheckResult, check_chain, check_refund_setup
 from payintent.chains.readers import open_configured_reader
+from payintent.cli.commands import EXTRA_CHECKS
 from payintent.cli.common import STOPPING, read_settings, report_unavailable_database
 from payintent.cli.processes import default_processes
 from payintent.console.oidc.provider import IdentityProvider, ProviderUnusableError
@@ -89,10 +90,6 @@ async def check_identity_provider(settings: Settings) -> CheckResult:
     if not keys:
         return CheckResult(False, f"{settings.oidc_issuer} publishes no keys")
     return CheckResult(True, f"{settings.oidc_issuer} responds; keys: {len(keys)}")
-
-
-#: Functions that return the text of a line, by its subject.
-EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
 
 
 _CLOCK_DIFFERENCE_MAX_S = 2.0

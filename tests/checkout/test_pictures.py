@@ -17,16 +17,14 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from payintent.checkout import picture_cache as cache
-from payintent.checkout import picture_cache as fetch
-from payintent.checkout.picture_cache import (
+from payintent.checkout import picture_fetch as fetch
+from payintent.checkout.picture_cache import FairTurns, PictureCache, PictureSource
+from payintent.checkout.picture_fetch import (
     PIXELS_MAX,
     SCANS_MAX,
     SIDE_PX,
-    FairTurns,
     NoPictureError,
-    PictureCache,
     PictureFetcher,
-    PictureSource,
     encode_picture,
 )
 from payintent.http.egress import EgressRules
@@ -288,7 +286,7 @@ def test_of_a_film_the_first_picture_is_shown() -> None:
 _MEASURED = """
 import re, sys
 from pathlib import Path
-from payintent.checkout.picture_cache import encode_picture
+from payintent.checkout.picture_fetch import encode_picture
 def highest():
     return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 content, before = Path(sys.argv[1]).read_bytes(), highest()

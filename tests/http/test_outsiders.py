@@ -37,7 +37,7 @@ _CLIENT = re.compile(
 )
 #: Modules that open a client and whose callers release the slot, or that no request runs.
 _ELSEWHERE = {
-    "checkout/picture_cache.py": "checkout/picture_cache.py",
+    "checkout/picture_fetch.py": "checkout/picture_cache.py",
     "evm/chain_reader.py": "evm/rpc.py",
     "evm/signer.py": "evm/rpc.py",
 }

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
-from payintent.checkout.picture_cache import NoPictureError, PictureFetcher
+from payintent.checkout.picture_fetch import NoPictureError, PictureFetcher
 from payintent.evm.rpc import HttpSession, RpcCall, RpcEndpoint, RpcLimits
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from payintent.gateways.port import OutcomeUnknown
