@@ -18,14 +18,13 @@ from payintent.accounting.statements_operations import (
 from payintent.accounting.statements_store import Statement, StatementFilter, StatementLine
 from payintent.db.database import Database
 from payintent.http.pagination import (
-    page_response,
     read_id_cursor,
     read_limit,
     read_offset_cursor,
     write_id_cursor,
     write_offset_cursor,
 )
-from payintent.http.responses import json_response
+from payintent.http.responses import json_response, page_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.runtime.json_format import format_timestamp

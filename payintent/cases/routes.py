@@ -10,7 +10,8 @@ from payintent.cases import list_store as case_lists
 from payintent.cases.lookup import case_fields, read_case_filter
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
-from payintent.http.pagination import page_response, read_limit, write_id_cursor
+from payintent.http.pagination import read_limit, write_id_cursor
+from payintent.http.responses import page_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.keys_store import AuthenticatedMerchant
 

@@ -13,7 +13,8 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database
 from payintent.disputes import store as dispute_store
 from payintent.disputes.store import DisputeDetails, DisputeFilter
-from payintent.http.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
+from payintent.http.pagination import read_id_cursor, read_limit, write_id_cursor
+from payintent.http.responses import page_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.runtime.json_format import format_timestamp

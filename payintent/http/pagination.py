@@ -3,16 +3,12 @@
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from starlette.responses import Response
-
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.lists import LISTED_MAX
-from payintent.http.responses import json_response
 
 T = TypeVar("T")
 _LISTED_DEFAULT = 20
@@ -29,16 +25,6 @@ def read_limit(raw: str | None) -> int:
     if not is_number or not 1 <= int(raw) <= LISTED_MAX:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
     return int(raw)
-
-
-def page_response(
-    rows: Sequence[T], limit: int, fields: Callable[[T], object], cursor: Callable[[T], str]
-) -> Response:
-    """Respond with a page; `rows` has `limit + 1` rows if a page follows."""
-    page: dict[str, object] = {"data": [fields(row) for row in rows[:limit]]}
-    if len(rows) > limit:
-        page["next_cursor"] = cursor(rows[limit - 1])
-    return json_response(page)
 
 
 def write_id_cursor(last_id: UUID) -> str:

@@ -1,13 +1,14 @@
 """JSON responses, and conditional responses with a strong ETag."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.runtime.json_format import encode_json
 
+T = TypeVar("T")
 #: Marks the response to a repeated request with the same Idempotency-Key.
 REPLAYED = {"Idempotency-Replayed": "true"}
 
@@ -55,3 +56,13 @@ def encode_event(name: str, data: Mapping[str, Any], event_id: int | None = None
 
 #: Key of a request's scope: the authenticated merchant.
 MERCHANT = "payintent.merchant_id"
+
+
+def page_response(
+    rows: Sequence[T], limit: int, fields: Callable[[T], object], cursor: Callable[[T], str]
+) -> Response:
+    """Respond with a page; `rows` has `limit + 1` rows if a page follows."""
+    page: dict[str, object] = {"data": [fields(row) for row in rows[:limit]]}
+    if len(rows) > limit:
+        page["next_cursor"] = cursor(rows[limit - 1])
+    return json_response(page)

@@ -1,20 +1,16 @@
 """Read payments for merchants and for holders of checkout ids."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.core.money import CURRENCIES
 from payintent.db.batcher import Batcher
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
-from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants import store as merchant_store
-from payintent.payments import list_store, schemas
+from payintent.payments import list_store
 from payintent.payments import store as payment_store
 from payintent.payments.expire import expire_if_due
 from payintent.payments.list_store import PaymentFilter, Position
@@ -23,7 +19,6 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.encryption import EncryptionKeyError
 
-_PAYER_UID_MAX = 255
 _LIST_TRIES_MAX = 5  # the payments that replace expired payments on a page may be due as well
 
 
@@ -76,35 +71,6 @@ class PaymentLookup:
         payment_id = snapshot.payment.id
         await expire_if_due(self._database, payment_id)
         return await payment_store.get(self._database, payment_id) or snapshot
-
-
-def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
-    """Parse the filter of a payment list; raises `BAD_REQUEST` if a parameter is malformed."""
-    status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
-    if status is not None and status not in set(PaymentStatus):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(PaymentStatus)}"
-        )
-    if currency is not None and currency not in CURRENCIES:
-        raise RefusedError(
-            ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
-        )
-    schemas.check_text("payer_uid", payer, _PAYER_UID_MAX)
-    cursor = query.get("cursor")
-    return PaymentFilter(
-        merchant_id=merchant_id,
-        statuses=tuple(PaymentStatus) if status is None else (PaymentStatus(status),),
-        currencies=tuple(CURRENCIES) if currency is None else (currency,),
-        payer_uid=payer,
-        created_from=_time("created_from", query.get("created_from")),
-        created_before=_time("created_to", query.get("created_to")),
-        before=None if cursor is None else read_time_cursor(cursor),
-        limit=read_limit(query.get("limit")),
-    )
-
-
-def _time(name: str, raw: str | None) -> datetime | None:
-    return None if raw is None else read_time(name, raw)
 
 
 async def list_merchant_payments(

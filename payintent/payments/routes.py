@@ -27,8 +27,8 @@ from payintent.payments.create import (
     replay_create,
     replay_refused,
 )
-from payintent.payments.lookup import PaymentLookup, list_merchant_payments, read_payment_filter
-from payintent.payments.schemas import read_create
+from payintent.payments.lookup import PaymentLookup, list_merchant_payments
+from payintent.payments.schemas import read_create, read_payment_filter
 from payintent.payments.screen import FraudScreening
 from payintent.payments.serialization import denial_fields, merchant_payment_fields, payment_fields
 from payintent.payments.store import PaymentSnapshot

@@ -1,9 +1,10 @@
-"""Request bodies and the checks of their values. A `null` field counts as missing."""
+"""Request bodies and parameters, and their checks. A `null` field counts as missing."""
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any, cast
@@ -22,11 +23,18 @@ from payintent.core.money import (
     trim_zeros,
 )
 from payintent.http.bodies import MetadataDecoder, nesting_depth, read_idempotency_key, read_json
+from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.merchants.model import require_in_service
 from payintent.payments.create import OPERATION, RefusedCreate
 from payintent.payments.idempotency import request_fingerprint
-from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentTerms
+from payintent.payments.list_store import PaymentFilter
+from payintent.payments.model import (
+    CreateAttempt,
+    CreatePaymentRequest,
+    PaymentStatus,
+    PaymentTerms,
+)
 from payintent.runtime.settings import Settings
 
 #: Python's parser refuses integers of more than 4,300 digits, and many clients have lower limits.
@@ -254,6 +262,35 @@ def _check_create_texts(body: CreatePaymentBody) -> None:
         )
     if body.country is not None and len(body.country) != 2:  # noqa: PLR2004 - alpha-2
         raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
+
+
+def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
+    """Parse the filter of a payment list; raises `BAD_REQUEST` if a parameter is malformed."""
+    status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
+    if status is not None and status not in set(PaymentStatus):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(PaymentStatus)}"
+        )
+    if currency is not None and currency not in CURRENCIES:
+        raise RefusedError(
+            ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
+        )
+    check_text("payer_uid", payer, _PAYER_UID_MAX)
+    cursor = query.get("cursor")
+    return PaymentFilter(
+        merchant_id=merchant_id,
+        statuses=tuple(PaymentStatus) if status is None else (PaymentStatus(status),),
+        currencies=tuple(CURRENCIES) if currency is None else (currency,),
+        payer_uid=payer,
+        created_from=_time("created_from", query.get("created_from")),
+        created_before=_time("created_to", query.get("created_to")),
+        before=None if cursor is None else read_time_cursor(cursor),
+        limit=read_limit(query.get("limit")),
+    )
+
+
+def _time(name: str, raw: str | None) -> datetime | None:
+    return None if raw is None else read_time(name, raw)
 
 
 def check_refund(body: CreateRefundBody) -> None:

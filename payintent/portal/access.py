@@ -8,11 +8,10 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import current_time
 from payintent.http.responses import json_response
 from payintent.members import store as member_store
-from payintent.portal.passkeys import (
+from payintent.portal.challenges import (
     ChallengePurpose,
     PasskeyError,
     make_challenge,
-    open_verifier,
     read_challenge,
 )
 from payintent.portal.rendering import HEADERS
@@ -35,7 +34,7 @@ async def get_passkey_options(visit: Visit) -> Response:
     now = await current_time(context.database)
     passkeys = await member_store.list_passkeys(context.database, session.member_id)
     challenge = make_challenge(context.encryption, ChallengePurpose.REGISTER, str(session.id), now)
-    verifier = open_verifier(context.settings)
+    verifier = context.open_passkey_verifier()
     return json_response(verifier.registration_options(session, passkeys, challenge), 200, HEADERS)
 
 
@@ -43,7 +42,7 @@ async def get_passkey_options(visit: Visit) -> Response:
 async def post_passkey(visit: Visit) -> Response:
     context, session = visit.context, visit.session
     now = await current_time(context.database)
-    verifier = open_verifier(context.settings)
+    verifier = context.open_passkey_verifier()
     try:
         passkey = verifier.check_registration(
             visit.form.get("credential", ""),

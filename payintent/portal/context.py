@@ -1,6 +1,7 @@
 """The stores, use cases and settings of the merchant portal."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -16,6 +17,9 @@ from payintent.refunds.create import RefundCreator
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.settings import Settings
 
+if TYPE_CHECKING:
+    from payintent.portal.passkeys import PasskeyVerifier
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalContext:
@@ -29,6 +33,11 @@ class PortalContext:
     refund_creator: RefundCreator
     operation_context: OperationContext
     attempts: Attempts
+
+    def open_passkey_verifier(self) -> "PasskeyVerifier":
+        from payintent.portal.passkeys import PasskeyVerifier  # few processes load its library
+
+        return PasskeyVerifier(self.settings.portal_address)
 
 
 def get_portal_context(request: Request) -> PortalContext:

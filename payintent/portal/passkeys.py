@@ -1,13 +1,10 @@
 """Registration and sign-in with passkeys (WebAuthn), verified with the library `fido2`."""
 
-import hmac
 import json
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from datetime import datetime
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from fido2 import cbor
@@ -32,54 +29,7 @@ from fido2.webauthn import (
 from payintent.core.addresses import web_origin
 from payintent.members.sessions_store import MemberSession
 from payintent.members.store import Passkey, PasskeyUse
-from payintent.runtime.encryption import Encryption
-from payintent.runtime.settings import Settings
-
-if TYPE_CHECKING:
-    pass
-
-
-_NONCE_BYTES = 16
-_TIME_BYTES = 8
-_HEAD_BYTES = _NONCE_BYTES + _TIME_BYTES
-_VALIDITY = timedelta(minutes=10)
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-
-
-class ChallengePurpose(StrEnum):
-    REGISTER = "register"
-    SIGN_IN = "sign_in"
-
-
-def make_challenge(
-    encryption: Encryption, purpose: ChallengePurpose, holder: str, now: datetime
-) -> bytes:
-    """Make a challenge for a session, or for a browser that is not signed in."""
-    moment = (now - _EPOCH) // timedelta(microseconds=1)
-    head = secrets.token_bytes(_NONCE_BYTES) + moment.to_bytes(_TIME_BYTES, "big")
-    return head + _signature(encryption, purpose, holder, head)
-
-
-def read_challenge(
-    encryption: Encryption,
-    purpose: ChallengePurpose,
-    holder: str,
-    challenge: bytes,
-    now: datetime,
-) -> datetime | None:
-    """Return when a challenge was made; None if it is invalid for this holder or has expired."""
-    head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
-    if not hmac.compare_digest(signature, _signature(encryption, purpose, holder, head)):
-        return None
-    made_at = _EPOCH + timedelta(microseconds=int.from_bytes(head[_NONCE_BYTES:], "big"))
-    return made_at if now - _VALIDITY < made_at <= now + _VALIDITY else None
-
-
-def _signature(
-    encryption: Encryption, purpose: ChallengePurpose, holder: str, head: bytes
-) -> bytes:
-    return encryption.digest(f"passkey challenge:{purpose}:{holder}:{head.hex()}")
-
+from payintent.portal.challenges import PasskeyError
 
 T = TypeVar("T")
 #: The COSE identifiers of ES256, EdDSA and RS256, which today's platforms and keys use.
@@ -226,12 +176,3 @@ def _parse(read: Callable[[], T]) -> T:
         return read()
     except Exception as error:  # the library's errors for malicious input are not documented
         raise PasskeyError(str(error)[:100]) from error
-
-
-class PasskeyError(Exception):
-    """A response about a passkey is invalid; the message is for the log only."""
-
-
-def open_verifier(settings: Settings) -> "PasskeyVerifier":
-
-    return PasskeyVerifier(settings.portal_address)

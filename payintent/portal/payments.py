@@ -30,9 +30,10 @@ from payintent.payment_history.timeline import (
     payment_amount,
 )
 from payintent.payments import schemas
-from payintent.payments.lookup import list_merchant_payments, read_payment_filter
+from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.model import Payment, PaymentStatus
 from payintent.payments.operations import SearchPayments
+from payintent.payments.schemas import read_payment_filter
 from payintent.payments.search_store import PaymentRecord
 from payintent.payments.serialization import payment_fields
 from payintent.payments.store import PaymentSnapshot

@@ -14,14 +14,13 @@ from payintent.members import sessions_store as member_sessions
 from payintent.members import store as member_store
 from payintent.members.operations import link_digest
 from payintent.members.store import PasskeyUse
-from payintent.portal.context import PortalContext, get_portal_context
-from payintent.portal.passkeys import (
+from payintent.portal.challenges import (
     ChallengePurpose,
     PasskeyError,
     make_challenge,
-    open_verifier,
     read_challenge,
 )
+from payintent.portal.context import PortalContext, get_portal_context
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import (
     SIGN_IN,
@@ -68,7 +67,7 @@ async def get_portal_sign_in_options(request: Request) -> Response:
         raise UnauthorizedError(MEMBER, "missing")
     now = await current_time(context.database)
     challenge = make_challenge(context.encryption, ChallengePurpose.SIGN_IN, visitor, now)
-    verifier = open_verifier(context.settings)
+    verifier = context.open_passkey_verifier()
     return json_response(verifier.sign_in_options(challenge), headers=HEADERS)
 
 
@@ -122,7 +121,7 @@ async def post_portal_sign_out(visit: Visit) -> Response:
 
 async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: str) -> str:
     """Verify a passkey and return the cookie of a new session (`UnauthorizedError`)."""
-    verifier = open_verifier(context.settings)
+    verifier = context.open_passkey_verifier()
     try:
         assertion = verifier.read_assertion(credential)
         now = await current_time(context.database)

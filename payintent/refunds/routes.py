@@ -12,7 +12,6 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database
 from payintent.http.bodies import read_idempotency_key, read_json
 from payintent.http.pagination import (
-    page_response,
     read_id_cursor,
     read_limit,
     read_time,
@@ -20,7 +19,7 @@ from payintent.http.pagination import (
     write_id_cursor,
     write_time_cursor,
 )
-from payintent.http.responses import REPLAYED, json_response
+from payintent.http.responses import REPLAYED, json_response, page_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.payments import schemas

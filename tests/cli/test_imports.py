@@ -110,8 +110,21 @@ def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
 @pytest.mark.parametrize(
     ("process", "used", "unused"),
     [
-        ("payintent.app", {"fraud_screening", "select_quote", "wallet_handoff"}, set[str]()),
-        ("payintent.worker", {"inquire_sessions", "send_refund", "watch_loop", "intake"}, _PAGES),
+        (
+            "payintent.app",
+            {"payments.screen", "payment_sessions.select_quote", "onchain.routes"},
+            set[str](),
+        ),
+        (
+            "payintent.worker",
+            {
+                "payment_sessions.inquire",
+                "refunds.send",
+                "onchain.watch_loop",
+                "reconciliation.intake",
+            },
+            _PAGES,
+        ),
     ],
 )
 def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_nothing_that_few_use(
@@ -119,7 +132,7 @@ def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_nothing_that
 ) -> None:
     """What everybody uses nobody waits for; what few use nobody else pays for at each start."""
     loaded = _modules_of(process)
-    assert {name.rpartition(".")[2] for name in _SERVICE & loaded} >= used
+    assert {f"payintent.{name}" for name in used} <= loaded
     assert "aiohttp" in loaded
     assert loaded & (unused | _SELDOM) == set()
 

@@ -1,0 +1,54 @@
+"""Challenges of passkeys: bound to their browser, signed, and valid for ten minutes."""
+
+import hmac
+import secrets
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from payintent.runtime.encryption import Encryption
+
+
+class PasskeyError(Exception):
+    """A response about a passkey is invalid; the message is for the log only."""
+
+
+_NONCE_BYTES = 16
+_TIME_BYTES = 8
+_HEAD_BYTES = _NONCE_BYTES + _TIME_BYTES
+_VALIDITY = timedelta(minutes=10)
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+class ChallengePurpose(StrEnum):
+    REGISTER = "register"
+    SIGN_IN = "sign_in"
+
+
+def make_challenge(
+    encryption: Encryption, purpose: ChallengePurpose, holder: str, now: datetime
+) -> bytes:
+    """Make a challenge for a session, or for a browser that is not signed in."""
+    moment = (now - _EPOCH) // timedelta(microseconds=1)
+    head = secrets.token_bytes(_NONCE_BYTES) + moment.to_bytes(_TIME_BYTES, "big")
+    return head + _signature(encryption, purpose, holder, head)
+
+
+def read_challenge(
+    encryption: Encryption,
+    purpose: ChallengePurpose,
+    holder: str,
+    challenge: bytes,
+    now: datetime,
+) -> datetime | None:
+    """Return when a challenge was made; None if it is invalid for this holder or has expired."""
+    head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
+    if not hmac.compare_digest(signature, _signature(encryption, purpose, holder, head)):
+        return None
+    made_at = _EPOCH + timedelta(microseconds=int.from_bytes(head[_NONCE_BYTES:], "big"))
+    return made_at if now - _VALIDITY < made_at <= now + _VALIDITY else None
+
+
+def _signature(
+    encryption: Encryption, purpose: ChallengePurpose, holder: str, head: bytes
+) -> bytes:
+    return encryption.digest(f"passkey challenge:{purpose}:{holder}:{head.hex()}")
