@@ -13,6 +13,7 @@ from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.fields import checkout_fields, next_action_fields, quote_fields
 from payintent.core import ids
 from payintent.core.countries import COUNTRIES
+from payintent.core.texts import check_email
 from payintent.http.application import Handler
 from payintent.http.bodies import read_json
 from payintent.http.responses import json_response
@@ -143,7 +144,7 @@ async def post_cancel(visit: CheckoutVisit) -> Response:
 async def patch_checkout(visit: CheckoutVisit) -> Response:
     context = visit.context
     body = await read_json(visit.request, schemas.EMAIL, context.settings.body_bytes_max)
-    schemas.check_email(body.payer_email)
+    check_email(body.payer_email)
     await visit.screen(body.payer_email)
     await require_open_checkout(context.database, visit.snapshot)
     async with context.database.transaction() as tx:

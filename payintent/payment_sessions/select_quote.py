@@ -16,6 +16,7 @@ from payintent.core import ids
 from payintent.core.addresses import web_origin
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import is_plain_decimal
+from payintent.core.texts import check_email, check_text
 from payintent.db.database import Database
 from payintent.db.sealing import order_id_of
 from payintent.gateway_accounts.accounts import GatewayAccounts
@@ -43,7 +44,6 @@ from payintent.payments.expire import (
     require_open_checkout,
 )
 from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
-from payintent.payments.schemas import check_email, check_text
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.quotes.model import (

@@ -1,7 +1,6 @@
 """Request bodies and parameters, and their checks. A `null` field counts as missing."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,7 @@ from payintent.core.money import (
     to_smallest_unit,
     trim_zeros,
 )
+from payintent.core.texts import check_email, check_text
 from payintent.http.bodies import MetadataDecoder, nesting_depth, read_idempotency_key, read_json
 from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants.keys_store import AuthenticatedMerchant
@@ -110,14 +110,6 @@ EXPIRES_IN_DEFAULT_S = 1_800
 _PAYER_UID_MAX = 255
 _REASON_MAX = 500
 _DESTINATION_MAX = 100
-_EMAIL_MAX = 320
-_NO_ATOM = r"\x00-\x20\x7f-\xa0\u2028\u2029\"(),:;<>@\[\\\]"
-#: An address in any script (RFC 6531): a local part, quoted or not, and a domain or an address
-#: literal.
-_EMAIL = re.compile(
-    rf"(?:[^{_NO_ATOM}]+|\"(?:[^\x00-\x1f\x7f\"\\]|\\[^\x00-\x1f\x7f])+\")"
-    rf"@(?:[^{_NO_ATOM}.]+(?:\.[^{_NO_ATOM}.]+)*|\[[^{_NO_ATOM}]+(?::[^{_NO_ATOM}]*)*\])"
-)
 
 
 class CreatePaymentBody(msgspec.Struct):
@@ -296,22 +288,6 @@ def _time(name: str, raw: str | None) -> datetime | None:
 def check_refund(body: CreateRefundBody) -> None:
     check_text("reason", body.reason, _REASON_MAX)
     check_text("destination", body.destination, _DESTINATION_MAX)
-
-
-def check_text(name: str, value: str | None, length_max: int) -> None:
-    """Raise `BAD_REQUEST` if a text is empty, too long or cannot be stored."""
-    if value is None:
-        return
-    if not 1 <= len(value) <= length_max:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must have 1 to {length_max} characters")
-    if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has characters that cannot be stored")
-
-
-def check_email(value: str | None) -> None:
-    """Raise `BAD_REQUEST` if a text is not an e-mail address."""
-    if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
 
 
 def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
