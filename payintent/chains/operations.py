@@ -2,13 +2,20 @@
 
 import asyncio
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from payintent.chains import store as chain_store
 from payintent.chains.checks import examine_contract
-from payintent.chains.store import PROVIDER, ChainCursor, ChainRecord, DeployedContract
-from payintent.chains.views import ChainView, ContractView, contract_view, load_chain_view
+from payintent.chains.store import (
+    PROVIDER,
+    ChainCursor,
+    ChainRecord,
+    DeployedContract,
+    TokenRecord,
+)
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
@@ -32,6 +39,7 @@ from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
     ReadOperation,
+    copy_fields,
 )
 
 ChainSlug = Annotated[str, argument("The chain, such as ethereum.")]
@@ -104,6 +112,38 @@ def _open_reader(context: OperationContext, chain: ChainRecord) -> RpcChainReade
 _BLOCK_MAX = 1 << 62
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainView:
+    slug: str
+    network_id: int
+    finality: str
+    confirmations: int | None
+    instant_finality: bool
+    public_rpc_urls: Sequence[str]
+    explorer_urls: Sequence[str]
+    refunders: Sequence[bytes]  # senders of refunds; the last is current
+    refund_approval_above: Decimal  # in tokens
+    auto_refund_gas: int  # per day, UTC
+    block: int | None
+    head: int | None
+    halted: str | None
+    contracts: list[DeployedContract]
+    tokens: list[TokenRecord]
+
+
+async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
+    cursor = await chain_store.get_cursor(database, chain.slug)
+    return copy_fields(
+        ChainView,
+        chain,
+        block=cursor and cursor.block,
+        head=cursor and cursor.head,
+        halted=cursor and cursor.halted,
+        contracts=await chain_store.list_contracts(database, chain.slug),
+        tokens=await chain_store.list_tokens(database, chain.slug),
+    )
+
+
 class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     """List chains with their progress, contracts and tokens."""
 
@@ -117,7 +157,7 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
         ]
 
 
-class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
+class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     """Accept payments through a deployed contract."""
 
     action: ClassVar[str] = "chain.add-contract"
@@ -153,7 +193,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
             await check_merchant(context.database, self.merchant_id)
         await check_code(context, chain, address, receiver)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
+    async def apply(self, context: OperationContext, tx: Tx) -> DeployedContract:
         """Create an account for the contract, and read the chain from its block."""
         await ensure_writing_key(tx, context.encryption)
         chain = await require_chain(tx, self.chain)
@@ -168,16 +208,17 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
         account = NewSeal(account_id, PROVIDER, f"evm:{self.chain}")
         await seal_credentials(context, tx, account, credentials)
-        row = DeployedContract(
+        contract = DeployedContract(
             account_id=account_id,
+            merchant_id=self.merchant_id,
             chain=self.chain,
             address=address,
             receiver=read_address("receiver", self.receiver),
             deployed_block=self.deployed_block,
             current=True,
         )
-        await chain_store.add_contract(tx, row)
-        return contract_view(row, self.merchant_id)
+        await chain_store.add_contract(tx, contract)
+        return contract
 
     async def _check_new(self, database: Executor) -> bytes:
         """Parse the address; raise `CONFLICT` if it is already a contract of ours."""
@@ -190,14 +231,14 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         return address
 
 
-class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
+class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     """Stop offering a contract. It stays watched."""
 
     action: ClassVar[str] = "chain.retire-contract"
     is_destructive: ClassVar[bool] = True
     account_id: Annotated[int, argument("The account of the contract.")]
 
-    async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
+    async def apply(self, context: OperationContext, tx: Tx) -> DeployedContract:
         account = (
             await account_store.lock(tx, self.account_id)
             if is_database_id(self.account_id)
@@ -207,7 +248,7 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         if account is None or retired is None:
             raise NotFoundError(f"no contract has account {self.account_id}")
         await account_store.update(tx, replace(account, enabled=False))
-        return contract_view(retired, account.merchant_id)
+        return retired
 
 
 class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):

@@ -7,9 +7,9 @@ from decimal import Decimal
 from uuid import UUID
 
 from payintent.chains.watch_store import NOW, UNTIL_NOW
-from payintent.db.database import Executor, Row, Tx
-from payintent.evm.port import NATIVE
+from payintent.db.database import Executor, Tx
 
+PROVIDER = "gateway_contract"
 _CONTRACTS_MAX = 1_000
 _TOKENS_MAX = 200
 
@@ -44,20 +44,17 @@ class ChainRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
-    """A token on a chain. An address of 20 zero bytes is the native coin, None is unknown."""
+    """A token on a chain; its address is None until it is configured."""
 
     chain: str
     symbol: str
     address: bytes | None
     decimals: int
+    native: bool  # its address is 20 zero bytes
     approve_zero_first: bool
-    minimum: int
+    minimum: Decimal  # in the smallest unit
     enabled: bool
     auto_refund_from: Decimal  # in tokens; smaller amounts are not refunded automatically
-
-    @property
-    def native(self) -> bool:
-        return self.address == NATIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +62,7 @@ class DeployedContract:
     """A gateway contract of ours; retired contracts stay watched."""
 
     account_id: int
+    merchant_id: int | None  # None: the platform's
     chain: str
     address: bytes
     receiver: bytes
@@ -95,11 +93,15 @@ _CHAIN = """
     block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
     refunders, refund_approval_above, auto_refund_gas, updated_at
 """
-_TOKEN = """
-    chain, symbol, address, decimals, approve_zero_first, minimum::text AS minimum, enabled,
-    auto_refund_from
-"""  # noqa: S105 - columns
-_CONTRACT = "account_id, chain, address, receiver, deployed_block, current"
+_COIN = "decode(repeat('00', 20), 'hex')"  # the address of the native coin
+_TOKEN = f"""
+    chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN} AS native,
+    approve_zero_first, minimum, enabled, auto_refund_from
+"""
+_CONTRACT = """
+    account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
+    chain, address, receiver, deployed_block, current
+"""
 _CURSOR = """
     chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
     polled_at, halted IS NULL AND coalesce(watched_until > clock(), false) AS watched
@@ -129,24 +131,25 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
         slug,
         _TOKENS_MAX,
     )
-    return [_to_token(row) for row in rows]
+    return [TokenRecord(**row) for row in rows]
 
 
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
     """Return a session's token as of its quote; None if it had no address."""
     row = await database.row(
-        """
+        f"""
         SELECT t.chain, t.symbol, s.token_address AS address,
             coalesce(s.token_decimals, t.decimals) AS decimals,
+            s.token_address = {_COIN} AS native,
             coalesce(s.token_zero_first, t.approve_zero_first) AS approve_zero_first,
-            t.minimum::text AS minimum, t.enabled, t.auto_refund_from
+            t.minimum, t.enabled, t.auto_refund_from
         FROM session s
         JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
         WHERE s.id = $1 AND s.token_address IS NOT NULL
         """,
         session_id,
     )
-    return _to_token(row) if row else None
+    return TokenRecord(**row) if row else None
 
 
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
@@ -170,7 +173,8 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
     """Return the newest current contract of the platform on a chain."""
     row = await database.row(
         """
-        SELECT c.account_id, c.chain, c.address, c.receiver, c.deployed_block, c.current
+        SELECT c.account_id, a.merchant_id, c.chain, c.address, c.receiver, c.deployed_block,
+            c.current
         FROM chain_contract c
         JOIN provider_account a ON a.id = c.account_id
         WHERE c.chain = $1 AND c.current AND a.merchant_id IS NULL
@@ -380,12 +384,3 @@ async def is_busy(database: Executor, slug: str) -> bool:
         slug,
     )
     return row is not None
-
-
-def _to_token(row: Row) -> TokenRecord:
-    values = dict(row)
-    values["minimum"] = int(row["minimum"])
-    return TokenRecord(**values)
-
-
-PROVIDER = "gateway_contract"

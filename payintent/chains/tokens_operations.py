@@ -13,7 +13,6 @@ from payintent.chains.operations import (
     require_chain,
 )
 from payintent.chains.store import TokenRecord
-from payintent.chains.views import TokenView, token_view
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.db.database import Executor, Tx
 from payintent.evm.port import NATIVE
@@ -27,7 +26,7 @@ from payintent.operators.operation import (
 )
 
 
-class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
+class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     """Configure a token. Options that are not given keep their value."""
 
     action: ClassVar[str] = "chain.set-token"
@@ -65,7 +64,7 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         return Decimal(self.auto_refund_from)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        before = to_json_value(token_view(await self._get_current(context.database)))
+        before = to_json_value(await self._get_current(context.database))
         return [
             f"{name} of {self.symbol} on {self.chain} becomes {value} instead of {before[name]}"
             for name, value in details(self).items()
@@ -82,12 +81,12 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
             raise BadRequestError("minimum must be greater than zero")
         await self._get_changed(context.database)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
+    async def apply(self, context: OperationContext, tx: Tx) -> TokenRecord:
         await lock_known_chain(tx, self.chain)
         check_agreed(context, needs_approval=self._decides_money(await self._get_current(tx)))
         token = await self._get_changed(tx)
         await chain_store.save_token(tx, token)
-        return token_view(token)
+        return token
 
     async def _get_current(self, database: Executor) -> TokenRecord:
         """Return the current token; raises `NOT_FOUND`."""
@@ -105,9 +104,11 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         token = await self._get_current(database)
         changes: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("decimals", "approve_zero_first", "minimum", "enabled")
+            for name in ("decimals", "approve_zero_first", "enabled")
             if getattr(self, name) is not None
         }
+        if self.minimum is not None:
+            changes["minimum"] = Decimal(self.minimum)
         if self.auto_refund_from is not None:
             changes["auto_refund_from"] = self._parse_floor()
         if self.address is not None:

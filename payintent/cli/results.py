@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a command imports only the operations of its own subject
     from payintent.accounting.statements_operations import StatementText
     from payintent.approvals.operations import Approved
     from payintent.cases.list_store import CaseDetails
-    from payintent.chains.views import ChainView
+    from payintent.chains.operations import ChainView
     from payintent.fraud.model import FraudRule
     from payintent.merchants.limits_operations import ClearRateLimit
     from payintent.merchants.model import Merchant, PaymentMethod

@@ -1,22 +1,27 @@
 """The entries of a configuration file, by section: a field that is left out stays as it is."""
 
 from decimal import Decimal
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Self, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from payintent.chains.operations import read_address
-from payintent.core.access import RateLimitClass
+from payintent.chains.tokens_operations import SetToken
 from payintent.evm.abi import to_checksum_address
-from payintent.fraud.model import FraudRuleKind, RiskLevel
+from payintent.fraud.model import FraudRuleKind
+from payintent.fraud.operations import AddFraudRule
+from payintent.merchants.limits_operations import SetRateLimit
+from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.payable import RestrictionType
-from payintent.merchants.price import FeeMode
+from payintent.onchain.operations import SetChain
+from payintent.operators.fields import OperationField, list_fields
+from payintent.operators.operation import ChangeOperation
 from payintent.runtime.addresses import to_comparable
 from payintent.runtime.settings import RetentionRule
 
 Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})?$")]
-MethodType = Literal["card", "redirect", "qr", "onchain"]
+_NUMBERS = ("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from")
 
 
 def write_number(number: str | Decimal) -> str:
@@ -28,41 +33,70 @@ def write_number(number: str | Decimal) -> str:
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def normalized(self) -> Self:
         """Write its values as the installation shows them (`BAD_REQUEST`)."""
-        numbers = {
-            name: write_number(getattr(self, name))
-            for name in ("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from")
-            if isinstance(getattr(self, name, None), str)
+        values: dict[str, Any] = {
+            name: value
+            for name, value in msgspec.structs.asdict(self).items()
+            if isinstance(value, str)
         }
-        return msgspec.structs.replace(self, **numbers)
+        changes = {name: write_number(values[name]) for name in _NUMBERS if name in values}
+        if "address" in values:
+            address = read_address("address", values["address"])
+            changes["address"] = to_checksum_address(address)
+        if values.get("kind") is FraudRuleKind.EMAIL and "value" in values:
+            changes["value"] = to_comparable(values["value"])
+        return msgspec.structs.replace(self, **changes)
 
 
-class ChainEntry(ConfigEntry, frozen=True, kw_only=True):
-    chain: str
-    finality: Literal["finalized", "confirmations"] | UnsetType = UNSET
-    confirmations: int | UnsetType = UNSET
-    instant_finality: bool | UnsetType = UNSET
-    public_rpc_urls: list[str] | UnsetType = UNSET
-    explorer_urls: list[str] | UnsetType = UNSET
-    refund_approval_above: Number | UnsetType = UNSET
-    auto_refund_gas: int | UnsetType = UNSET
+def _entry_of(
+    operation: type[ChangeOperation[Any]], *first: str, without: str = "", **forms: tuple[Any, ...]
+) -> type[ConfigEntry]:
+    """Build an entry with the fields of an operation, starting with the fields `first`.
+
+    Optional fields of the operation may be left out. `forms` replaces the type of a field, with a
+    default unless the field is required.
+    """
+    fields: dict[str, tuple[Any, ...]] = dict.fromkeys(first, ())
+    fields |= {field.name: _form_of(field) for field in list_fields(operation)} | forms
+    fields.pop(without, None)
+    struct = msgspec.defstruct(
+        f"{operation.__name__}Entry",
+        [(name, *form) for name, form in fields.items()],
+        bases=(ConfigEntry,),
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    return cast("type[ConfigEntry]", struct)
 
 
-class TokenEntry(ConfigEntry, frozen=True, kw_only=True):
-    chain: str
-    symbol: str
-    address: str | UnsetType = UNSET
-    decimals: int | UnsetType = UNSET
-    approve_zero_first: bool | UnsetType = UNSET
-    minimum: int | UnsetType = UNSET
-    enabled: bool | UnsetType = UNSET
-    auto_refund_from: Number | UnsetType = UNSET
+def _form_of(field: OperationField) -> tuple[Any, ...]:
+    if field.is_required:
+        return (field.type,)
+    return (field.type | UnsetType, UNSET) if field.default is None else (field.type, field.default)
 
-    def normalized(self) -> Self:
-        entry = super().normalized()
-        if isinstance(entry.address, UnsetType):
-            return entry
-        address = to_checksum_address(read_address("address", entry.address))
-        return msgspec.structs.replace(entry, address=address)
+
+_OPTIONAL_NUMBER = (Number | UnsetType, UNSET)
+_RULE: dict[str, Any] = {
+    "value": (str | None, None),
+    "count_max": (int | None, None),
+    "window_s": (int | None, None),
+    "code": (str,),
+}
+ChainEntry = _entry_of(SetChain, without="refunder", refund_approval_above=_OPTIONAL_NUMBER)
+TokenEntry = _entry_of(SetToken, auto_refund_from=_OPTIONAL_NUMBER)
+RateLimitEntry = _entry_of(SetRateLimit)
+#: A fraud rule for all merchants.
+FraudRuleEntry = _entry_of(AddFraudRule, without="merchant_id", **_RULE)
+MerchantFraudRuleEntry = _entry_of(
+    AddFraudRule, *FraudRuleEntry.__struct_fields__, **_RULE, merchant_id=(int,)
+)
+MethodEntry = _entry_of(
+    AddPaymentMethod,
+    *("merchant_id", "account_id", "kind", "label", "token"),
+    token=(str | None, None),
+    countries=(list[str] | None, None),
+    fee_rate=(Number,),
+)
 
 
 class ProviderEntry(ConfigEntry, frozen=True, kw_only=True):
@@ -79,27 +113,6 @@ class RestrictionEntry(ConfigEntry, frozen=True, kw_only=True):
     active: bool = True
 
 
-class FraudRuleEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A fraud rule for all merchants."""
-
-    kind: FraudRuleKind
-    value: str | None = None
-    count_max: int | None = None
-    window_s: int | None = None
-    code: str
-    level: RiskLevel = RiskLevel.HIGH
-    score: int = 100
-
-    def normalized(self) -> Self:
-        if self.kind is not FraudRuleKind.EMAIL or self.value is None:
-            return self
-        return msgspec.structs.replace(self, value=to_comparable(self.value))
-
-
-class MerchantFraudRuleEntry(FraudRuleEntry, frozen=True, kw_only=True):
-    merchant_id: int
-
-
 class TaxRateEntry(ConfigEntry, frozen=True, kw_only=True):
     """A country's tax rate; 0.07 is 7 %."""
 
@@ -114,30 +127,9 @@ class RetentionEntry(ConfigEntry, frozen=True, kw_only=True):
     days: int
 
 
-class RateLimitEntry(ConfigEntry, frozen=True, kw_only=True):
-    merchant_id: int
-    kind: RateLimitClass
-    per_s: int
-    burst: int | UnsetType = UNSET
-
-
 class RefundThresholdEntry(ConfigEntry, frozen=True, kw_only=True):
     """How much of a currency a merchant may refund in a day without a second person."""
 
     merchant_id: int
     currency: str
     above: Number
-
-
-class MethodEntry(ConfigEntry, frozen=True, kw_only=True):
-    merchant_id: int
-    account_id: int
-    kind: MethodType
-    label: str
-    token: str | None = None
-    currencies: list[str]
-    countries: list[str] | None = None
-    fee_mode: FeeMode = FeeMode.INCLUSIVE
-    fee_rate: Number
-    position: int = 0
-    limits: list[str] | UnsetType = UNSET

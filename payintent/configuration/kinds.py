@@ -14,7 +14,6 @@ from msgspec import UNSET
 
 from payintent.chains import store as chain_store
 from payintent.chains.tokens_operations import SetToken
-from payintent.chains.views import token_view
 from payintent.configuration.entries import (
     ChainEntry,
     ConfigEntry,
@@ -31,6 +30,7 @@ from payintent.configuration.entries import (
     write_number,
 )
 from payintent.core.access import RateLimitClass
+from payintent.evm.abi import to_checksum_address
 from payintent.fraud import store as fraud_store
 from payintent.fraud.operations import AddFraudRule, RemoveFraudRule
 from payintent.gateway_accounts import store as account_store
@@ -124,12 +124,13 @@ async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
             entry=copy_fields(
                 TokenEntry,
                 token,
-                address=UNSET if token.address is None else token.address,
+                address=UNSET if token.address is None else to_checksum_address(token.address),
                 minimum=int(token.minimum),
+                auto_refund_from=write_number(token.auto_refund_from),
             )
         )
         for chain in await chain_store.list_chains(context.database)
-        for token in map(token_view, await chain_store.list_tokens(context.database, chain.slug))
+        for token in await chain_store.list_tokens(context.database, chain.slug)
     ]
 
 

@@ -12,14 +12,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 from uuid import UUID
 
 from prometheus_client import Counter
 
 from payintent.core.access import RateLimit
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
-from payintent.db.database import Database, Executor
+from payintent.core.ids import PAYMENT, format_id
+from payintent.db.database import Database, Executor, Row
 from payintent.gateway_accounts.health import GatewayChannel, storable_detail
 from payintent.gateways.port import (
     GatewayRefundState,
@@ -75,9 +76,9 @@ class FailedGatewayCall:
     account_id: int
     provider: str
     request: str
-    payment_id: UUID | None
+    payment_id: str | None
     outcome: str
-    detail: str
+    detail: str  # status and gateway code, or the reason for the missing answer
     duration_ms: int
 
 
@@ -107,10 +108,10 @@ async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
     )
 
 
-async def list_errors(
+async def list_failed_calls(
     database: Executor, account_id: int | None, limit: int
 ) -> list[FailedGatewayCall]:
-    """List the last `limit` errors of each account, or of `account_id` alone, newest first."""
+    """List the last `limit` failed calls of each account, or of one account, newest first."""
     rows = await database.fetch(
         """
         SELECT c.at, a.id AS account_id, a.provider, c.request, c.payment_id, c.outcome, c.detail,
@@ -129,7 +130,13 @@ async def list_errors(
         account_id,
         limit,
     )
-    return [FailedGatewayCall(**row) for row in rows]
+    return [_to_failed_call(row) for row in rows]
+
+
+def _to_failed_call(row: Row) -> FailedGatewayCall:
+    payment_id = row["payment_id"] and format_id(PAYMENT, row["payment_id"])
+    fields: dict[str, Any] = dict(row) | {"payment_id": payment_id}
+    return FailedGatewayCall(**fields)
 
 
 async def delete_old(database: Executor, days: int, limit: int) -> int:

@@ -1,25 +1,16 @@
 """Providers: their state, names, outages and failed requests."""
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, ClassVar
 
-from payintent.core import ids
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.db.database import Tx
-from payintent.gateway_accounts import calls as gateway_calls
-from payintent.gateway_accounts import health as gateway_outages
 from payintent.gateway_accounts import store as account_store
-from payintent.gateway_accounts.health import GatewayOutage
+from payintent.gateway_accounts.calls import FailedGatewayCall, list_failed_calls
+from payintent.gateway_accounts.health import GatewayOutage, list_outages
 from payintent.gateway_accounts.store import Provider
 from payintent.gateways.port import PROVIDER_NAME, PROVIDER_NAME_FORM
 from payintent.operators.fields import LISTED_MAX, argument, check_list_limit, option, quote_input
-from payintent.operators.operation import (
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-    copy_fields,
-)
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 
 _Provider = Annotated[str, argument("The name in `provider list`, such as stripe.", name="name")]
 
@@ -41,24 +32,10 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
 
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
-        return await gateway_outages.list_outages(context.database)
+        return await list_outages(context.database)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayErrorView:
-    """A request that was rejected, throttled, unanswered or not sent."""
-
-    at: datetime
-    account_id: int
-    provider: str
-    request: str
-    payment_id: str | None
-    outcome: str
-    detail: str  # status and gateway code, or the reason for the missing answer
-    duration_ms: int
-
-
-class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_only=True):
+class ListGatewayErrors(ReadOperation[list[FailedGatewayCall]], frozen=True, kw_only=True):
     """List the latest requests that a gateway rejected, throttled or did not answer."""
 
     action: ClassVar[str] = "provider.errors"
@@ -66,17 +43,9 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     account_id: Annotated[int | None, option("Only of this account.", name="account")] = None
     limit: Annotated[int, option("Maximum number per account.", min=1, max=LISTED_MAX)] = 20
 
-    async def read(self, context: OperationContext) -> list[GatewayErrorView]:
+    async def read(self, context: OperationContext) -> list[FailedGatewayCall]:
         check_list_limit(self.limit)
-        errors = await gateway_calls.list_errors(context.database, self.account_id, self.limit)
-        return [
-            copy_fields(
-                GatewayErrorView,
-                error,
-                payment_id=error.payment_id and ids.format_id(ids.PAYMENT, error.payment_id),
-            )
-            for error in errors
-        ]
+        return await list_failed_calls(context.database, self.account_id, self.limit)
 
 
 class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):

@@ -8,12 +8,13 @@ from payintent.chains import store as chain_store
 from payintent.chains.operations import (
     TOKENS,
     ChainSlug,
+    ChainView,
+    load_chain_view,
     lock_known_chain,
     read_address,
     require_chain,
 )
 from payintent.chains.store import ChainRecord
-from payintent.chains.views import ChainView, load_chain_view
 from payintent.core.errors import BadRequestError
 from payintent.db.database import Executor, Tx
 from payintent.evm.port import NATIVE

@@ -1,7 +1,7 @@
 """The audit log. Entries are only ever added."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,16 +10,6 @@ import msgspec
 
 from payintent.db.database import Executor, Tx
 from payintent.db.lists import KeysetList
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAuditEntry:
-    id: UUID
-    who: str
-    why: str
-    action: str
-    merchant_id: int | None
-    details: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,32 +23,27 @@ class AuditEntry:
     details: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditScope:
-    """A filter; None matches every entry. `before` is the last id of a page."""
-
-    merchant_id: int | None
-    action: str | None
-    who: str | None
-    since: datetime | None
-    until: datetime | None
-    before: UUID | None
-    limit: int
-
-
-async def add(tx: Tx, entry: NewAuditEntry) -> None:
+async def add(
+    tx: Tx,
+    *,
+    who: str,
+    why: str,
+    action: str,
+    merchant_id: int | None,
+    details: Mapping[str, Any],
+) -> None:
     """Record a change in the same transaction."""
     await tx.fetch(
         """
         INSERT INTO audit (id, who, why, action, merchant_id, details)
         VALUES ($1, $2, $3, $4, $5, $6)
         """,
-        entry.id,
-        entry.who,
-        entry.why,
-        entry.action,
-        entry.merchant_id,
-        msgspec.json.encode(entry.details).decode(),
+        tx.id_generator.new_id(),
+        who,
+        why,
+        action,
+        merchant_id,
+        msgspec.json.encode(details).decode(),
     )
 
 
@@ -73,8 +58,14 @@ _ENTRIES = KeysetList(
 )
 
 
-async def list_entries(database: Executor, scope: AuditScope) -> list[AuditEntry]:
-    rows = await _ENTRIES.page(database, scope.before, **asdict(scope))
+async def list_entries(
+    database: Executor, before: UUID | None, limit: int, **filters: object
+) -> list[AuditEntry]:
+    """List the entries that match the filters of `_ENTRIES`; None matches every entry.
+
+    `before` is the last id of the previous page.
+    """
+    rows = await _ENTRIES.page(database, before, limit, **filters)
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
 
 

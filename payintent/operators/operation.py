@@ -13,7 +13,7 @@ from payintent.core.access import Role
 from payintent.core.errors import ConflictError, ErrorCode, RefusedError
 from payintent.core.money import format_rate
 from payintent.db.database import Database, Executor, Tx
-from payintent.evm.abi import to_hex
+from payintent.evm.abi import to_checksum_address, to_hex
 from payintent.gateways.port import Gateway, GatewayCapabilities
 from payintent.operators import audit_store as audit
 from payintent.operators.fields import (
@@ -40,11 +40,11 @@ T = TypeVar("T")
 def to_json_value(value: object) -> Any:
     """Convert a value to JSON; fields of records without `repr`, such as secrets, are omitted.
 
-    Values that are already encoded stay as they are.
+    Values that are already encoded stay as they are. Bytes are the address of a chain.
     """
     if value is None or isinstance(value, str | bool | int | msgspec.Raw):
         return value
-    if isinstance(value, date | Decimal | UUID):
+    if isinstance(value, date | Decimal | UUID | bytes):
         return _text(value)
     if is_dataclass(value):
         return {
@@ -58,9 +58,11 @@ def to_json_value(value: object) -> Any:
     return [to_json_value(item) for item in cast("list[object]", value)]
 
 
-def _text(value: date | Decimal | UUID) -> str:
+def _text(value: date | Decimal | UUID | bytes) -> str:
     if isinstance(value, datetime):
         return format_timestamp(value)
+    if isinstance(value, bytes):
+        return to_checksum_address(value)
     return format_rate(value) if isinstance(value, Decimal) else str(value)
 
 
@@ -255,8 +257,8 @@ async def run(
 ) -> R:
     """Apply a change and write its audit entry, with `extra_details` added."""
     result = await change.apply(context, tx)
-    entry = audit.NewAuditEntry(
-        id=tx.id_generator.new_id(),
+    await audit.add(
+        tx,
         who=context.who,
         why=context.actor.why,
         action=change.action,
@@ -265,7 +267,6 @@ async def run(
         | to_json_value(change.audit_details(result))
         | to_json_value(extra_details or {}),
     )
-    await audit.add(tx, entry)
     return result
 
 

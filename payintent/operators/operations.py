@@ -19,7 +19,7 @@ from payintent.db.database import Tx
 from payintent.operators import audit_store as audit
 from payintent.operators import identities_store as operator_identities
 from payintent.operators import tokens_store as operator_tokens
-from payintent.operators.audit_store import AuditEntry, AuditScope
+from payintent.operators.audit_store import AuditEntry
 from payintent.operators.fields import (
     LISTED_MAX,
     ListLimit,
@@ -67,16 +67,16 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
         await check_merchant(context.database, self.merchant_id)
         check_text_if_given("who", self.who, _WHO_MAX)
         check_text_if_given("of", self.of, _ACTION_MAX)
-        scope = AuditScope(
+        return await audit.list_entries(
+            context.reading,
+            self.before,
+            self.limit,
             merchant_id=self.merchant_id,
             action=self.of,
             who=self.who,
             since=as_utc("since", self.since),
             until=as_utc("until", self.until),
-            before=self.before,
-            limit=self.limit,
         )
-        return await audit.list_entries(context.reading, scope)
 
 
 @dataclass(frozen=True, slots=True)

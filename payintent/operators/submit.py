@@ -178,8 +178,8 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             why=context.actor.why,
         )
         await proposals.add(tx, new)
-        entry = audit.NewAuditEntry(
-            id=tx.id_generator.new_id(),
+        await audit.add(
+            tx,
             who=context.who,
             why=context.actor.why,
             action="approval.propose",
@@ -187,7 +187,6 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             details={"approval_id": ids.format_id(ids.APPROVAL, proposal_id)}
             | {"action": operation.action, "fields": to_json_value(details(operation))},
         )
-        await audit.add(tx, entry)
         proposal = await proposals.get(tx, proposal_id)
         assert proposal is not None  # noqa: S101 - it was just written
     return proposal

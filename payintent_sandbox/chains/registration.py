@@ -159,5 +159,5 @@ class ChainRegistration:
         return await self.service.run_operation(operation, self.actor)
 
 
-def _address(chain: DevChain) -> str:
-    return to_checksum_address(parse_address(chain.deployment.contract_address))
+def _address(chain: DevChain) -> bytes:
+    return parse_address(chain.deployment.contract_address)

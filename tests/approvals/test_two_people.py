@@ -553,4 +553,4 @@ async def test_both_names_are_in_the_audit_log(stage: Stage) -> None:
     assert told["approval.approve"][0] == "Alan"
     assert told["approval.approve"][1]["proposed_by"] == "Ada"
     [chain] = [one for one in await stage.perform(ListChains()) if one.slug == "native"]
-    assert chain.refund_approval_above == "1000"
+    assert chain.refund_approval_above == 1000

@@ -15,11 +15,12 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.calls import (
     DROPPED,
     PENDING_MAX,
+    FailedGatewayCall,
     GatewayCall,
     GatewayCallLog,
     GatewayRequestKind,
 )
-from payintent.gateway_accounts.providers_operations import GatewayErrorView, ListGatewayErrors
+from payintent.gateway_accounts.providers_operations import ListGatewayErrors
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.port import (
     GatewayRefundState,
@@ -77,7 +78,7 @@ async def ask(world: World, accounts: GatewayAccounts, payment: Payment, url: st
     return account_id
 
 
-async def errors(world: World, **narrowed: int) -> list[GatewayErrorView]:
+async def errors(world: World, **narrowed: int) -> list[FailedGatewayCall]:
     return await world.perform(ListGatewayErrors(**narrowed))
 
 

@@ -237,7 +237,7 @@ async def test_a_refunder_whose_key_the_signer_has_not_is_waited_for(
     refund = await waits_for(refunding)
     again = SetChain(chain="native", refunder=refunding.refunder)
     shown = await refunding.ground.world.perform(again)
-    assert [one.lower() for one in shown.refunders] == [stranger, refunding.refunder]
+    assert [abi.to_hex(one) for one in shown.refunders] == [stranger, refunding.refunder]
     await is_sent_now(refunding, refund)
 
 

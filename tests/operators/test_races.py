@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from payintent.chains.operations import AddContract, RetireContract
+from payintent.chains.operations import AddContract, ChainView, RetireContract
+from payintent.chains.store import TokenRecord
 from payintent.chains.tokens_operations import SetToken
-from payintent.chains.views import ChainView, TokenView
 from payintent.db.database import Tx
 from payintent.gateway_accounts.operations import ChangeAccount, DisableAccount, ShowAccount
 from payintent.gateway_accounts.store import AccountRecord
@@ -79,7 +79,7 @@ class _SlowChain(SetChain, frozen=True, kw_only=True):
 
 
 class _SlowToken(SetToken, frozen=True, kw_only=True):
-    async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
+    async def apply(self, context: OperationContext, tx: Tx) -> TokenRecord:
         changed = await super().apply(context, tx)
         await _hold()
         return changed

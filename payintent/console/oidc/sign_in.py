@@ -25,7 +25,6 @@ from payintent.http.address_limits import PROVIDER_SIGN_IN, UnauthorizedError
 from payintent.http.pages.forms import SignInCookie
 from payintent.operators import audit_store as audit
 from payintent.operators import identities_store as operator_identities
-from payintent.operators.audit_store import NewAuditEntry
 from payintent.operators.identities_store import NewSignIn, SignedIn
 from payintent.operators.operation import IDENTITY
 from payintent.runtime.settings import Settings
@@ -158,15 +157,14 @@ async def _audit(tx: Tx, identity: SignedIn, token: "IdToken") -> None:
         "role": identity.role,
         "role_before": identity.role_before,
     }
-    entry = NewAuditEntry(
-        id=tx.id_generator.new_id(),
+    await audit.add(
+        tx,
         who=identity.name,
         why="signed in by OpenID Connect",
         action="operator.sign-in",
         merchant_id=None,
         details=details,
     )
-    await audit.add(tx, entry)
 
 
 def _name(token: "IdToken") -> str:
