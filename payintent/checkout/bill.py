@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from payintent.checkout.languages import Language
-from payintent.checkout.signs import draw_token
+from payintent.checkout.ways import draw_token
 from payintent.payments.model import PaymentStatus
 
 _WITH_METHOD = frozenset(

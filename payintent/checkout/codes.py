@@ -12,8 +12,8 @@ from payintent.checkout.fields import next_action_fields
 from payintent.checkout.page_fields import read_page_url
 from payintent.checkout.refusal_pages import answers_with_pages
 from payintent.checkout.rendering import HEADERS
-from payintent.checkout.routes import CheckoutVisit, checkout_route
 from payintent.checkout.steps import wallet_step
+from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import current_time
 from payintent.payments import sessions_store as session_store

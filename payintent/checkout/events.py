@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from payintent.chains.store import PROVIDER
 from payintent.checkout.context import CheckoutContext
-from payintent.checkout.routes import CheckoutVisit, checkout_route
+from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.notify import ChangeSubscriber

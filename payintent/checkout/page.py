@@ -6,7 +6,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.checkout import routes as checkout
 from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.codes import full_page_url
 from payintent.checkout.fields import next_action_fields, quote_fields
@@ -32,11 +31,18 @@ from payintent.checkout.rendering import (
     page_language,
     render_page,
 )
-from payintent.checkout.routes import CheckoutVisit, checkout_route
-from payintent.checkout.signs import draw_chain
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
-from payintent.checkout.ways import group_ways, sign_of
+from payintent.checkout.visits import (
+    CheckoutVisit,
+    cancel_checkout,
+    checkout_route,
+    checkout_view,
+    price_checkout,
+    read_visit,
+    select_for_buyer,
+)
+from payintent.checkout.ways import draw_chain, group_ways, sign_of
 from payintent.core.addresses import web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
@@ -73,9 +79,9 @@ async def post_select(visit: CheckoutVisit) -> Response:
     form = await read_form_fields(visit.request)
     try:
         selection = _read_selection(visit, form)
-        selected = await checkout.select_for_buyer(visit, selection)
+        selected = await select_for_buyer(visit, selection)
     except RefusedError as refused:
-        return await _page(await checkout.read_visit(visit.request), refused, form)
+        return await _page(await read_visit(visit.request), refused, form)
     return await _redirect_onward(visit, selected)
 
 
@@ -83,9 +89,9 @@ async def post_select(visit: CheckoutVisit) -> Response:
 @checkout_route
 async def post_cancel_form(visit: CheckoutVisit) -> Response:
     try:
-        await checkout.cancel_checkout(visit)
+        await cancel_checkout(visit)
     except RefusedError as refused:
-        return await _page(await checkout.read_visit(visit.request), refused)
+        return await _page(await read_visit(visit.request), refused)
     return _redirect_to_page(visit)
 
 
@@ -143,7 +149,7 @@ async def _open_page(visit: CheckoutVisit) -> _Page:
     context, merchant = visit.context, await visit.merchant()
     address = read_page_url(visit.request, visit.payment.checkout_id)
     language = page_language(visit.request, merchant.locale)
-    view = await checkout.checkout_view(visit)
+    view = await checkout_view(visit)
     fields = common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
@@ -279,7 +285,7 @@ def _end_fields(payment: Payment, page: _Page) -> dict[str, Any]:
 
 
 async def _load_quotes(visit: CheckoutVisit, country: str | None) -> _OfferedQuotes:
-    quotes = await checkout.price_checkout(visit, country, None)
+    quotes = await price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
     gateways = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
     return _OfferedQuotes(

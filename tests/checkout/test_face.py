@@ -8,9 +8,8 @@ import pytest
 
 from payintent.checkout.accent import BRIGHT, DARK, accent_shades
 from payintent.checkout.languages import load_language
-from payintent.checkout.signs import draw_chain, draw_token, method_sign
 from payintent.checkout.static_files import page_style
-from payintent.checkout.ways import group_ways
+from payintent.checkout.ways import draw_chain, draw_token, group_ways, method_sign
 from payintent.http.pages.static_files import minify_style
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.runtime.settings import Settings
