@@ -60,22 +60,26 @@ class PayerSealing:
     def body_to_store(self, event_id: UUID, body: str) -> str:
         return self._seal(body, _body_context(event_id), "") if self.is_on else body
 
-    def email(self, payment_id: UUID, stored: str | None) -> str | None:
-        if stored is None or not stored.startswith(_PREFIX):
-            return stored
-        return self._open(stored, _email_context(payment_id))
+    def email(self, payment_id: UUID, stored_value: str | None) -> str | None:
+        if stored_value is None or not stored_value.startswith(_PREFIX):
+            return stored_value
+        return self._open(stored_value, _email_context(payment_id))
 
-    def metadata(self, payment_id: UUID, stored: str) -> str:
-        if not stored.startswith(_JSON_PREFIX):
-            return stored
-        return self._open(stored[1:-1], _metadata_context(payment_id))
+    def metadata(self, payment_id: UUID, stored_value: str) -> str:
+        if not stored_value.startswith(_JSON_PREFIX):
+            return stored_value
+        return self._open(stored_value[1:-1], _metadata_context(payment_id))
 
-    def body(self, event_id: UUID, stored: str) -> str:
+    def body(self, event_id: UUID, stored_value: str) -> str:
         """Return the body of an event, byte for byte.
 
         If the payment's metadata could not be opened when the event was composed, open it now.
         """
-        body = self._open(stored, _body_context(event_id)) if stored.startswith(_PREFIX) else stored
+        body = (
+            self._open(stored_value, _body_context(event_id))
+            if stored_value.startswith(_PREFIX)
+            else stored_value
+        )
         sealed = _SEALED_METADATA.search(body) if body.endswith('"}}}') else None
         return body if sealed is None else self._with_metadata(body, sealed)
 
@@ -87,15 +91,15 @@ class PayerSealing:
         """Return the possible digests of sealed metadata with an order id, with each key."""
         return self._encryption.search_digests(order_id, "order")
 
-    def is_as_written(self, stored: str | None) -> bool:
+    def is_as_written(self, stored_value: str | None) -> bool:
         """Return True if a value has the form in which it would be stored now.
 
         A value that was sealed before the setting was switched off stays sealed, but must use the
         first key of the ring.
         """
-        if stored is None or stored == _EMPTY:
+        if stored_value is None or stored_value == _EMPTY:
             return True
-        bare = stored.removeprefix('"')
+        bare = stored_value.removeprefix('"')
         if not bare.startswith(_PREFIX):
             return not self.is_on
         return bare.split(":", 2)[1] == self.writer
@@ -117,9 +121,9 @@ class PayerSealing:
         bare = box[len(self._encryption.writer_prefix) :]
         return f"{_PREFIX}{self.writer}:{digest}:{b64encode(bare).decode()}"
 
-    def _open(self, stored: str, context: str) -> str:
+    def _open(self, stored_value: str, context: str) -> str:
         try:
-            _, name, _, encoded = stored.split(":", 3)
+            _, name, _, encoded = stored_value.split(":", 3)
             box = b64decode(encoded, validate=True)
         except (ValueError, binascii.Error) as error:
             raise EncryptionKeyError(f"{context} has been altered") from error
@@ -132,9 +136,9 @@ def note_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None
     _log.error("sealed_row_unreadable", table=table, id=str(row_id), why=str(error))
 
 
-def is_sealed(stored: str | None) -> bool:
+def is_sealed(stored_value: str | None) -> bool:
     """Return True if an e-mail address or metadata could not be decrypted."""
-    return stored is not None and stored.startswith((_PREFIX, _JSON_PREFIX))
+    return stored_value is not None and stored_value.startswith((_PREFIX, _JSON_PREFIX))
 
 
 def order_id_of(metadata: str) -> str | None:

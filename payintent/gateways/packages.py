@@ -31,7 +31,7 @@ def load_gateway_packages(
     """
     owners = dict.fromkeys(built_in, "payintent itself")
     gateways: dict[str, Gateway] = {}
-    for entry in sorted(entry_points(group=GROUP) if entries is None else entries, key=_order):
+    for entry in sorted(entry_points(group=GROUP) if entries is None else entries, key=_sort_key):
         if entry.name in owners:
             raise GatewayPackageError(
                 f"two packages provide the gateway {entry.name}: {owners[entry.name]} and "
@@ -44,7 +44,7 @@ def load_gateway_packages(
 
 def list_gateway_packages() -> Mapping[str, str]:
     """Return the packages of installed gateways by provider, without importing them."""
-    return {entry.name: _owner(entry) for entry in sorted(entry_points(group=GROUP), key=_order)}
+    return {entry.name: _owner(entry) for entry in sorted(entry_points(group=GROUP), key=_sort_key)}
 
 
 def _load(entry: EntryPoint, http: GatewayHttpClient) -> Gateway:
@@ -74,5 +74,5 @@ def _owner(entry: EntryPoint) -> str:
     return "an unknown package" if dist is None else f"{dist.name} {dist.version}"
 
 
-def _order(entry: EntryPoint) -> tuple[str, str]:
+def _sort_key(entry: EntryPoint) -> tuple[str, str]:
     return entry.name, _owner(entry)

@@ -148,19 +148,19 @@ class SimulatorGateway:
         if answer.status in {200, 201}:
             return _parse_creation(answer, request)
         if _is_error(answer, _REFUSED):
-            return SessionRejected(detail=_detail(answer))
-        return unusable(answer.status, _detail(answer))
+            return SessionRejected(detail=_error_detail(answer))
+        return unusable(answer.status, _error_detail(answer))
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        path = f"/sessions/{_name(session)}/cancel"
+        path = f"/sessions/{_quoted_id(session)}/cancel"
         return _parse_session(await self._request(account, "POST", path), session, (200, 409))
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        path = f"/sessions/{_name(session)}"
+        path = f"/sessions/{_quoted_id(session)}"
         return _parse_session(await self._request(account, "GET", path), session, (200,))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
@@ -189,7 +189,7 @@ class SimulatorGateway:
     ) -> RefundReport | OutcomeUnknown:
         answer = await self._request(account, "POST", "/refunds", _refund_order(request))
         if _is_error(answer, _REFUND_REFUSED):
-            return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(answer))
         return _parse_refund(answer, request, (200, 201))
 
     async def inquire_refund(
@@ -211,7 +211,7 @@ class SimulatorGateway:
         if _is_error(answer, _NOT_FOUND):
             return works("the simulator accepts api_key; signing_secret was not tried")
         if _is_error(answer, _REFUSED):
-            return refused(f"the simulator refuses api_key: {_detail(answer)}")
+            return refused(f"the simulator refuses api_key: {_error_detail(answer)}")
         return not_understood(account, answer)
 
     async def _request(
@@ -276,7 +276,7 @@ def _parse_session(
         return answer
     session = decode_json(answer.body, _Session) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(requested.session_id):
-        return unusable(answer.status, _detail(answer))
+        return unusable(answer.status, _error_detail(answer))
     contradiction = OutcomeUnknown(detail="the response contradicts itself", answered=True)
     return _session_report(session) or contradiction
 
@@ -304,7 +304,7 @@ def _parse_refund(
         return answer
     refund = decode_json(answer.body, _Refund) if answer.status in statuses else None
     if refund is None or refund.reference != _refund_id(requested):
-        return unusable(answer.status, _detail(answer))
+        return unusable(answer.status, _error_detail(answer))
     return _refund_report(refund)
 
 
@@ -323,10 +323,12 @@ def _session_report(session: _Session) -> SessionReport | None:
         amount_minor=session.capture.amount_minor,
         currency=session.capture.currency,
     )
-    return SessionReport(state=_STATES[session.status], capture=capture, reason=_reason(session))
+    return SessionReport(
+        state=_STATES[session.status], capture=capture, reason=_failure_reason(session)
+    )
 
 
-def _reason(session: _Session) -> FailureReason | None:
+def _failure_reason(session: _Session) -> FailureReason | None:
     if session.status is not _Status.DECLINED:
         return None
     return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
@@ -341,13 +343,13 @@ def _is_error(
     return decode_json(answer.body, _Failure) is not None
 
 
-def _detail(answer: HttpAnswer) -> str:
+def _error_detail(answer: HttpAnswer) -> str:
     failure = decode_json(answer.body, _Failure)
     message = (failure and failure.error) or "no error message"
     return f"status {answer.status}: {message[:DETAIL_CHARS_MAX]}"
 
 
-def _name(session: GatewaySessionRef) -> str:
+def _quoted_id(session: GatewaySessionRef) -> str:
     return quote(session.reference or _wire_id(session.session_id), safe="")
 
 

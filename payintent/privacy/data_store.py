@@ -63,15 +63,17 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
         currency=row["currency"],
         amount=f"{row['amount'].normalize():f}",
         payer_email=email and _unseal(sealing.email, payment_id, email, _UNREADABLE),
-        metadata=_json(_unseal(sealing.metadata, payment_id, row["metadata"], _UNREADABLE_JSON)),
+        metadata=_to_raw_json(
+            _unseal(sealing.metadata, payment_id, row["metadata"], _UNREADABLE_JSON)
+        ),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
-        sessions=_json(row["sessions"]),
-        callbacks=_json(row["callbacks"]),
-        transfers=_json(row["transfers"]),
-        refunds=_json(row["refunds"]),
-        denials=_json(row["denials"]),
-        events=_json(f"[{', '.join(bodies)}]"),
+        sessions=_to_raw_json(row["sessions"]),
+        callbacks=_to_raw_json(row["callbacks"]),
+        transfers=_to_raw_json(row["transfers"]),
+        refunds=_to_raw_json(row["refunds"]),
+        denials=_to_raw_json(row["denials"]),
+        events=_to_raw_json(f"[{', '.join(bodies)}]"),
     )
 
 
@@ -85,7 +87,7 @@ def _unseal(
         return unreadable
 
 
-def _json(text: str) -> msgspec.Raw:
+def _to_raw_json(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
 
 

@@ -58,7 +58,7 @@ def make_cases(
 ) -> list[NewCase]:
     """Make a case of each difference; with `is_timed`, its text includes the line's exact time."""
     return [
-        _case(id_generator.new_id(), provider, difference, is_timed=is_timed)
+        _make_case(id_generator.new_id(), provider, difference, is_timed=is_timed)
         for difference in differences
     ]
 
@@ -73,7 +73,7 @@ def check_count(differences: int) -> None:
         )
 
 
-def _case(
+def _make_case(
     case_id: UUID, provider: str, difference: ReconciliationDifference, *, is_timed: bool
 ) -> NewCase:
     origin = MoneyOrigin(
@@ -98,8 +98,8 @@ def describe_difference(
     reference = difference.reference or ""
     if len(reference) > _REFERENCE_CHARS_MAX:
         reference = reference[:_REFERENCE_CHARS_MAX] + "…"
-    their_money = _money(difference.their_amount, difference.their_currency)
-    our_money = _money(difference.our_amount, difference.our_currency)
+    their_money = _format_money(difference.their_amount, difference.their_currency)
+    our_money = _format_money(difference.our_amount, difference.our_currency)
     if books := _BOOKS.get(difference.kind):
         ours = "disputed" if difference.type in DISPUTE_TYPES else "captured or refunded"
         details = f"{their_money} {books}, {our_money} {ours}"
@@ -113,7 +113,7 @@ def describe_difference(
     return f"{provider} {difference.type} {reference}: {difference.kind}, {details}"
 
 
-def _money(amount: Decimal | None, currency: str | None) -> str:
+def _format_money(amount: Decimal | None, currency: str | None) -> str:
     if amount is None or currency is None:
         return ""
     fraction = format(amount, "f").partition(".")[2].rstrip("0")

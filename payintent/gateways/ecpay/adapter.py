@@ -194,7 +194,7 @@ class EcpayGateway:
             merchant_trade_no_of(request.session_id),
             self.capabilities.page_url(account).rstrip("/") + _PAGE,
             request.expires_at,
-            sign_form(account, _order(account, request, units)),
+            sign_form(account, _order_form(account, request, units)),
         )
 
     async def close_session(
@@ -306,8 +306,10 @@ def _parse_notice(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice
     )
 
 
-def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) -> dict[str, str]:
-    text = _plain(request.description)
+def _order_form(
+    account: GatewayAccount, request: GatewaySessionRequest, units: int
+) -> dict[str, str]:
+    text = _plain_text(request.description)
     fields = {
         "MerchantID": account.credentials["merchant_id"],
         "MerchantTradeNo": merchant_trade_no_of(request.session_id),
@@ -332,7 +334,7 @@ def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) 
     return fields | ({"Language": language} if language else {})
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     """Replace special characters: `#` separates items, and ECPay's firewall may reject the rest."""
     safe = "".join(char if char.isalnum() or char in "-_.," else " " for char in text)
     return " ".join(safe.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"

@@ -105,13 +105,13 @@ async def refund_trade(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundReport | OutcomeUnknown:
     """Refund a trade; nothing is requested if its state cannot be determined."""
-    units = _units(request)
+    units = _to_dollars(request)
     if request.session is None or units is None:
         return _declined("there is no trade, or the amount is not in whole dollars")
     if _is_closing_time(ecpay, account):
         return NotContacted(detail="ECPay is closing the day's trades", neutral=True)
     if not account.credentials.get("credit_check_code"):
-        return await _act(ecpay, account, request, "R", units)
+        return await _request_action(ecpay, account, request, "R", units)
     card = await _find_card(ecpay, account, request, request.session)
     if isinstance(card, OutcomeUnknown):
         return NotContacted(detail=card.detail, throttled=card.throttled)
@@ -133,7 +133,7 @@ async def inquire_trade_refund(
         return OutcomeUnknown(detail=card.detail)
     if isinstance(card, OutcomeUnknown):
         return card
-    units = _units(request)
+    units = _to_dollars(request)
     if units is None or card.refunded < units:
         return RefundReport(state=GatewayRefundState.ABSENT)
     if card.refunded >= card.total or request.reference is not None:
@@ -150,16 +150,16 @@ async def _refund_by_phase(
         return _declined("the amount exceeds the remainder")
     actions = (_WHOLE if units == card.total else _PART)[card.phase]
     for action in actions[:-1]:
-        preparation = await _act(ecpay, account, request, action, card.total)
+        preparation = await _request_action(ecpay, account, request, action, card.total)
         if isinstance(preparation, OutcomeUnknown):
             # Nothing is refunded yet; the next attempt reads the state again.
             return NotContacted(detail=f"{action}: {preparation.detail}")
         if preparation.state is GatewayRefundState.DECLINED:
             return preparation
-    return await _act(ecpay, account, request, actions[-1], units)
+    return await _request_action(ecpay, account, request, actions[-1], units)
 
 
-async def _act(
+async def _request_action(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, action: str, units: int
 ) -> RefundReport | OutcomeUnknown:
     """Request an action; the response is not signed, so it must at least identify the trade."""
@@ -199,7 +199,7 @@ async def _find_card(
                 return trade
             if (trade.status, trade.trade_no) != (PAID, request.capture.reference):
                 return _declined("ECPay does not know this payment")
-            if trade.has_instalments and _units(request) != trade.units:
+            if trade.has_instalments and _to_dollars(request) != trade.units:
                 return _declined("an order with instalments can only be refunded in full")
             return await _query_card(ecpay, account, trade)
     except TimeoutError:
@@ -225,13 +225,13 @@ async def _query_card(
     credit = detail.value
     if detail.message or credit is None or credit.amount != trade.units:
         return OutcomeUnknown(detail=f"no card payment: {(detail.message or '')[:20]}")
-    phase = _phase(credit)
+    phase = _settlement_phase(credit)
     if phase is None:
         return OutcomeUnknown(detail="the card payment has an unknown status")
     return _Card(phase=phase, total=credit.amount, refunded=_refunded_total(credit, phase))
 
 
-def _phase(credit: _Credit) -> _Phase | None:
+def _settlement_phase(credit: _Credit) -> _Phase | None:
     """Prefer the status of the closing; the overall status is that of the last action."""
     statuses = {row.status for row in credit.close_data or () if row.amount > 0}
     return _PHASES.get(statuses.pop() if len(statuses) == 1 else credit.status)
@@ -254,7 +254,7 @@ def _is_closing_time(ecpay: EcpayApi, account: GatewayAccount) -> bool:
     return CLOSING_BEGINS <= datetime.fromtimestamp(ecpay.now(), TAIPEI).time() < CLOSING_ENDS
 
 
-def _units(request: GatewayRefundRequest) -> int | None:
+def _to_dollars(request: GatewayRefundRequest) -> int | None:
     try:
         return to_gateway(request.amount_minor, CURRENCY, DECIMALS)
     except ValueError:

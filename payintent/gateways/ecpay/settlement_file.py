@@ -29,7 +29,7 @@ def _matches(first: Sequence[str]) -> bool:
     )
 
 
-def _read(number: int, row: Sequence[str]) -> ProviderFileLine | None:
+def _parse_row(number: int, row: Sequence[str]) -> ProviderFileLine | None:
     cells = [cell.strip().strip("'=\"") for cell in row]
     if len(cells) < len(COLUMNS):
         return None  # a total or a note at the end
@@ -65,7 +65,7 @@ LAYOUTS = tuple(
     FileLayout(
         name=f"ecpay-settlement-{encoding}",
         matches=_matches,
-        read=_read,
+        read=_parse_row,
         encoding=encoding,
         names_orders=True,
     )

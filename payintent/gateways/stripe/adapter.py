@@ -188,12 +188,12 @@ class StripeGateway:
         if not isinstance(reference, str):
             return reference
         if cancels:
-            answer = await self._post(account, f"{_path(reference)}/cancel", {})
+            answer = await self._post(account, f"{_intent_path(reference)}/cancel", {})
             is_answer = isinstance(answer, HttpAnswer)
-            if not (is_answer and answer.status in _REFUSING and _error(answer)):
+            if not (is_answer and answer.status in _REFUSING and _parse_error(answer)):
                 return _parse_session(answer, session)
             # It was paid or cancelled before, or is being paid: report its state.
-        return _parse_session(await self._get(account, _path(reference)), session)
+        return _parse_session(await self._get(account, _intent_path(reference)), session)
 
     async def _find_reference(
         self, account: GatewayAccount, session: GatewaySessionRef
@@ -215,7 +215,7 @@ class StripeGateway:
             return intent.id
         if answer.status in _REFUSING and _rejection(answer):
             return SessionReport(state=GatewaySessionState.ABSENT)
-        error = _error(answer)
+        error = _parse_error(answer)
         if error is not None and error.type == _KEY_REUSED:
             return OutcomeUnknown(detail="the creation had other parameters", answered=True)
         return _unusable(answer)
@@ -234,10 +234,10 @@ class StripeGateway:
         refund = _decode(answer, StripeRefund)
         if refund and refund_id_of(refund) == request.refund_id:
             return refund_report(refund) or _undocumented("a refund", refund.status)
-        if answer.status == _NOT_FOUND and _error(answer):
+        if answer.status == _NOT_FOUND and _parse_error(answer):
             return _OTHER_ACCOUNT
         if answer.status in _REFUSING and _rejection(answer):
-            return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(answer))
         return _unusable(answer)
 
     async def _find_refund(
@@ -248,7 +248,7 @@ class StripeGateway:
             answer = await self._get(account, f"/refunds?{urlencode(query)}")
             if isinstance(answer, OutcomeUnknown):
                 return answer
-            if answer.status == _NOT_FOUND and _error(answer):
+            if answer.status == _NOT_FOUND and _parse_error(answer):
                 return _OTHER_ACCOUNT
             page = _decode(answer, StripeRefundPage)
             if page is None:
@@ -296,7 +296,7 @@ def _url(account: GatewayAccount, path: str) -> str:
     return f"{account.base_url.rstrip('/')}/v1{path}"
 
 
-def _path(reference: str) -> str:
+def _intent_path(reference: str) -> str:
     return f"/payment_intents/{quote(reference, safe='')}"
 
 
@@ -325,7 +325,7 @@ def _parse_session(
 ) -> SessionReport | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
-    if answer.status == _NOT_FOUND and _error(answer):  # not the 404 of a proxy
+    if answer.status == _NOT_FOUND and _parse_error(answer):  # not the 404 of a proxy
         return SessionReport(state=GatewaySessionState.ABSENT)
     intent = _decode(answer, StripePaymentIntent)
     if intent is None or session_id_of(intent) != requested.session_id:
@@ -341,17 +341,17 @@ def _decode(answer: HttpAnswer, kind: type[S]) -> S | None:
     return decode_json(answer.body, kind) if answer.status == _OK else None
 
 
-def _error(answer: HttpAnswer) -> StripeErrorBody | None:
+def _parse_error(answer: HttpAnswer) -> StripeErrorBody | None:
     return read_error_body(answer.body)
 
 
 def _rejection(answer: HttpAnswer) -> SessionRejected | None:
     """Return Stripe's definite refusal; a reused idempotency key is not definite."""
-    error = _error(answer)
+    error = _parse_error(answer)
     is_final = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
     if error is None or error.type not in _REFUSALS or not is_final:
         return None
-    return SessionRejected(detail=_detail(answer))
+    return SessionRejected(detail=_error_detail(answer))
 
 
 def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
@@ -360,15 +360,15 @@ def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
     Stripe limits requests by 429. Its own 403 means that the key lacks a permission; any other 403
     comes from a proxy, which may limit requests.
     """
-    if answer.status == _FORBIDDEN and _error(answer):
-        return OutcomeUnknown(detail=_detail(answer), problem=AccountProblem.CREDENTIALS)
-    if answer.status == _CONFLICT and _error(answer):  # with a concurrent request of ours
-        return OutcomeUnknown(detail=_detail(answer), answered=True)
-    return unusable(answer.status, _detail(answer))
+    if answer.status == _FORBIDDEN and _parse_error(answer):
+        return OutcomeUnknown(detail=_error_detail(answer), problem=AccountProblem.CREDENTIALS)
+    if answer.status == _CONFLICT and _parse_error(answer):  # with a concurrent request of ours
+        return OutcomeUnknown(detail=_error_detail(answer), answered=True)
+    return unusable(answer.status, _error_detail(answer))
 
 
-def _detail(answer: HttpAnswer) -> str:
-    error = _error(answer)
+def _error_detail(answer: HttpAnswer) -> str:
+    error = _parse_error(answer)
     if error is None:
         return f"status {answer.status}: no error message"
     words = (error.type, error.code, error.decline_code, error.param)

@@ -127,7 +127,7 @@ class TwoC2pGateway:
         if token is None:
             detail = f"invalid response to a creation, status {answer.status}"
             return unusable(answer.status, detail)
-        detail = _detail(token.respCode, token.respDesc)
+        detail = _response_detail(token.respCode, token.respDesc)
         if token.respCode == codes.OK and answer.is_signed and _is_page(token.webPaymentUrl):
             reference = _reference(account, request.session_id)
             return SessionCreated.redirect(reference, token.webPaymentUrl, ends_at(request))
@@ -268,7 +268,7 @@ def _inquiry_report(payment: TwoC2pPayment) -> SessionReport | OutcomeUnknown:
     except ValueError:
         return OutcomeUnknown(detail="the response contradicts itself", answered=True)
     if report is None:
-        detail = _detail(payment.respCode, payment.respDesc)
+        detail = _response_detail(payment.respCode, payment.respDesc)
         return OutcomeUnknown(detail=detail, answered=True)
     if report.state is GatewaySessionState.ATTEMPTED:  # only callbacks report this state
         return SessionReport(state=GatewaySessionState.OPEN)
@@ -302,7 +302,7 @@ def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | N
         funds=funds,
         amount_minor=report.capture.amount_minor,
         currency=report.capture.currency,
-        reason=printable_text(_detail(code, payment.respDesc)),
+        reason=printable_text(_response_detail(code, payment.respDesc)),
     )
 
 
@@ -337,5 +337,5 @@ def _has_reference(payment: TwoC2pPayment) -> bool:
     return bool(_INVOICE.fullmatch(invoice) and _TRAN_REF.fullmatch(reference))
 
 
-def _detail(code: str, description: str | None) -> str:
+def _response_detail(code: str, description: str | None) -> str:
     return f"response {code}: {(description or '')[:DETAIL_CHARS_MAX]}"

@@ -156,7 +156,7 @@ class TwoC2pRefundApi:
             account.credentials.get("gateway_public_key", ""),
         )
         try:
-            order = self._order(account, request, process, amount_minor)
+            order = self._encode_order(account, request, process, amount_minor)
         except ValueError as error:
             return NotContacted(detail=str(error))
         try:
@@ -167,7 +167,7 @@ class TwoC2pRefundApi:
                 problem=AccountProblem.CREDENTIALS,
             )
         answer = await self._http.request(
-            "POST", _url(account), headers={"Content-Type": "text/plain"}, body=body
+            "POST", _maintenance_url(account), headers={"Content-Type": "text/plain"}, body=body
         )
         if isinstance(answer, OutcomeUnknown):
             return answer
@@ -183,7 +183,7 @@ class TwoC2pRefundApi:
             return OutcomeUnknown(detail=detail, answered=True)
         return reply
 
-    def _order(
+    def _encode_order(
         self,
         account: GatewayAccount,
         request: GatewayRefundRequest,
@@ -209,7 +209,7 @@ class TwoC2pRefundApi:
         return ET.tostring(root, encoding="utf-8")
 
 
-def _url(account: GatewayAccount) -> str:
+def _maintenance_url(account: GatewayAccount) -> str:
     base = account.base_url.rstrip("/")
     url = account.credentials.get("maintenance_url") or MAINTENANCE_URLS.get(base)
     return url or f"{base}{MAINTENANCE_PATH}"

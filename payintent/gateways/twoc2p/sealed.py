@@ -41,10 +41,13 @@ class TwoC2pKeys:
 def encrypt_and_sign(content: bytes, keys: TwoC2pKeys) -> str:
     """Encrypt for the gateway, then sign; ValueError if the keys are invalid."""
     sealed = jwe.encrypt_compact(
-        dict(_SEALING), content, _public(keys.gateway_key), algorithms=list(_SEALING.values())
+        dict(_SEALING),
+        content,
+        _parse_public_key(keys.gateway_key),
+        algorithms=list(_SEALING.values()),
     )
     return jws.serialize_compact(
-        dict(_SIGNING), sealed, _private(keys.private_key), algorithms=[_SIGNING["alg"]]
+        dict(_SIGNING), sealed, _parse_private_key(keys.private_key), algorithms=[_SIGNING["alg"]]
     )
 
 
@@ -53,7 +56,10 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
 
     ValueError if the keys are invalid.
     """
-    gateway_key, private_key = _public(keys.gateway_key), _private(keys.private_key)
+    gateway_key, private_key = (
+        _parse_public_key(keys.gateway_key),
+        _parse_private_key(keys.private_key),
+    )
     try:
         signed = jws.deserialize_compact(token, gateway_key, algorithms=[_SIGNING["alg"]])
         content = jwe.decrypt_compact(
@@ -67,7 +73,7 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
 
 
 @lru_cache(maxsize=KEYS_MAX)
-def _public(text: str) -> RSAKey:
+def _parse_public_key(text: str) -> RSAKey:
     """Parse a public key or its certificate, because 2C2P issues both."""
     content, is_pem = _key_bytes(text)
     if is_pem:
@@ -86,7 +92,7 @@ def _public(text: str) -> RSAKey:
 
 
 @lru_cache(maxsize=KEYS_MAX)
-def _private(text: str) -> RSAKey:
+def _parse_private_key(text: str) -> RSAKey:
     content, is_pem = _key_bytes(text)
     try:
         key = (load_pem_private_key if is_pem else load_der_private_key)(content, None)

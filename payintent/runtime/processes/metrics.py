@@ -163,7 +163,7 @@ def _merge(parts: Iterable[Iterable[Family]]) -> list[Family]:
     for part in parts:
         for family in part:
             families.setdefault(family.name, family)
-            _add(values.setdefault(family.name, {}), family)
+            _add_samples(values.setdefault(family.name, {}), family)
     return [
         msgspec.structs.replace(
             family,
@@ -175,7 +175,7 @@ def _merge(parts: Iterable[Iterable[Family]]) -> list[Family]:
     ]
 
 
-def _add(values: dict[_Key, float], family: Family) -> None:
+def _add_samples(values: dict[_Key, float], family: Family) -> None:
     for name, labels, value in family.samples:
         key = (name, tuple(sorted(labels.items())))
         if key not in values:
