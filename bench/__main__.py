@@ -34,7 +34,7 @@ from payintent.core import ids
 from payintent.db.database import Database
 from payintent.merchants.price import TaxManager
 from payintent.payments import new_store as new_payments
-from payintent.payments.model import CreatePaymentRequest, PaymentTerms
+from payintent.payments.model import CreatePaymentRequest
 from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
@@ -310,16 +310,14 @@ def _create_request(merchant_id: int) -> CreatePaymentRequest:
         merchant_id=merchant_id,
         key=uuid4(),
         request_hash=os.urandom(32),
-        terms=PaymentTerms(
-            currency="THB",
-            amount=Decimal("1590.00"),
-            amount_text="1590.00",
-            payer_uid="buyer-1",
-            payer_email="b@example.com",
-            include_pegged_assets=True,
-            metadata=CREATE_METADATA,
-            tax_manager=TaxManager.NONE,
-        ),
+        currency="THB",
+        amount=Decimal("1590.00"),
+        amount_text="1590.00",
+        payer_uid="buyer-1",
+        payer_email="b@example.com",
+        include_pegged_assets=True,
+        metadata=CREATE_METADATA,
+        tax_manager=TaxManager.NONE,
         expires_in_s=86_400,
         country="TH",
     )

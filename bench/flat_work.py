@@ -26,7 +26,7 @@ from payintent.payment_sessions.settle import ReportedSession, settle_sessions
 from payintent.payments.expire import expire_due_pending
 from payintent.payments.list_store import PaymentFilter
 from payintent.payments.lookup import list_merchant_payments
-from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.payments.model import CreatePaymentRequest, Payment
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.service import Service
@@ -204,7 +204,7 @@ class Work:
         return 2 * self.each
 
     async def _create(self, expires_in_s: int) -> Payment:
-        terms = PaymentTerms(
+        request = CreatePaymentRequest(
             currency=_CURRENCY,
             amount=Decimal("1590.00"),
             amount_text="1590.00",
@@ -213,12 +213,9 @@ class Work:
             include_pegged_assets=True,
             metadata=_METADATA,
             tax_manager=TaxManager.NONE,
-        )
-        request = CreatePaymentRequest(
             merchant_id=self.merchant_id,
             key=uuid4(),
             request_hash=secrets.token_bytes(32),
-            terms=terms,
             expires_in_s=expires_in_s,
             country=None,
         )

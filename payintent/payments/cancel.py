@@ -5,7 +5,7 @@ from uuid import UUID
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.payments import store as payment_store
-from payintent.payments.idempotency import FirstRequest, claim_or_match, request_fingerprint
+from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus, PaymentTrigger
 from payintent.payments.transitions import TransitionRequest, apply_transitions
 
@@ -51,5 +51,4 @@ async def _is_repeated(tx: Tx, payment: Payment, key: UUID) -> bool:
         request_hash=request_fingerprint(OPERATION, payment=str(payment.id)),
         as_sent=(OPERATION, str(payment.id)),
     )
-    new = FirstRequest(request_hash=request.request_hash, payment_id=payment.id)
-    return await claim_or_match(tx, OPERATION, request, new) is not None
+    return await claim_or_match(tx, OPERATION, request, payment.id) is not None

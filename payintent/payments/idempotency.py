@@ -106,12 +106,19 @@ def request_fingerprint(operation: str, **fields: object) -> bytes:
 
 
 async def claim_or_match(
-    tx: Tx, operation: str, request: IdempotentRequest, first: FirstRequest
+    tx: Tx,
+    operation: str,
+    request: IdempotentRequest,
+    payment_id: UUID | None,
+    refund_id: UUID | None = None,
 ) -> FirstRequest | None:
     """Claim a key in this transaction, or return the first request that used it.
 
     Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request.
     """
+    first = FirstRequest(
+        request_hash=request.request_hash, payment_id=payment_id, refund_id=refund_id
+    )
     if await claim_key(tx, request.merchant_id, operation, request.key, first):
         return None
     first_request = await find_first_request(tx, request.merchant_id, operation, request.key)

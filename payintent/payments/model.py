@@ -41,20 +41,6 @@ TERMINAL = frozenset(PaymentStatus) - OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaymentTerms:
-    """The fields that a create sets and that never change; texts are stored as received."""
-
-    currency: str
-    amount: Decimal
-    amount_text: str
-    payer_uid: str
-    payer_email: str | None
-    include_pegged_assets: bool
-    metadata: str  # the JSON text, byte for byte
-    tax_manager: TaxManager
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentRequest:
     """The properties of a request that identify a repetition with the same `Idempotency-Key`."""
 
@@ -73,7 +59,16 @@ class CreateAttempt(IdempotentRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePaymentRequest(CreateAttempt):
-    terms: PaymentTerms
+    """A create; the payment keeps these values, and texts are stored as received."""
+
+    currency: str
+    amount: Decimal
+    amount_text: str
+    payer_uid: str
+    payer_email: str | None
+    include_pegged_assets: bool
+    metadata: str  # the JSON text, byte for byte
+    tax_manager: TaxManager
     country: str | None
 
 
@@ -115,21 +110,20 @@ class Payment:
         created_at: datetime,
         expires_at: datetime,
     ) -> Self:
-        terms = request.terms
         return cls(
             id=payment_id,
             merchant_id=request.merchant_id,
             checkout_id=checkout_id,
             status=PaymentStatus.PENDING,
             version=1,
-            currency=terms.currency,
-            amount=terms.amount,
-            amount_text=terms.amount_text,
-            payer_uid=terms.payer_uid,
-            payer_email=terms.payer_email,
-            include_pegged_assets=terms.include_pegged_assets,
-            metadata=terms.metadata,
-            tax_manager=terms.tax_manager,
+            currency=request.currency,
+            amount=request.amount,
+            amount_text=request.amount_text,
+            payer_uid=request.payer_uid,
+            payer_email=request.payer_email,
+            include_pegged_assets=request.include_pegged_assets,
+            metadata=request.metadata,
+            tax_manager=request.tax_manager,
             session_id=None,
             receipt_id=None,
             failure_reason=None,

@@ -92,7 +92,7 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
     Returns None if the key was used within 24 hours. Waits for a request that holds the key, up to
     the lock timeout (`LockTimeoutError`).
     """
-    request, terms, sealing = new.request, new.request.terms, database.payer_sealing
+    request, sealing = new.request, database.payer_sealing
     row = await database.row(
         _CREATE,
         new.id,
@@ -101,14 +101,14 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
         request.request_hash,
         request.country,
         new.checkout_id,
-        terms.currency,
-        terms.amount,
-        terms.amount_text,
-        terms.payer_uid,
-        sealing.email_to_store(new.id, terms.payer_email),
-        terms.include_pegged_assets,
-        sealing.metadata_to_store(new.id, terms.metadata),
-        terms.tax_manager,
+        request.currency,
+        request.amount,
+        request.amount_text,
+        request.payer_uid,
+        sealing.email_to_store(new.id, request.payer_email),
+        request.include_pegged_assets,
+        sealing.metadata_to_store(new.id, request.metadata),
+        request.tax_manager,
         request.expires_in_s,
     )
     return (row["created_at"], row["expires_at"]) if row else None
@@ -125,7 +125,6 @@ async def create_batch(
     # Sorted, so that batches cannot deadlock.
     sorted_batch = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
     requests = [new.request for new in sorted_batch]
-    terms = [request.terms for request in requests]
     sealing = database.payer_sealing
     rows = await database.fetch(
         _CREATE_BATCH,
@@ -135,14 +134,14 @@ async def create_batch(
         [request.request_hash for request in requests],
         [request.country for request in requests],
         [new.checkout_id for new in sorted_batch],
-        [term.currency for term in terms],
-        [term.amount for term in terms],
-        [term.amount_text for term in terms],
-        [term.payer_uid for term in terms],
-        [sealing.email_to_store(new.id, new.request.terms.payer_email) for new in sorted_batch],
-        [term.include_pegged_assets for term in terms],
-        [sealing.metadata_to_store(new.id, new.request.terms.metadata) for new in sorted_batch],
-        [term.tax_manager for term in terms],
+        [request.currency for request in requests],
+        [request.amount for request in requests],
+        [request.amount_text for request in requests],
+        [request.payer_uid for request in requests],
+        [sealing.email_to_store(new.id, new.request.payer_email) for new in sorted_batch],
+        [request.include_pegged_assets for request in requests],
+        [sealing.metadata_to_store(new.id, new.request.metadata) for new in sorted_batch],
+        [request.tax_manager for request in requests],
         [request.expires_in_s for request in requests],
         _BATCH_LOCK_TIMEOUT,
     )

@@ -33,7 +33,6 @@ from payintent.payments.model import (
     CreateAttempt,
     CreatePaymentRequest,
     PaymentStatus,
-    PaymentTerms,
 )
 from payintent.runtime.settings import Settings
 
@@ -230,16 +229,14 @@ def _check_create_values(
         request_hash=attempt.request_hash,
         as_sent=attempt.as_sent,
         expires_in_s=attempt.expires_in_s,
-        terms=PaymentTerms(
-            currency=body.currency,
-            amount=amount,
-            amount_text=amount_text,
-            payer_uid=body.payer_uid,
-            payer_email=body.payer_email,
-            include_pegged_assets=pegged,
-            metadata=metadata,
-            tax_manager=merchant.tax_manager,
-        ),
+        currency=body.currency,
+        amount=amount,
+        amount_text=amount_text,
+        payer_uid=body.payer_uid,
+        payer_email=body.payer_email,
+        include_pegged_assets=pegged,
+        metadata=metadata,
+        tax_manager=merchant.tax_manager,
         country=body.country,
     )
 

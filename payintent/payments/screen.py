@@ -51,8 +51,8 @@ class FraudScreening:
             return await self.creator.create(request)
         subject = FraudSubject(
             merchant_id=request.merchant_id,
-            payer_uid=request.terms.payer_uid,
-            email=_comparable(request.terms.payer_email),
+            payer_uid=request.payer_uid,
+            email=_comparable(request.payer_email),
             country=request.country,
         )
         velocities = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
@@ -132,12 +132,8 @@ class FraudScreening:
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
         """Store a denial with its key, or return the key's earlier result."""
-        earlier = await replay_create(self.database, request)
-        if earlier is not None:
-            return earlier
         first = FirstRequest(
-            request_hash=request.request_hash,
-            denial=msgspec.json.encode(denial).decode(),
+            request_hash=request.request_hash, denial=msgspec.json.encode(denial).decode()
         )
         async with self.database.transaction() as tx:
             fresh = await idempotency.claim_key(
@@ -147,7 +143,7 @@ class FraudScreening:
                 await fraud_store.record_denial(
                     tx, tx.id_generator.new_id(), request.merchant_id, None, denial
                 )
-        if not fresh:  # a concurrent request with this key was faster
+        if not fresh:
             earlier = await replay_create(self.database, request)
             if earlier is None:
                 raise expired_key_error()

@@ -61,7 +61,7 @@ def event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
     """Return the envelope of spec section 6.1; it is stored and sent byte for byte."""
-    fields = _event_fields(payment, session)
+    fields = payment_fields(payment, session)
     data = {name: fields[name] for name in event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
     return encode_json(envelope).decode()
@@ -73,21 +73,6 @@ def erase_payer(body: str, replacement: str) -> str:
     envelope: dict[str, Any] = json.loads(body)
     envelope["data"]["payment"] |= {"payer_uid": replacement, "metadata": {}}
     return encode_json(envelope).decode()
-
-
-def _event_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "id": ids.format_id(ids.PAYMENT, payment.id),
-        "status": payment.status,
-        "currency": payment.currency,
-        "amount": payment.amount_text,
-        "payer_uid": payment.payer_uid,
-        "metadata": msgspec.Raw(payment.metadata.encode()),
-        **_end_fields(payment),
-    }
-    if session is not None:
-        fields["provider"] = session.quote.provider_name
-    return fields
 
 
 def _end_fields(payment: Payment) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from payintent.members.model import member_name
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
-from payintent.payments.idempotency import FirstRequest, claim_or_match, request_fingerprint
+from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus
 from payintent.refunds import store as refund_store
 from payintent.refunds.approval import choose_destination_and_step
@@ -241,12 +241,8 @@ async def _claim_key(
 ) -> Refund | None:
     """Claim the key for this request, or return the refund that was created under it."""
     idempotent = request.under_key(key)
-    new = FirstRequest(
-        request_hash=idempotent.request_hash,
-        payment_id=request.payment_id,
-        refund_id=refund_id,
-    )
-    first = await claim_or_match(tx, request.operation, idempotent, new)
+    payment_id = request.payment_id
+    first = await claim_or_match(tx, request.operation, idempotent, payment_id, refund_id)
     if first is None:
         return None
     assert first.refund_id is not None  # noqa: S101 - a refund's key is written with its refund

@@ -19,7 +19,6 @@ from payintent.merchants.test_side import PROVIDER
 from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
 from payintent.payments import idempotency
 from payintent.payments.idempotency import (
-    FirstRequest,
     claim_or_match,
     request_fingerprint,
     require_match,
@@ -194,8 +193,7 @@ async def _apply_step(tx: Tx, session_id: UUID, step: Step) -> TestSession | Non
 
 async def _claim(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
     attempt = request.under_key(payment.merchant_id, key)
-    first = FirstRequest(request_hash=attempt.request_hash, payment_id=payment.id)
-    return await claim_or_match(tx, request.operation, attempt, first) is None
+    return await claim_or_match(tx, request.operation, attempt, payment.id) is None
 
 
 def _is_at_test_gateway(session: Session) -> bool:

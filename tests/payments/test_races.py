@@ -19,7 +19,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_if_due, expire_pending
 from payintent.payments.idempotency import FirstRequest
-from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.payments.model import CreatePaymentRequest, Payment
 from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
 from tests.support.staging import held, impatient, until_waiting
@@ -358,16 +358,14 @@ async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -
             merchant_id=world.merchant_id,
             key=key,
             request_hash=b"same",
-            terms=PaymentTerms(
-                currency=like.currency,
-                amount=like.amount,
-                amount_text=like.amount_text,
-                payer_uid=like.payer_uid,
-                payer_email=None,
-                include_pegged_assets=True,
-                metadata="{}",
-                tax_manager=like.tax_manager,
-            ),
+            currency=like.currency,
+            amount=like.amount,
+            amount_text=like.amount_text,
+            payer_uid=like.payer_uid,
+            payer_email=None,
+            include_pegged_assets=True,
+            metadata="{}",
+            tax_manager=like.tax_manager,
             expires_in_s=1800,
             country=None,
         )

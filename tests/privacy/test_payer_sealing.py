@@ -21,7 +21,7 @@ from payintent.operators.operation import Actor
 from payintent.payment_history import store as history_store
 from payintent.payments import new_store as new_payments
 from payintent.payments import store as payment_store
-from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.payments.model import CreatePaymentRequest, Payment
 from payintent.payments.new_store import NewPayment
 from payintent.payments.operations import SearchPayments
 from payintent.privacy import seals_store
@@ -309,7 +309,7 @@ async def test_an_order_number_is_found_as_the_database_finds_it(
 
 
 async def test_creating_is_the_same_one_statement_with_sealing_on_and_off() -> None:
-    terms = PaymentTerms(
+    request = CreatePaymentRequest(
         currency="THB",
         amount=Decimal(10),
         amount_text="10",
@@ -318,9 +318,11 @@ async def test_creating_is_the_same_one_statement_with_sealing_on_and_off() -> N
         include_pegged_assets=False,
         metadata=METADATA,
         tax_manager=TaxManager.NONE,
-    )
-    request = CreatePaymentRequest(
-        merchant_id=1, key=UUID(int=1), request_hash=b"", country=None, terms=terms, expires_in_s=60
+        merchant_id=1,
+        key=UUID(int=1),
+        request_hash=b"",
+        country=None,
+        expires_in_s=60,
     )
     new = NewPayment(UUID(int=2), "cs_1", request)
     statements: set[str] = set()

@@ -27,7 +27,7 @@ from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection, select_quote
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments import store as payment_store
-from payintent.payments.model import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.payments.model import CreatePaymentRequest, Payment
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.settings import Settings
@@ -94,7 +94,7 @@ class World:
 
     def request(self, **changes: Any) -> CreatePaymentRequest:
         """Ask for a payment of 1590.00 THB that lives half an hour."""
-        terms: dict[str, Any] = {
+        values: dict[str, Any] = {
             "currency": "THB",
             "amount": Decimal("1590.00"),
             "amount_text": "1590.00",
@@ -103,17 +103,13 @@ class World:
             "include_pegged_assets": True,
             "metadata": '{"order_id":"A-1"}',
             "tax_manager": TaxManager.NONE,
-        }
-        rest: dict[str, Any] = {
             "merchant_id": self.merchant_id,
             "key": uuid4(),
             "request_hash": uuid4().bytes,
             "expires_in_s": 1800,
             "country": None,
         }
-        terms |= {name: value for name, value in changes.items() if name in terms}
-        rest |= {name: value for name, value in changes.items() if name not in terms}
-        return CreatePaymentRequest(terms=PaymentTerms(**terms), **rest)
+        return CreatePaymentRequest(**values | changes)
 
     async def create(self, **changes: Any) -> Payment:
         """Create a payment, by default of 1590.00 THB that lives half an hour."""
