@@ -278,29 +278,18 @@ class HistoryPage:
     ends_at: datetime | None  # the start of the next page; None on the last page
 
 
-async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntry]:
-    """List the entries of a payment by time; simultaneous entries are in causal order."""
-    rows = await database.fetch(
-        _ENTRIES
-        + """
-        SELECT at, what, id, details::text AS details
-        FROM entries
-        ORDER BY at, rank, id
-        LIMIT $2
-        """,
-        payment_id,
-        _ENTRIES_MAX,
-        _KIND_MAX,
-    )
-    return [_entry(row, database.payer_sealing) for row in rows]
-
-
-async def list_entries_page(
-    database: Executor, payment_id: UUID, kinds: Sequence[str] | None, offset: int, limit: int
+async def list_entries(
+    database: Executor,
+    payment_id: UUID,
+    kinds: Sequence[str] | None = None,
+    offset: int = 0,
+    limit: int = _ENTRIES_MAX,
+    kind_max: int = _KIND_MAX,
 ) -> HistoryPage:
-    """List a page of a payment's entries of the given kinds, or of all kinds.
+    """List a payment's entries of the given kinds, or of all kinds, by time.
 
-    Reads at most the first or last `PAGED_KIND_MAX` rows of each kind.
+    Simultaneous entries are in causal order. Reads at most the first or last `kind_max` rows of
+    each kind.
     """
     rows = await database.fetch(
         _ENTRIES
@@ -319,7 +308,7 @@ async def list_entries_page(
         """,
         payment_id,
         limit,
-        PAGED_KIND_MAX,
+        kind_max,
         kinds,
         offset,
     )

@@ -62,7 +62,7 @@ PAGE_ENTRIES = 100
 async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEntry]:
     """Return the whole timeline, without the bodies of requests and responses."""
     history = await history_store.list_entries(database, payment.id)
-    entries = [_describe(_without_texts(entry)) for entry in history]
+    entries = [_describe(_without_texts(entry)) for entry in history.entries]
     names = {ids.format_id(ids.PAYMENT, payment.id)}
     names |= {entry.id for entry in entries if entry.id is not None}
     entries += [_describe_audit(entry) for entry in await _read_audit(database, payment, names)]
@@ -80,8 +80,8 @@ async def read_timeline_page(
     history = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
     if kinds is None or kinds:
         offset = (page - 1) * PAGE_ENTRIES
-        history = await history_store.list_entries_page(
-            database, payment.id, kinds, offset, PAGE_ENTRIES
+        history = await history_store.list_entries(
+            database, payment.id, kinds, offset, PAGE_ENTRIES, history_store.PAGED_KIND_MAX
         )
     entries = [_describe(entry) for entry in history.entries]
     if of in {None, "operators"} and (entries or page == 1):

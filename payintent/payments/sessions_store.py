@@ -342,8 +342,8 @@ def _quote_from_row(row: Row) -> Quote:
 
 _ADD: LiteralString = """
     WITH new AS MATERIALIZED (
-        SELECT n.*,
-            (SELECT count(*) FROM session e WHERE e.payment_id = n.payment_id) AS earlier
+        SELECT n.*, n.opened_at + $25 * interval '1 second',
+            (SELECT count(*) FROM session e WHERE e.payment_id = n.payment_id) + 1 AS number
         FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
             $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
             $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
@@ -357,19 +357,13 @@ _ADD: LiteralString = """
         INSERT INTO session
             (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
              label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
-             estimated_tax, total_amount, total_minor, return_url, opened_at, inquire_at,
-             token_address, token_decimals, token_zero_first, number)
-        SELECT id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
-            label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
-            estimated_tax, total_amount, total_minor, return_url, opened_at,
-            opened_at + $25 * interval '1 second',
-            token_address, token_decimals, token_zero_first, earlier + 1
-        FROM new
-        WHERE earlier < $26
+             estimated_tax, total_amount, total_minor, return_url, opened_at, token_address,
+             token_decimals, token_zero_first, inquire_at, number)
+        SELECT * FROM new WHERE number <= $26
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
     )
-    SELECT new.payment_id, new.earlier, added.id IS NOT NULL AS is_stored
+    SELECT new.payment_id, new.number - 1 AS earlier, added.id IS NOT NULL AS is_stored
     FROM new
     LEFT JOIN added USING (id)
 """

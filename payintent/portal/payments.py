@@ -54,7 +54,7 @@ class MerchantStoryEntry:
 
 async def read_story(database: Executor, payment: Payment) -> list[MerchantStoryEntry]:
     history = await history_store.list_entries(database, payment.id)
-    return [_story_entry(entry) for entry in history if entry.what in _FORMATS]
+    return [_story_entry(entry) for entry in history.entries if entry.what in _FORMATS]
 
 
 def requester(requested_by: str) -> str:

@@ -302,7 +302,7 @@ async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:
 async def test_a_page_of_a_story_reads_its_payment_alone(crowded: asyncpg.Connection) -> None:
     payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
     for read, pages in (
-        (lambda asked: history_store.list_entries_page(asked, payment_id, None, 100, 100), 150),
+        (lambda asked: history_store.list_entries(asked, payment_id, None, 100, 100), 150),
         (lambda asked: history_store.list_subject_ids(asked, payment_id), 20),
     ):
         asked = Recorder()

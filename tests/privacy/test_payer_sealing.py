@@ -116,7 +116,9 @@ async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_rea
     assert await found(world, WORDS) == {}
     await reads(world, payment)
     history = await history_store.list_entries(world.database, payment.id)
-    assert [METADATA in one.details["body"] for one in history if one.what == "event"] == [True]
+    assert [METADATA in one.details["body"] for one in history.entries if one.what == "event"] == [
+        True
+    ]
     mail = await compose_receipt(world.database, payment.id)
     assert mail is not None
     assert mail.recipient == EMAIL
