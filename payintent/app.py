@@ -59,7 +59,7 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.tracing import start_tracing
 from payintent.runtime.waiting import finish_unless_stopped
 from payintent.service import Service, open_api_service
-from payintent.test_mode.routes import TestClockRoutes, TestPaymentRoutes
+from payintent.test_mode.routes import TestModeRoutes
 from payintent.webhooks import feed_store as event_feed
 from payintent.webhooks.operator_routes import OperatorWebhookRoutes
 from payintent.webhooks.routes import FEED_WAITS_MAX, EventFeedRoutes
@@ -139,10 +139,7 @@ def api_routes(parts: RouteParts) -> list[Route]:
         *CaseRoutes(api, database, service.reading).routes(),
         *StatementRoutes(api, database).routes(),
         *DisputeRoutes(api, database).routes(),
-        *TestClockRoutes(api, database, body_max).routes(),
-        *TestPaymentRoutes(
-            api, lookup, service.buyer_simulator, settings.checkout_base, body_max
-        ).routes(),
+        *TestModeRoutes(api, database, lookup, service.buyer_simulator, settings).routes(),
         *PublicRoutes(service.policies, settings.api_base, body_max).routes(),
         *OnchainRoutes(
             database, service.wallet_handoff, parts.viewers, parts.addresses, body_max

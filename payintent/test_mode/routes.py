@@ -1,4 +1,4 @@
-"""The routes of a test merchant's clock; they need a test key."""
+"""The routes of a test merchant: its clock and the simulated buyer; they need a test key."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -20,6 +20,7 @@ from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.serialization import merchant_payment_fields
 from payintent.payments.store import PaymentSnapshot
+from payintent.runtime.settings import Settings
 from payintent.test_mode import clock_store
 from payintent.test_mode.buyer_simulator import (
     BuyerSimulator,
@@ -34,35 +35,59 @@ from payintent.test_mode.model import APPROVED_CARD, DECLINED_CARDS, TEST_CARDS
 ADVANCE_MAX_S = 31 * 24 * 3600
 
 
-class AdvanceClockBody(msgspec.Struct):
+class AdvanceBody(msgspec.Struct):
     seconds: int
 
 
-_ADVANCE = msgspec.json.Decoder(AdvanceClockBody)
+_ADVANCE = msgspec.json.Decoder(AdvanceBody)
+
+
+class PayBody(msgspec.Struct):
+    card: str = APPROVED_CARD
+
+
+class DeclineBody(msgspec.Struct):
+    code: str = "card_declined"
+
+
+class DisputeBody(msgspec.Struct):
+    state: Literal["open", "won", "lost"] = "open"
+
+
+_PAY = msgspec.json.Decoder(PayBody)
+_DECLINE = msgspec.json.Decoder(DeclineBody)
+_DISPUTE = msgspec.json.Decoder(DisputeBody)
+_Simulate = Callable[[PaymentSnapshot, TestRequest], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class TestClockRoutes:
+class TestModeRoutes:
     api: MerchantApi
     database: Database
-    body_bytes_max: int
+    payments: PaymentLookup
+    simulator: BuyerSimulator
+    settings: Settings
 
     def routes(self) -> list[Route]:
+        payment = "/v1/test/payments/{payment_id}"
         return [
             self.api.route("GET", "/v1/test/clock", self.get_clock),
             self.api.route("POST", "/v1/test/clock/advance", self.advance_clock),
+            self.api.route("POST", f"{payment}/pay", self.pay_payment),
+            self.api.route("POST", f"{payment}/decline", self.decline_payment),
+            self.api.route("POST", f"{payment}/dispute", self.dispute_payment),
         ]
 
     async def get_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         del request
-        require_test_key(merchant)
+        _require_test_key(merchant)
         advanced_s = await clock_store.get(self.database, merchant.merchant_id)
         return json_response({"advanced_seconds": advanced_s})
 
     async def advance_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/clock/advance`: all deadlines of the test merchant come closer."""
-        require_test_key(merchant)
-        body = await read_json(request, _ADVANCE, self.body_bytes_max)
+        _require_test_key(merchant)
+        body = await read_json(request, _ADVANCE, self.settings.body_bytes_max)
         if not 1 <= body.seconds <= ADVANCE_MAX_S:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
@@ -72,51 +97,10 @@ class TestClockRoutes:
             advanced_s, moved = await clock_store.advance(tx, merchant.merchant_id, body.seconds)
         return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
 
-
-def require_test_key(merchant: AuthenticatedMerchant) -> None:
-    """Raise `FORBIDDEN` if the key is a live key."""
-    if merchant.livemode:
-        raise RefusedError(ErrorCode.FORBIDDEN, "only a test key, sk_test_…, may do this")
-
-
-class PayTestPaymentBody(msgspec.Struct):
-    card: str = APPROVED_CARD
-
-
-class DeclineTestPaymentBody(msgspec.Struct):
-    code: str = "card_declined"
-
-
-class DisputeTestPaymentBody(msgspec.Struct):
-    state: Literal["open", "won", "lost"] = "open"
-
-
-_PAY = msgspec.json.Decoder(PayTestPaymentBody)
-_DECLINE = msgspec.json.Decoder(DeclineTestPaymentBody)
-_DISPUTE = msgspec.json.Decoder(DisputeTestPaymentBody)
-_Simulate = Callable[[PaymentSnapshot, TestRequest], Awaitable[bool]]
-
-
-@dataclass(frozen=True, slots=True)
-class TestPaymentRoutes:
-    api: MerchantApi
-    payments: PaymentLookup
-    simulator: BuyerSimulator
-    checkout_base: str
-    body_bytes_max: int
-
-    def routes(self) -> list[Route]:
-        path = "/v1/test/payments/{payment_id}"
-        return [
-            self.api.route("POST", f"{path}/pay", self.pay_payment),
-            self.api.route("POST", f"{path}/decline", self.decline_payment),
-            self.api.route("POST", f"{path}/dispute", self.dispute_payment),
-        ]
-
     async def pay_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/payments/{id}/pay`: pay with a test card and pass 3-D Secure."""
-        require_test_key(merchant)
-        body = await read_json(request, _PAY, self.body_bytes_max, PayTestPaymentBody())
+        _require_test_key(merchant)
+        body = await read_json(request, _PAY, self.settings.body_bytes_max, PayBody())
         number = body.card.replace(" ", "")
         if number not in TEST_CARDS:
             raise RefusedError(ErrorCode.BAD_REQUEST, "card must be the number of a test card")
@@ -125,8 +109,8 @@ class TestPaymentRoutes:
 
     async def decline_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/payments/{id}/decline`: pay with a card that is declined with a code."""
-        require_test_key(merchant)
-        body = await read_json(request, _DECLINE, self.body_bytes_max, DeclineTestPaymentBody())
+        _require_test_key(merchant)
+        body = await read_json(request, _DECLINE, self.settings.body_bytes_max, DeclineBody())
         if body.code not in DECLINED_CARDS:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"code must be one of {', '.join(sorted(DECLINED_CARDS))}"
@@ -137,8 +121,8 @@ class TestPaymentRoutes:
 
     async def dispute_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/payments/{id}/dispute`: open a dispute, or decide it."""
-        require_test_key(merchant)
-        body = await read_json(request, _DISPUTE, self.body_bytes_max, DisputeTestPaymentBody())
+        _require_test_key(merchant)
+        body = await read_json(request, _DISPUTE, self.settings.body_bytes_max, DisputeBody())
         step = decide_dispute(DisputeState(body.state))
         test_request = _test_request(request, "test_dispute", body.state, step)
         return await self._simulate(request, merchant, test_request, self.simulator.dispute)
@@ -154,8 +138,14 @@ class TestPaymentRoutes:
         before = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
         is_new = await simulate(before, test_request)
         after = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
-        fields = merchant_payment_fields(after, self.checkout_base)
+        fields = merchant_payment_fields(after, self.settings.checkout_base)
         return json_response(fields, headers=None if is_new else REPLAYED)
+
+
+def _require_test_key(merchant: AuthenticatedMerchant) -> None:
+    """Raise `FORBIDDEN` if the key is a live key."""
+    if merchant.livemode:
+        raise RefusedError(ErrorCode.FORBIDDEN, "only a test key, sk_test_…, may do this")
 
 
 def _test_request(request: Request, operation: str, value: str, step: Step) -> TestRequest:
