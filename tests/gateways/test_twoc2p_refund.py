@@ -20,7 +20,7 @@ from payintent.gateways.port import (
     RefundReport,
 )
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.gateways.twoc2p.refunds import _url
+from payintent.gateways.twoc2p.refunds import _maintenance_url
 from payintent.gateways.twoc2p.response_codes import REFUND_STATES, REFUSED
 from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
@@ -160,7 +160,7 @@ async def test_a_refund_is_requested_as_documented_with_a_key_for_each_process(
 def test_the_maintenance_api_is_found_on_its_own_host(
     base_url: str, given: str, expected: str
 ) -> None:
-    assert _url(account_at(base_url, maintenance_url=given)) == expected
+    assert _maintenance_url(account_at(base_url, maintenance_url=given)) == expected
     known = {*TwoC2pGateway.capabilities.origins, "https://own.example"}
     assert expected.partition("/2C2PFrontend")[0].partition("/PaymentAction")[0] in known
 
