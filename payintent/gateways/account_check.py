@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from payintent.core.addresses import web_origin
-from payintent.gateways.http_client import HttpAnswer, printable_text
+from payintent.gateways.http_client import HttpAnswer, HttpResult, printable_text
 from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
@@ -28,7 +28,7 @@ def refused(detail: str) -> AccountCheck:
 
 
 def check_response(
-    account: GatewayAccount, answer: HttpAnswer | OutcomeUnknown, now: float
+    account: GatewayAccount, answer: HttpResult, now: float
 ) -> HttpAnswer | AccountCheck:
     """Return the response, or a problem that is independent of the gateway's protocol."""
     origin = web_origin(account.base_url) or "base_url"

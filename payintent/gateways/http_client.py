@@ -32,6 +32,9 @@ class HttpAnswer:
     date: str = field(default="", compare=False)  # the `Date` header
 
 
+HttpResult = HttpAnswer | OutcomeUnknown
+
+
 def decode_json(body: bytes, kind: type[T]) -> T | None:
     """Decode JSON into `kind`; None if the body is invalid."""
     try:
@@ -62,7 +65,7 @@ class GatewayHttpClient:
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
-    ) -> HttpAnswer | OutcomeUnknown:
+    ) -> HttpResult:
         """Send a request; a missing, late or too large response is `OutcomeUnknown`.
 
         `NotContacted` if there was no connection, so that the request cannot have been received.
@@ -111,7 +114,7 @@ class GatewayHttpClient:
             )
         return self._session
 
-    async def _read_body(self, response: "aiohttp.ClientResponse") -> HttpAnswer | OutcomeUnknown:
+    async def _read_body(self, response: "aiohttp.ClientResponse") -> HttpResult:
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             body += chunk

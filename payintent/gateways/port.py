@@ -251,6 +251,10 @@ class NotContacted(OutcomeUnknown):
     problem: AccountProblem = field(default=AccountProblem.ADDRESS, compare=False)
 
 
+CreationResult = SessionCreated | SessionRejected | OutcomeUnknown
+SessionResult = SessionReport | OutcomeUnknown
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRefundRequest:
     refund_id: UUID  # also the idempotency key, if the gateway supports them
@@ -278,6 +282,9 @@ class RefundReport:
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
     hopeless: bool = False  # a retry would fail the same way, so an operator must decide
+
+
+RefundResult = RefundReport | OutcomeUnknown
 
 
 class DisputeState(StrEnum):
@@ -395,19 +402,19 @@ class Gateway(Protocol):
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
-    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+    ) -> CreationResult:
         """Open a session; a second call with the same id does not open a second session."""
         ...
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         """Close a session if no money moved; the report has its state afterwards."""
         ...
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown: ...
+    ) -> SessionResult: ...
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify the raw bytes in constant time, then parse. Raises `InvalidCallbackError`."""
@@ -415,9 +422,7 @@ class Gateway(Protocol):
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer: ...
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Refund money; a second call with the same id does not refund again.
 
         If the gateway cannot guarantee this, `capabilities.refund_is_idempotent` must be False;
@@ -427,7 +432,7 @@ class Gateway(Protocol):
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         """Query the state of a refund, without sending it again."""
         ...
 

@@ -15,12 +15,19 @@ from msgspec import Meta, Struct
 
 from payintent.core import ids
 from payintent.gateways.account_check import check_response, not_understood, refused, works
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
+from payintent.gateways.http_client import (
+    GatewayHttpClient,
+    HttpAnswer,
+    HttpResult,
+    decode_json,
+    unusable,
+)
 from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     Capture,
+    CreationResult,
     FailureReason,
     GatewayAccount,
     GatewayCapabilities,
@@ -32,9 +39,11 @@ from payintent.gateways.port import (
     InvalidCallbackError,
     OutcomeUnknown,
     RefundReport,
+    RefundResult,
     SessionCreated,
     SessionRejected,
     SessionReport,
+    SessionResult,
     VerifiedCallback,
 )
 from payintent.runtime.json_format import format_timestamp
@@ -141,7 +150,7 @@ class SimulatorGateway:
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
-    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+    ) -> CreationResult:
         answer = await self._request(account, "POST", "/sessions", _session_order(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
@@ -153,13 +162,11 @@ class SimulatorGateway:
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         path = f"/sessions/{_quoted_id(session)}/cancel"
         return _parse_session(await self._request(account, "POST", path), session, (200, 409))
 
-    async def inquire(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         path = f"/sessions/{_quoted_id(session)}"
         return _parse_session(await self._request(account, "GET", path), session, (200,))
 
@@ -184,9 +191,7 @@ class SimulatorGateway:
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         return CallbackAnswer(body=b'{"received":true}')
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         answer = await self._request(account, "POST", "/refunds", _refund_order(request))
         if _is_error(answer, _REFUND_REFUSED):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(answer))
@@ -194,7 +199,7 @@ class SimulatorGateway:
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         answer = await self._request(account, "GET", f"/refunds/{_refund_id(request)}")
         if _is_error(answer, _NOT_FOUND):
             return RefundReport(state=GatewayRefundState.ABSENT)
@@ -216,7 +221,7 @@ class SimulatorGateway:
 
     async def _request(
         self, account: GatewayAccount, method: str, path: str, body: bytes | None = None
-    ) -> HttpAnswer | OutcomeUnknown:
+    ) -> HttpResult:
         headers = {"Authorization": f"Bearer {account.credentials['api_key']}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -268,8 +273,8 @@ def _parse_creation(
 
 
 def _parse_session(
-    answer: HttpAnswer | OutcomeUnknown, requested: GatewaySessionRef, statuses: tuple[int, ...]
-) -> SessionReport | OutcomeUnknown:
+    answer: HttpResult, requested: GatewaySessionRef, statuses: tuple[int, ...]
+) -> SessionResult:
     if _is_error(answer, _NOT_FOUND):
         return SessionReport(state=GatewaySessionState.ABSENT)
     if isinstance(answer, OutcomeUnknown):
@@ -298,8 +303,8 @@ def _refund_id(request: GatewayRefundRequest) -> str:
 
 
 def _parse_refund(
-    answer: HttpAnswer | OutcomeUnknown, requested: GatewayRefundRequest, statuses: tuple[int, ...]
-) -> RefundReport | OutcomeUnknown:
+    answer: HttpResult, requested: GatewayRefundRequest, statuses: tuple[int, ...]
+) -> RefundResult:
     if isinstance(answer, OutcomeUnknown):
         return answer
     refund = decode_json(answer.body, _Refund) if answer.status in statuses else None
@@ -334,9 +339,7 @@ def _failure_reason(session: _Session) -> FailureReason | None:
     return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
 
 
-def _is_error(
-    answer: HttpAnswer | OutcomeUnknown, statuses: frozenset[int]
-) -> TypeGuard[HttpAnswer]:
+def _is_error(answer: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpAnswer]:
     """Return True for an error of the simulator itself, but not for the 404 of a proxy."""
     if isinstance(answer, OutcomeUnknown) or answer.status not in statuses:
         return False

@@ -23,6 +23,7 @@ from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
     CallbackRequest,
+    CreationResult,
     FailureReason,
     GatewayAccount,
     GatewayCapabilities,
@@ -35,9 +36,10 @@ from payintent.gateways.port import (
     NotContacted,
     OutcomeUnknown,
     RefundReport,
+    RefundResult,
     SessionCreated,
-    SessionRejected,
     SessionReport,
+    SessionResult,
     VerifiedCallback,
 )
 from payintent.onchain import refund_logs_store as refund_log_store
@@ -77,7 +79,7 @@ class OnchainGateway:
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
-    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+    ) -> CreationResult:
         """Identify the session on the chain by a random id, which does not reveal our ids."""
         session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
@@ -93,12 +95,10 @@ class OnchainGateway:
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         return await self.inquire(account, session)
 
-    async def inquire(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         del account
         evidence = await transfer_store.get_evidence(self._database, session.session_id)
         if evidence is None:
@@ -113,9 +113,7 @@ class OnchainGateway:
         del callback
         return CallbackAnswer()
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Have the refund signed and sent; it has succeeded once its log is final.
 
         The contract executes a refund once per sender, so repeated attempts use the first sender,
@@ -163,7 +161,7 @@ class OnchainGateway:
         sender: bytes,
         call: ContractRefundCall,
         facts: OnchainRefundFacts,
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         """Send a refund; the attempt is stored before the signer is called."""
         gas = await self._estimate(refunder, sender, call, facts)
         if isinstance(gas, RefundReport | NotContacted):
@@ -181,7 +179,7 @@ class OnchainGateway:
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         """Report whether the refund is final, pending, or has to be sent.
 
         Only a final log proves success. Reporting it absent too early costs no money, only the gas

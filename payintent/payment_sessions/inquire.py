@@ -21,6 +21,7 @@ from payintent.gateways.port import (
     GatewaySessionState,
     OutcomeUnknown,
     SessionReport,
+    SessionResult,
 )
 from payintent.merchants.model import Quote
 from payintent.payment_sessions.expire import expire_undecided
@@ -153,7 +154,7 @@ class SessionInquirer:
         if session.status is SessionStatus.CLOSING:  # only closing sessions delay expiry
             await session_store.mark_silent(self.database, session.id)
 
-    async def _call_gateway(self, session: Session) -> SessionReport | OutcomeUnknown:
+    async def _call_gateway(self, session: Session) -> SessionResult:
         reference = await self._gateway_ref(session)
         if session.status is SessionStatus.CLOSING:
             return await self.accounts.call(
@@ -202,7 +203,7 @@ class SessionInquirer:
             return not (is_due and current.status is SessionStatus.CLOSING)
 
 
-def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown, gap_s: float) -> float:
+def _wait_s(session: Session, answer: SessionResult, gap_s: float) -> float:
     if gap_s and isinstance(answer, OutcomeUnknown) and answer.throttled:
         gap_s = max(gap_s, THROTTLED_WAIT_S)
     waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S

@@ -27,6 +27,7 @@ from payintent.gateways.port import (
     NotContacted,
     OutcomeUnknown,
     RefundReport,
+    RefundResult,
 )
 from payintent.payments import sessions_store as session_store
 from payintent.refunds import store as refund_store
@@ -37,9 +38,7 @@ from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 
 _log = get_logger("submit_refund")
-_RefundCall = Callable[
-    [GatewayAccount, GatewayRefundRequest], Awaitable[RefundReport | OutcomeUnknown]
-]
+_RefundCall = Callable[[GatewayAccount, GatewayRefundRequest], Awaitable[RefundResult]]
 
 #: Seconds between inquiries about a refund that has not ended; the last value repeats.
 WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
@@ -96,7 +95,7 @@ class RefundSender:
 
     async def _call(
         self, due: DueRefund, kind: GatewayRequestKind, operation: Callable[[Gateway], _RefundCall]
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         request = await self._build_request(due)
         call = GatewayCall(
             account_id=due.account_id,
@@ -130,8 +129,8 @@ class RefundSender:
         _log.warning("refund_disputed", refund=ids.format_id(ids.REFUND, due.refund.id))
 
     async def _resolve_absent(
-        self, due: DueRefund, gateway: Gateway, answer: RefundReport | OutcomeUnknown
-    ) -> RefundReport | OutcomeUnknown:
+        self, due: DueRefund, gateway: Gateway, answer: RefundResult
+    ) -> RefundResult:
         """Turn an `ABSENT` answer into a repeated send or, after some time, into a decline."""
         if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
             return answer
@@ -145,7 +144,7 @@ class RefundSender:
             return answer
         return RefundReport(state=GatewayRefundState.DECLINED, detail="never received")
 
-    async def _schedule(self, due: DueRefund, answer: RefundReport | OutcomeUnknown) -> None:
+    async def _schedule(self, due: DueRefund, answer: RefundResult) -> None:
         refund = due.refund
         is_hopeless = isinstance(answer, RefundReport) and answer.hopeless
         # `updated_at` is when it was accepted or approved, since an approval may have taken long.

@@ -20,6 +20,7 @@ from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
     CallbackRequest,
+    CreationResult,
     FailureReason,
     GatewayAccount,
     GatewayCapabilities,
@@ -31,9 +32,11 @@ from payintent.gateways.port import (
     InvalidCallbackError,
     OutcomeUnknown,
     RefundReport,
+    RefundResult,
     SessionCreated,
     SessionRejected,
     SessionReport,
+    SessionResult,
     VerifiedCallback,
 )
 from payintent.merchants.test_side import PROVIDER, SIGNING_SECRET
@@ -79,7 +82,7 @@ class TestGateway:
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
-    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+    ) -> CreationResult:
         if request.amount_minor == REJECTED_MINOR:
             return SessionRejected(detail="this amount is rejected")
         session = await test_store.open_session(
@@ -108,13 +111,11 @@ class TestGateway:
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         closed = await test_store.close_session(self._database, account.id, session.session_id)
         return _report_session(closed)
 
-    async def inquire(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         stored = await test_store.find_session(self._database, session.session_id)
         return _report_session(stored if stored and stored.account_id == account.id else None)
 
@@ -136,9 +137,7 @@ class TestGateway:
         del callback
         return CallbackAnswer()
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         if request.session is None:
             return RefundReport(state=GatewayRefundState.DECLINED, detail="the session is unknown")
         refund = await test_store.add_refund(
@@ -154,7 +153,7 @@ class TestGateway:
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         refund = await test_store.find_refund(self._database, account.id, request.refund_id)
         if refund is None:
             return RefundReport(state=GatewayRefundState.ABSENT)

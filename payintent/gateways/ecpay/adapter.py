@@ -41,6 +41,7 @@ from payintent.gateways.port import (
     AccountProblem,
     CallbackAnswer,
     CallbackRequest,
+    CreationResult,
     FailureReason,
     GatewayAccount,
     GatewayCapabilities,
@@ -50,11 +51,12 @@ from payintent.gateways.port import (
     GatewaySessionState,
     InvalidCallbackError,
     OutcomeUnknown,
-    RefundReport,
+    RefundResult,
     RefundSupport,
     SessionCreated,
     SessionRejected,
     SessionReport,
+    SessionResult,
     VerifiedCallback,
 )
 
@@ -178,7 +180,7 @@ class EcpayGateway:
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
-    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+    ) -> CreationResult:
         """Build the form that the buyer posts; ECPay does not know the trade before."""
         if missing := missing_credentials(account):
             return SessionRejected(detail=missing)
@@ -199,7 +201,7 @@ class EcpayGateway:
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         """Query the order, which cannot be closed; an old unpaid order counts as closed."""
         report = await self.inquire(account, session)
         is_unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
@@ -207,9 +209,7 @@ class EcpayGateway:
             return SessionReport(state=GatewaySessionState.CLOSED)
         return report
 
-    async def inquire(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         """Query the trade; it is absent until the buyer has posted the form."""
         trade = await self._ecpay.find_trade(account, session)
         if isinstance(trade, OutcomeUnknown):
@@ -247,14 +247,12 @@ class EcpayGateway:
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         return CallbackAnswer(body=b"1|OK", content_type="text/plain")
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         return await refund_trade(self._ecpay, account, request)
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         return await inquire_trade_refund(self._ecpay, account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
@@ -350,7 +348,7 @@ def _language(locale: str | None) -> str | None:
     return _LANGUAGES.get(tag.partition("-")[0], "ENG")
 
 
-def _unpaid_report(trade: EcpayTrade) -> SessionReport | OutcomeUnknown:
+def _unpaid_report(trade: EcpayTrade) -> SessionResult:
     states: Mapping[str, GatewaySessionState] = {
         NOT_FOUND: GatewaySessionState.ABSENT,
         _UNPAID: GatewaySessionState.OPEN,

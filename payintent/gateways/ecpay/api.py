@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote_plus, urlencode
 from uuid import UUID
 
 from payintent.core import ids
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
+from payintent.gateways.http_client import GatewayHttpClient, HttpResult, unusable
 from payintent.gateways.port import (
     AccountProblem,
     GatewayAccount,
@@ -111,18 +111,16 @@ class EcpayApi:
 
     async def post(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
-    ) -> HttpAnswer | OutcomeUnknown:
+    ) -> HttpResult:
         return _require_ok(await self._send(account, path, fields))
 
-    async def query(
-        self, account: GatewayAccount, merchant_trade_no: str
-    ) -> HttpAnswer | OutcomeUnknown:
+    async def query(self, account: GatewayAccount, merchant_trade_no: str) -> HttpResult:
         form = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
         return await self._send(account, _QUERY, form)
 
     async def _send(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
-    ) -> HttpAnswer | OutcomeUnknown:
+    ) -> HttpResult:
         if missing := missing_credentials(account):
             return NotContacted(detail=missing, problem=AccountProblem.CREDENTIALS)
         form = sign_form(account, {"MerchantID": account.credentials["merchant_id"], **fields})
@@ -151,7 +149,7 @@ class EcpayApi:
             return OutcomeUnknown(detail=f"no result in the response: {error}", answered=True)
 
 
-def _require_ok(answer: HttpAnswer | OutcomeUnknown) -> HttpAnswer | OutcomeUnknown:
+def _require_ok(answer: HttpResult) -> HttpResult:
     if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
         return answer
     reason = ", too many requests" if answer.status == _TOO_FAST else ""

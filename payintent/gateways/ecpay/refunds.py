@@ -28,6 +28,7 @@ from payintent.gateways.port import (
     NotContacted,
     OutcomeUnknown,
     RefundReport,
+    RefundResult,
 )
 
 #: ECPay does not allow actions while it closes the day's trades.
@@ -103,7 +104,7 @@ class _Card:
 
 async def refund_trade(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
-) -> RefundReport | OutcomeUnknown:
+) -> RefundResult:
     """Refund a trade; nothing is requested if its state cannot be determined."""
     units = _to_dollars(request)
     if request.session is None or units is None:
@@ -122,7 +123,7 @@ async def refund_trade(
 
 async def inquire_trade_refund(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
-) -> RefundReport | OutcomeUnknown:
+) -> RefundResult:
     """Infer the outcome of a refund from the refunded total: ECPay has no refund ids."""
     if request.session is None or not account.credentials.get("credit_check_code"):
         return OutcomeUnknown(
@@ -145,7 +146,7 @@ async def inquire_trade_refund(
 
 async def _refund_by_phase(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, card: _Card, units: int
-) -> RefundReport | OutcomeUnknown:
+) -> RefundResult:
     if card.refunded + units > card.total:
         return _declined("the amount exceeds the remainder")
     actions = (_WHOLE if units == card.total else _PART)[card.phase]
@@ -161,7 +162,7 @@ async def _refund_by_phase(
 
 async def _request_action(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, action: str, units: int
-) -> RefundReport | OutcomeUnknown:
+) -> RefundResult:
     """Request an action; the response is not signed, so it must at least identify the trade."""
     assert request.session is not None  # noqa: S101 - checked by the caller
     trade = {

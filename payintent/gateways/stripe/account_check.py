@@ -11,8 +11,8 @@ from payintent.gateways.account_check import (
     refused,
     works,
 )
-from payintent.gateways.http_client import HttpAnswer, decode_json
-from payintent.gateways.port import AccountCheck, GatewayAccount, OutcomeUnknown
+from payintent.gateways.http_client import HttpResult, decode_json
+from payintent.gateways.port import AccountCheck, GatewayAccount
 from payintent.gateways.stripe.api import read_error_body
 
 #: Prefixes of Stripe's credentials; `rk_` is a restricted key.
@@ -45,9 +45,7 @@ def is_live(credentials: Mapping[str, str], name: str) -> bool:
     return "_live_" in credentials.get(name, "")[:9]
 
 
-def check_balance(
-    account: GatewayAccount, response: HttpAnswer | OutcomeUnknown, now: float
-) -> AccountCheck:
+def check_balance(account: GatewayAccount, response: HttpResult, now: float) -> AccountCheck:
     answer = check_response(account, response, now)
     if isinstance(answer, AccountCheck):
         return answer

@@ -9,12 +9,19 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
+from payintent.gateways.http_client import (
+    GatewayHttpClient,
+    HttpAnswer,
+    HttpResult,
+    decode_json,
+    unusable,
+)
 from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
     CallbackAnswer,
     CallbackRequest,
+    CreationResult,
     FailureReason,
     GatewayAccount,
     GatewayCapabilities,
@@ -25,9 +32,11 @@ from payintent.gateways.port import (
     GatewaySessionState,
     OutcomeUnknown,
     RefundReport,
+    RefundResult,
     SessionCreated,
     SessionRejected,
     SessionReport,
+    SessionResult,
     VerifiedCallback,
 )
 from payintent.gateways.reporting import MovementPage
@@ -119,7 +128,7 @@ class StripeGateway:
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
-    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+    ) -> CreationResult:
         order = session_order(request)
         answer = await self._post(account, "/payment_intents", order, session_wire_id(request))
         if isinstance(answer, OutcomeUnknown):
@@ -131,13 +140,11 @@ class StripeGateway:
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         """Cancel a payment intent; if Stripe refuses, report its actual state."""
         return await _in_time(self._query_session(account, session, cancels=True))
 
-    async def inquire(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         return await _in_time(self._query_session(account, session))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
@@ -149,9 +156,7 @@ class StripeGateway:
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         return CallbackAnswer(body=b'{"received":true}')
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Request a refund, unless Stripe already has a refund with this id.
 
         The idempotency key prevents a second refund for a day only; the search always does.
@@ -160,7 +165,7 @@ class StripeGateway:
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         return await _in_time(self._find_refund(account, request))
 
     def classify_failure(self, code: str) -> FailureReason:
@@ -183,7 +188,7 @@ class StripeGateway:
 
     async def _query_session(
         self, account: GatewayAccount, session: GatewaySessionRef, *, cancels: bool = False
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         reference = session.reference or await self._find_reference(account, session)
         if not isinstance(reference, str):
             return reference
@@ -220,9 +225,7 @@ class StripeGateway:
             return OutcomeUnknown(detail="the creation had other parameters", answered=True)
         return _unusable(answer)
 
-    async def _refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         earlier = await self._find_refund(account, request)
         if isinstance(earlier, OutcomeUnknown) or earlier != _ABSENT:
             return earlier
@@ -242,7 +245,7 @@ class StripeGateway:
 
     async def _find_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         query = {"payment_intent": request.capture.reference, "limit": str(REFUNDS_PAGE)}
         for _ in range(REFUNDS_PAGES_MAX):
             answer = await self._get(account, f"/refunds?{urlencode(query)}")
@@ -262,12 +265,12 @@ class StripeGateway:
             query["starting_after"] = page.data[-1].id
         return OutcomeUnknown(detail="too many refunds to search", answered=True)
 
-    async def _get(self, account: GatewayAccount, path: str) -> HttpAnswer | OutcomeUnknown:
+    async def _get(self, account: GatewayAccount, path: str) -> HttpResult:
         return await self._http.request("GET", _url(account, path), headers=_headers(account))
 
     async def _post(
         self, account: GatewayAccount, path: str, form: Mapping[str, str], key: str | None = None
-    ) -> HttpAnswer | OutcomeUnknown:
+    ) -> HttpResult:
         headers = _headers(account)
         headers["Content-Type"] = "application/x-www-form-urlencoded"
         if key is not None:
@@ -320,9 +323,7 @@ def _session_created(
     )
 
 
-def _parse_session(
-    answer: HttpAnswer | OutcomeUnknown, requested: GatewaySessionRef
-) -> SessionReport | OutcomeUnknown:
+def _parse_session(answer: HttpResult, requested: GatewaySessionRef) -> SessionResult:
     if isinstance(answer, OutcomeUnknown):
         return answer
     if answer.status == _NOT_FOUND and _parse_error(answer):  # not the 404 of a proxy

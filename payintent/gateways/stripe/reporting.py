@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
 
-from payintent.gateways.http_client import HttpAnswer, decode_json, unusable
+from payintent.gateways.http_client import HttpAnswer, HttpResult, decode_json, unusable
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.reporting import BalanceMovement, MovementKind, MovementPage
 from payintent.gateways.stripe.api import (
@@ -123,7 +123,7 @@ _OK = 200
 _REFUSED = frozenset({400, 404})
 _PATH = "/balance_transactions"
 
-Get = Callable[[GatewayAccount, str], Awaitable[HttpAnswer | OutcomeUnknown]]
+Get = Callable[[GatewayAccount, str], Awaitable[HttpResult]]
 
 
 async def list_movements(
@@ -172,7 +172,7 @@ async def sum_payout_fees(
     return OutcomeUnknown(detail="the payout has too many transactions")
 
 
-def _decode_page(answer: HttpAnswer | OutcomeUnknown) -> StripeBalancePage | OutcomeUnknown:
+def _decode_page(answer: HttpResult) -> StripeBalancePage | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
     page = decode_json(answer.body, StripeBalancePage) if answer.status == _OK else None

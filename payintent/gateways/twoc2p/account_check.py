@@ -19,8 +19,8 @@ from payintent.gateways.port import (
     Capture,
     GatewayAccount,
     GatewayRefundRequest,
-    OutcomeUnknown,
     RefundReport,
+    RefundResult,
 )
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, open_envelope, post_jwt
@@ -52,7 +52,7 @@ async def check_twoc2p_account(
     return _refund_check(await refunds.inquire(account, _unknown_refund()))
 
 
-def _refund_check(report: RefundReport | OutcomeUnknown) -> AccountCheck:
+def _refund_check(report: RefundResult) -> AccountCheck:
     if isinstance(report, RefundReport):
         return works("2C2P accepts the credentials for payments and refunds")
     if report.throttled:

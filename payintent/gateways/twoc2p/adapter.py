@@ -26,6 +26,7 @@ from payintent.gateways.port import (
     CallbackAnswer,
     CallbackRequest,
     Capture,
+    CreationResult,
     DisputeReport,
     FailureReason,
     GatewayAccount,
@@ -36,10 +37,11 @@ from payintent.gateways.port import (
     GatewaySessionState,
     InvalidCallbackError,
     OutcomeUnknown,
-    RefundReport,
+    RefundResult,
     SessionCreated,
     SessionRejected,
     SessionReport,
+    SessionResult,
     VerifiedCallback,
 )
 from payintent.gateways.twoc2p import response_codes as codes
@@ -116,7 +118,7 @@ class TwoC2pGateway:
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
-    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+    ) -> CreationResult:
         """Request a payment token; the session id is both the invoice and the idempotency key."""
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return SessionRejected(detail=f"the account's {_INVALID_OFFSET}")
@@ -139,13 +141,11 @@ class TwoC2pGateway:
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    ) -> SessionResult:
         """Query the session, which cannot be closed before its token expires."""
         return await self.inquire(account, session)
 
-    async def inquire(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         """Query an invoice; only a signed response is trusted."""
         invoice = invoice_no(session.session_id)
         answer = await self._request(account, "paymentInquiry", inquiry(account, invoice))
@@ -190,15 +190,13 @@ class TwoC2pGateway:
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         return CallbackAnswer(body=b"OK", content_type="text/plain")
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Refund a settled payment, or void an unsettled payment in full."""
         return await self._maintenance.refund(account, request)
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         return await self._maintenance.inquire(account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
@@ -209,9 +207,7 @@ class TwoC2pGateway:
             return refused(_INVALID_OFFSET)
         return await check_twoc2p_account(self._http, self._maintenance, account, self._now())
 
-    def _unpaid_report(
-        self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
+    def _unpaid_report(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         """Report an unpaid invoice; the buyer can still pay as long as a token may be valid."""
         age_s = self._now() - session.opened_at.timestamp()
         is_over = age_s >= TOKEN_LIFE_S + TOKEN_MARGIN_S
@@ -262,7 +258,7 @@ def _verified_facts(account: GatewayAccount, body: bytes) -> bytes:
     return facts
 
 
-def _inquiry_report(payment: TwoC2pPayment) -> SessionReport | OutcomeUnknown:
+def _inquiry_report(payment: TwoC2pPayment) -> SessionResult:
     try:
         report = _session_report(payment)
     except ValueError:

@@ -12,8 +12,8 @@ import re
 import msgspec
 from msgspec import Struct
 
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json
-from payintent.gateways.port import GatewayAccount, OutcomeUnknown
+from payintent.gateways.http_client import GatewayHttpClient, HttpResult, decode_json
+from payintent.gateways.port import GatewayAccount
 from payintent.gateways.twoc2p.messages import TwoC2pEnvelope
 
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]*")
@@ -32,7 +32,7 @@ class _Header(Struct, frozen=True):
 
 async def post_jwt(
     http: GatewayHttpClient, account: GatewayAccount, name: str, content: bytes
-) -> HttpAnswer | OutcomeUnknown:
+) -> HttpResult:
     """Send a request of the payment API, signed with the account's secret key."""
     token = sign_jwt(content, account.credentials.get("secret_key", ""))
     url = f"{account.base_url.rstrip('/')}/payment/4.3/{name}"

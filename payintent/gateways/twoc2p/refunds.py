@@ -24,6 +24,7 @@ from payintent.gateways.port import (
     NotContacted,
     OutcomeUnknown,
     RefundReport,
+    RefundResult,
 )
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.jwt import InvalidTokenError
@@ -75,9 +76,7 @@ class TwoC2pRefundApi:
         self._http = http
         self._now = now
 
-    async def refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Refund or void a payment; a repeated request has no further effect.
 
         After a day 2C2P may have forgotten the first request, so it is queried first.
@@ -88,9 +87,7 @@ class TwoC2pRefundApi:
         except TimeoutError:
             return OutcomeUnknown(detail=f"no response within {BOTH_TIMEOUT_S:g} s")
 
-    async def inquire(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def inquire(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         total = request.capture.amount_minor
         reply = await self._request(account, request, "RS", total)
         if isinstance(reply, OutcomeUnknown):
@@ -103,9 +100,7 @@ class TwoC2pRefundApi:
             return _accepted_report(reply.status, _own_reference(request, "V"), reply.detail)
         return _identify_refund(reply, request, self._now())
 
-    async def _refund(
-        self, account: GatewayAccount, request: GatewayRefundRequest
-    ) -> RefundReport | OutcomeUnknown:
+    async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         try:
             format_action_amount(request.amount_minor, request.capture.currency)
         except ValueError as error:  # this amount can never be sent
@@ -129,7 +124,7 @@ class TwoC2pRefundApi:
 
     async def _decline_repeated(
         self, account: GatewayAccount, request: GatewayRefundRequest, refusal: _Reply
-    ) -> RefundReport | OutcomeUnknown:
+    ) -> RefundResult:
         """Decline a refused repetition, unless the first request may have succeeded."""
         total = request.capture.amount_minor
         reply = await self._request(account, request, "RS", total)
@@ -226,7 +221,7 @@ def _is_reply_to(reply: _Reply, process: str, invoice: str) -> bool:
     return (reply.process, reply.invoice) == (process, invoice)
 
 
-def _refund_report(reply: _Reply, request: GatewayRefundRequest) -> RefundReport | OutcomeUnknown:
+def _refund_report(reply: _Reply, request: GatewayRefundRequest) -> RefundResult:
     reference = reply.reference or _own_reference(request, reply.process)
     if reply.code == codes.DONE:
         return _accepted_report(reply.status, reference, reply.detail)
@@ -254,9 +249,7 @@ def _accepted_report(status: str, reference: str | None, detail: str) -> RefundR
     return RefundReport(state=state, reference=reference, detail=detail)
 
 
-def _identify_refund(
-    reply: _Reply, request: GatewayRefundRequest, now: float
-) -> RefundReport | OutcomeUnknown:
+def _identify_refund(reply: _Reply, request: GatewayRefundRequest, now: float) -> RefundResult:
     """Report our refund from the list of all refunds of its invoice.
 
     If it was accepted without a reference, its state is that of the refunds with its amount,
