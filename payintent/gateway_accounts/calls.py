@@ -82,7 +82,7 @@ class FailedGatewayCall:
     duration_ms: int
 
 
-async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
+async def add_calls(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
     """Store calls with a single statement."""
     await database.fetch(
         """
@@ -239,7 +239,7 @@ class GatewayCallLog:
             return
         now_s = self._monotonic()
         try:
-            await add(self._database, [_record(call, now_s) for call in pending])
+            await add_calls(self._database, [_record(call, now_s) for call in pending])
         except (StorageUnavailableError, LockTimeoutError):
             DROPPED.inc(len(pending))
 

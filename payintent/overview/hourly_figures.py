@@ -183,10 +183,10 @@ REFUNDS = Counter("payintent_refunds_total", "Refunds that succeeded", ["of", "p
 
 async def count_outcomes(database: Database) -> bool:
     """Count new outcomes; returns whether more are pending."""
-    return await count_next(database, add)
+    return await count_next(database, increment_counters)
 
 
-def add(outcomes: Sequence[CountedOutcomes]) -> None:
+def increment_counters(outcomes: Sequence[CountedOutcomes]) -> None:
     for outcome in outcomes:
         match outcome.kind:
             case "CAPTURED":
