@@ -44,7 +44,8 @@ from payintent.merchants.access import Authenticator, MerchantApi
 from payintent.merchants.call_log import CallLog, CallLogWriter, KeyUses
 from payintent.merchants.limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.onchain.routes import OnchainRoutes
-from payintent.operators.routes import OperationRoutes, OperatorApi
+from payintent.operators.access import OperatorApi
+from payintent.operators.routes import OperationRoutes
 from payintent.overview.cache import OverviewCache
 from payintent.payment_history.routes import PaymentHistoryRoutes
 from payintent.payments import store as payment_store

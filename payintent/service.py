@@ -41,7 +41,7 @@ from payintent.runtime.settings import Settings
 from payintent.test_mode.gateway import TestGateway
 
 if TYPE_CHECKING:
-    from payintent.onchain.routes import WalletHandoff
+    from payintent.onchain.wallet_sessions import WalletHandoff
     from payintent.onchain.watch_loop import WatchContext
     from payintent.payment_sessions.inquire import SessionInquirer
     from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrls
@@ -178,7 +178,7 @@ class Service:
 
     @cached_property
     def wallet_handoff(self) -> "WalletHandoff":
-        from payintent.onchain.routes import WalletHandoff
+        from payintent.onchain.wallet_sessions import WalletHandoff
 
         return WalletHandoff(self.encryption, self.settings.checkout_base)
 

@@ -13,7 +13,7 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.http.application import require_state
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.limits import AddressRateLimiter
-from payintent.onchain.routes import WalletHandoff
+from payintent.onchain.wallet_sessions import WalletHandoff
 from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.screen import FraudScreening

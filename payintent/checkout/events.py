@@ -16,7 +16,7 @@ from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.notify import ChangeSubscriber
 from payintent.http.responses import HEADERS, HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
-from payintent.onchain.routes import session_view
+from payintent.onchain.wallet_sessions import session_view
 from payintent.payments import store as payment_store
 from payintent.payments.model import TERMINAL
 from payintent.payments.store import PaymentSnapshot

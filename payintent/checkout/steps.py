@@ -9,7 +9,7 @@ from payintent.core import ids
 from payintent.core.addresses import web_origin
 from payintent.core.errors import RefusedError
 from payintent.http.middleware import ScriptSources
-from payintent.onchain.routes import session_view
+from payintent.onchain.wallet_sessions import session_view
 from payintent.runtime.settings import Settings
 
 _OWN_API = "/v1"

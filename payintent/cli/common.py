@@ -221,7 +221,7 @@ async def _find_actor(service: Service, why: str) -> Actor:
         return Actor(f"{TERMINAL}{_user_name()}", why)
     # Only with a token: these modules import the web framework.
     from payintent.http.address_limits import read_bearer_key
-    from payintent.operators.routes import check_operator_token
+    from payintent.operators.access import check_operator_token
 
     try:
         key = read_bearer_key({"authorization": f"Bearer {token}"}, api_key.OPERATOR)

@@ -13,8 +13,8 @@ from payintent.core import access as api_key
 from payintent.db.database import Tx
 from payintent.http.address_limits import UnauthorizedError
 from payintent.http.pages.forms import SignInCookie, make_token
+from payintent.operators.access import check_operator_token
 from payintent.operators.operation import Actor
-from payintent.operators.routes import check_operator_token
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings

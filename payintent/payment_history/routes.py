@@ -7,8 +7,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.http.responses import json_response
+from payintent.operators.access import OperatorApi
 from payintent.operators.operation import Actor, OperationContext, to_json_value
-from payintent.operators.routes import OperatorApi
 from payintent.operators.submit import run_operation
 from payintent.payment_history.operations import ShowPayment
 

@@ -12,8 +12,8 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.bodies import read_raw
 from payintent.http.pagination import read_limit
 from payintent.http.responses import json_response
+from payintent.operators.access import OperatorApi, read_fields, read_reason
 from payintent.operators.operation import Actor, OperationContext
-from payintent.operators.routes import OperatorApi, read_fields, read_reason
 from payintent.operators.submit import run_operation
 from payintent.runtime.json_format import format_timestamp
 from payintent.webhooks import deliveries_store as delivery_list

@@ -18,7 +18,7 @@ from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, o
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.onchain.operations import SetChain
 from payintent.onchain.pending_store import add_posted
-from payintent.onchain.routes import session_view
+from payintent.onchain.wallet_sessions import session_view
 from payintent.onchain.watch_loop import watch_once
 from payintent.payment_sessions.expire import expire_processing
 from payintent.payments import sessions_store as session_store

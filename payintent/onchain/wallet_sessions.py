@@ -1,0 +1,366 @@
+"""Views of chains and on-chain sessions, with the calls that wallets send."""
+
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from payintent.chains import store as chain_store
+from payintent.chains.store import PROVIDER, ChainCursor, ChainRecord, DeployedContract, TokenRecord
+from payintent.core import ids
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database
+from payintent.evm import abi
+from payintent.evm.abi import to_checksum_address
+from payintent.evm.event_logs import VERSION, compiled_contract, public_abi
+from payintent.evm.port import NATIVE
+from payintent.onchain import pending_store as pending_transfers
+from payintent.onchain.pending_store import SessionTransaction
+from payintent.payments import sessions_store as session_store
+from payintent.payments import store as payment_store
+from payintent.payments.model import TERMINAL, Payment, PaymentStatus, Session, SessionStatus
+from payintent.runtime.encryption import Encryption
+from payintent.runtime.json_format import format_timestamp
+
+VALIDITY = timedelta(minutes=15)
+_ID_BYTES, _TIME_BYTES, _SIGNATURE_BYTES = 16, 5, 15  # 48 characters of base64
+_CONTEXT = "wallet-handoff:"
+
+
+@dataclass(frozen=True, slots=True)
+class WalletHandoff:
+    encryption: Encryption
+    checkout_base: str
+
+    def link(self, session_id: UUID, now: datetime) -> str | None:
+        """Return the link into MetaMask's browser; None if the page has no URL."""
+        _, separator, rest = self.checkout_base.partition("://")
+        if not separator:
+            return None
+        return f"https://link.metamask.io/dapp/{rest}/wallet/open/{self.code(session_id, now)}"
+
+    def code(self, session_id: UUID, now: datetime) -> str:
+        until_s = int((now + VALIDITY).timestamp())
+        payload = session_id.bytes + until_s.to_bytes(_TIME_BYTES)
+        return urlsafe_b64encode(payload + self._sign(payload)).decode()
+
+    def read(self, code: str, now: datetime) -> UUID | None:
+        """Return the session of a code; None if the code is forged or has expired."""
+        try:
+            decoded = urlsafe_b64decode(code)
+        except ValueError:
+            return None
+        payload, signature = decoded[:-_SIGNATURE_BYTES], decoded[-_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(self._sign(payload), signature):
+            return None
+        until_s = int.from_bytes(payload[_ID_BYTES:])
+        is_valid = now.astimezone(UTC).timestamp() < until_s
+        return UUID(bytes=payload[:_ID_BYTES]) if is_valid else None
+
+    def _sign(self, payload: bytes) -> bytes:
+        return self.encryption.digest(_CONTEXT + payload.hex())[:_SIGNATURE_BYTES]
+
+
+#: The page stops accepting payments this long before the deadline, since mining takes time.
+LAST_CALL = timedelta(seconds=60)
+_PAYER = "{payer}"  # the browser replaces it by 40 hex digits
+_PAYER_WORD = "000000000000000000000000" + _PAYER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Snapshot:
+    payment: Payment
+    session: Session
+    contract: DeployedContract
+    chain: ChainRecord
+    token: TokenRecord
+    cursor: ChainCursor | None
+    traces: Sequence[SessionTransaction]
+    now: datetime
+
+
+async def chain_view(database: Database, slug: str) -> dict[str, Any]:
+    """Return the response of `GET /chains/{slug}`; raise `NOT_FOUND` if the chain is unknown."""
+    chain = await chain_store.get_chain(database, slug)
+    if chain is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
+    contract = await chain_store.get_offered_contract(database, slug)
+    cursor = await chain_store.get_cursor(database, slug)
+    tokens = await chain_store.list_tokens(database, slug)
+    fields: dict[str, Any] = {
+        "slug": chain.slug,
+        "name": chain.name,
+        "network_id": chain.network_id,
+        "status": _status(cursor),
+    }
+    if contract is not None:
+        fields |= {
+            "contract_address": to_checksum_address(contract.address),
+            "contract_version": VERSION,
+            "contract_abi": public_abi(),
+            "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
+            "event_topics": _topics(),
+        }
+    return fields | {
+        "native_currency": _coin(chain, chain.coin_symbol),
+        "tokens": [
+            _token_fields(token) | {"min_amount_smallest_unit": str(token.minimum)}
+            for token in tokens
+            if token.enabled and token.address is not None
+        ],
+        "finality": {"mode": chain.finality, "typical_seconds": chain.typical_s},
+        "block_time_seconds": chain.block_time_ms / 1000,
+        "wallet_chain": _wallet_chain(chain),
+        "updated_at": format_timestamp(chain.updated_at),
+    }
+
+
+async def session_view(
+    database: Database, session_id: UUID | None, handoff: WalletHandoff
+) -> dict[str, Any]:
+    """Return a session for wallets.
+
+    Raises `NOT_FOUND` if it is unknown, `SESSION_GONE` once it has ended or was replaced.
+    """
+    snapshot = await _load(database, session_id)
+    amount = snapshot.session.quote.total_minor
+    deadline = int(snapshot.payment.expires_at.timestamp())
+    uuid = bytes.fromhex((snapshot.session.reference or "")[2:])
+    return {
+        "id": ids.format_id(ids.SESSION, snapshot.session.id),
+        "status": _session_status(snapshot),
+        **_payability(snapshot),
+        "pay_uuid": f"0x{uuid.hex()}",
+        "amount": snapshot.session.quote.price.total_amount,
+        "amount_smallest_unit": str(amount),
+        "token": _token_fields(snapshot.token),
+        "chain": {
+            "slug": snapshot.chain.slug,
+            "network_id": snapshot.chain.network_id,
+            "name": snapshot.chain.name,
+            "wallet_chain": _wallet_chain(snapshot.chain),
+        },
+        "contract_address": to_checksum_address(snapshot.contract.address),
+        "receiver": to_checksum_address(snapshot.contract.receiver),
+        "deadline": deadline,
+        "expires_at": format_timestamp(snapshot.payment.expires_at),
+        "steps": _steps(snapshot, uuid, amount, deadline),
+        "checks": _checks(snapshot, uuid, amount),
+        "links": _links(snapshot, uuid, handoff),
+        "confirmations": _confirmations(snapshot),
+        "transactions": [
+            {"tx_hash": f"0x{trace.tx_hash.hex()}", "step": trace.step, "state": trace.state}
+            for trace in snapshot.traces
+        ],
+    }
+
+
+async def find_open_session(database: Database, session_id: UUID | None) -> Session:
+    """Return a session that accepts posted transactions; raise the errors of `session_view`."""
+    return (await _load(database, session_id)).session
+
+
+async def _load(database: Database, session_id: UUID | None) -> _Snapshot:
+    session = await session_store.get(database, session_id) if session_id else None
+    if session is None or session.quote.provider != PROVIDER:
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")
+    stored = await payment_store.get(database, session.payment_id)
+    assert stored is not None  # noqa: S101 - a session has a payment
+    has_ended = session.status is SessionStatus.ENDED or stored.payment.status in TERMINAL
+    if has_ended or stored.payment.session_id != session.id:
+        raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
+    contract = await chain_store.get_contract(database, session.quote.account_id)
+    chain = await chain_store.get_chain(database, session.quote.chain or "")
+    token = await chain_store.get_session_token(database, session.id)
+    if contract is None or chain is None or token is None or session.reference is None:
+        raise RefusedError(ErrorCode.SESSION_GONE, "this session can no longer be paid")
+    return _Snapshot(
+        payment=stored.payment,
+        session=session,
+        contract=contract,
+        chain=chain,
+        token=token,
+        cursor=await chain_store.get_cursor(database, chain.slug),
+        traces=await pending_transfers.list_session_transactions(database, session.id),
+        now=stored.now,
+    )
+
+
+def _payability(snapshot: _Snapshot) -> dict[str, Any]:
+    reason = _unpayable_reason(snapshot)
+    return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
+
+
+def _unpayable_reason(snapshot: _Snapshot) -> str | None:
+    if (
+        snapshot.payment.status is not PaymentStatus.PROCESSING
+        or snapshot.session.status is not SessionStatus.OPEN
+    ):
+        return "closing"
+    if any(trace.exact for trace in snapshot.traces):
+        return "payment_seen"
+    if snapshot.now >= snapshot.payment.expires_at - LAST_CALL:
+        return "deadline_near"
+    if snapshot.cursor is not None and snapshot.cursor.halted:
+        return "chain_halted"
+    watched = snapshot.cursor is not None and snapshot.cursor.watched
+    return None if watched else "chain_not_watched"
+
+
+def _session_status(snapshot: _Snapshot) -> str:
+    exact = [trace for trace in snapshot.traces if trace.exact]
+    if exact:
+        return "confirming" if _depth(snapshot) > 1 else "detected"
+    if any(trace.state == "mismatch" for trace in snapshot.traces):
+        return "mismatch"
+    waiting = {"unknown", "pending", "mined"}
+    has_posted = any(trace.step == "pay" and trace.state in waiting for trace in snapshot.traces)
+    return "submitted" if has_posted else "awaiting_payment"
+
+
+def _depth(snapshot: _Snapshot) -> int:
+    """Return the confirmations of an exact pending transfer, including its own block."""
+    blocks = [trace.block for trace in snapshot.traces if trace.exact and trace.block is not None]
+    head = snapshot.cursor.head if snapshot.cursor else None
+    return max(0, head - max(blocks) + 1) if blocks and head is not None else 0
+
+
+def _confirmations(snapshot: _Snapshot) -> dict[str, Any]:
+    depth = _depth(snapshot)
+    spent_s = depth * snapshot.chain.block_time_ms / 1000
+    is_counted = snapshot.chain.finality == "confirmations"
+    return {
+        "mode": snapshot.chain.finality,
+        "seen": depth,
+        "needed": snapshot.chain.confirmations if is_counted else None,
+        "eta_seconds": max(0, round(snapshot.chain.typical_s - spent_s)),
+    }
+
+
+def _steps(snapshot: _Snapshot, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
+    """Return the transactions to send, each with the condition that makes it necessary."""
+    token, contract = snapshot.token, snapshot.contract.address
+    steps: list[dict[str, Any]] = []
+    if not token.native:
+        if token.approve_zero_first:
+            steps.append(_approval("approve_reset", "allowance_nonzero_lt_amount", snapshot, 0))
+        steps.append(_approval("approve", "allowance_lt_amount", snapshot, amount))
+    address = token.address or NATIVE
+    steps.append(
+        {
+            "kind": "pay",
+            "when": "always",
+            "to": to_checksum_address(contract),
+            "value": hex(amount if token.native else 0),
+            "data": f"0x{abi.encode_pay(uuid, address, amount, deadline).hex()}",
+            "function": abi.PAY_SIGNATURE,
+            "args": [
+                {"name": "uuid", "type": "bytes16", "value": f"0x{uuid.hex()}"},
+                {"name": "token", "type": "address", "value": to_checksum_address(address)},
+                {"name": "amount", "type": "uint256", "value": str(amount)},
+                {"name": "deadline", "type": "uint256", "value": str(deadline)},
+            ],
+        }
+    )
+    return steps
+
+
+def _approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "when": when,
+        "to": to_checksum_address(snapshot.token.address or NATIVE),
+        "value": "0x0",
+        "data": f"0x{abi.encode_approve(snapshot.contract.address, amount).hex()}",
+    }
+
+
+def _checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
+    """Return calls that check balance, allowance and payment status; see `_PAYER`."""
+    address = snapshot.token.address or NATIVE
+    is_paid_call = {
+        "to": to_checksum_address(snapshot.contract.address),
+        "data": f"0x{abi.encode_is_paid(uuid, address, amount).hex()}",
+    }
+    if snapshot.token.native:
+        return {"balance": {"method": "eth_getBalance"}, "already_paid": is_paid_call}
+    spender = snapshot.contract.address.hex().rjust(64, "0")
+    return {
+        "balance": {
+            "to": to_checksum_address(address),
+            "data": f"0x{abi.BALANCE_OF.hex()}{_PAYER_WORD}",
+        },
+        "allowance": {
+            "to": to_checksum_address(address),
+            "data": f"0x{abi.ALLOWANCE.hex()}{_PAYER_WORD}{spender}",
+        },
+        "already_paid": is_paid_call,
+    }
+
+
+def _links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
+    """Return links that open wallets.
+
+    EIP-681 describes a single call, so it cannot pay a token, which needs an approval first.
+    """
+    metamask = handoff.link(snapshot.session.id, snapshot.now)
+    links = {} if metamask is None else {"metamask": metamask}
+    if snapshot.token.native:
+        links["eip681"] = _payment_request(snapshot, uuid)
+    return links
+
+
+def _payment_request(snapshot: _Snapshot, uuid: bytes) -> str:
+    """Return the contract call as an EIP-681 URL."""
+    amount = snapshot.session.quote.total_minor
+    deadline = int(snapshot.payment.expires_at.timestamp())
+    contract = to_checksum_address(snapshot.contract.address)
+    coin = to_checksum_address(snapshot.token.address or NATIVE)
+    return (
+        f"ethereum:{contract}@{snapshot.chain.network_id}/pay?bytes16=0x{uuid.hex()}"
+        f"&address={coin}&uint256={amount}&uint256={deadline}&value={amount}"
+    )
+
+
+def _token_fields(token: TokenRecord) -> dict[str, Any]:
+    address = None if token.native or token.address is None else to_checksum_address(token.address)
+    return {
+        "symbol": token.symbol,
+        "address": address,
+        "decimals": token.decimals,
+        "native": token.native,
+        "approve_zero_first": token.approve_zero_first,
+    }
+
+
+def _coin(chain: ChainRecord, symbol: str) -> dict[str, Any]:
+    return {"name": chain.coin_name, "symbol": symbol, "decimals": 18}
+
+
+def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
+    """Return the literal parameter of `wallet_addEthereumChain` (EIP-3085)."""
+    fields: dict[str, Any] = {
+        "chainId": hex(chain.network_id),
+        "chainName": chain.name,
+        "nativeCurrency": _coin(chain, chain.wallet_symbol),
+    }
+    # Wallets reject an empty list.
+    if chain.public_rpc_urls:
+        fields["rpcUrls"] = list(chain.public_rpc_urls)
+    if chain.explorer_urls:
+        fields["blockExplorerUrls"] = list(chain.explorer_urls)
+    return fields
+
+
+def _topics() -> Mapping[str, str]:
+    topics: dict[str, str] = compiled_contract()["topics"]
+    return {name.partition("(")[0]: topic for name, topic in topics.items()}
+
+
+def _status(cursor: ChainCursor | None) -> str:
+    if cursor is not None and cursor.halted:
+        return "halted"
+    return "active" if cursor is not None and cursor.watched else "degraded"
