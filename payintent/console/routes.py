@@ -18,9 +18,6 @@ from payintent.console import (
     today,
     webhooks,
 )
-from payintent.console import cases as disputes
-from payintent.console import cases as refunds
-from payintent.console import payments as payment_story
 from payintent.console.access import OperatorVisit, console_page, operator_page
 from payintent.console.oidc import sign_in as identity_sign_in
 from payintent.console.rendering import CONSOLE_FILES
@@ -51,12 +48,12 @@ CONSOLE_ROUTES: list[Route] = [
     _page("/sessions", sign_in.get_sessions),
     _page("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
     _page("/payments", payments.get_payments),
-    _page("/payments/{payment_id}", payment_story.get_payment_story),
+    _page("/payments/{payment_id}", payments.get_payment_story),
     _page("/cases", cases.get_cases),
     _page("/cases/{case_id}", cases.get_case_page),
-    _page("/refunds", refunds.get_refunds),
-    _page("/refunds/{refund_id}", refunds.get_refund_page),
-    _page("/disputes", disputes.get_disputes),
+    _page("/refunds", cases.get_refunds),
+    _page("/refunds/{refund_id}", cases.get_refund_page),
+    _page("/disputes", cases.get_disputes),
     _page("/webhooks", webhooks.get_webhooks),
     _page("/webhooks/events", webhooks.get_webhook_events),
     _page("/webhooks/events/{event_id}", webhooks.get_webhook_event),

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from payintent.console import sessions_store as console_sessions
+from payintent.console import sessions_store as session_store
 from payintent.console.context import ConsoleContext
 from payintent.console.sessions_store import ConsoleSessionRecord, NewConsoleSession, SessionHolder
-from payintent.core import access as api_key
+from payintent.core.access import OPERATOR, parse_api_key
 from payintent.db.database import Tx
 from payintent.http.address_limits import UnauthorizedError
 from payintent.http.pages.forms import SignInCookie, make_token
@@ -55,11 +55,11 @@ async def open_session(context: ConsoleContext, request: Request, token_text: st
     sent too many invalid tokens.
     """
     database, encryption = context.database, context.encryption
-    async with context.attempts.attempt(request, api_key.OPERATOR):
-        token = api_key.parse_api_key(api_key.OPERATOR, token_text)
+    async with context.attempts.attempt(request, OPERATOR):
+        token = parse_api_key(OPERATOR, token_text)
         if token is None:
             reason = "malformed" if token_text else "missing"
-            raise UnauthorizedError(api_key.OPERATOR, reason)
+            raise UnauthorizedError(OPERATOR, reason)
         operator = await check_operator_token(database, encryption, token)
     async with database.transaction() as tx:
         holder = SessionHolder(token_public_id=token.public_id)
@@ -81,8 +81,8 @@ async def add_session(
         address=context.viewers.caller_address(request),
         browser="".join(char if char.isprintable() else "?" for char in browser)[:_BROWSER_MAX],
     )
-    await console_sessions.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
-    await console_sessions.add(tx, new)
+    await session_store.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
+    await session_store.add(tx, new)
     return NewSessionCookie(session_id, f"{session_id}.{secret}")
 
 
@@ -103,16 +103,16 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
     if cookie is None:
         return None
     session_id, secret = cookie
-    record = await console_sessions.find(context.database, session_id)
+    record = await session_store.find(context.database, session_id)
     if record is None:
         return None
     digest = _digest(context.encryption, session_id, secret)
     is_current = hmac.compare_digest(digest, record.digest)
-    async with context.attempts.attempt(request, api_key.OPERATOR):
+    async with context.attempts.attempt(request, OPERATOR):
         if not is_current:
             await _check_previous(context, record, digest)
     if not record.is_use_noted:
-        await console_sessions.note_use(context.database, record.id, record.holder)
+        await session_store.note_use(context.database, record.id, record.holder)
     return OperatorSession(
         id=record.id,
         actor=Actor(record.name, role=record.role, over_http=True),
@@ -124,7 +124,7 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
 
 async def end_session(context: ConsoleContext, session: OperatorSession, session_id: UUID) -> bool:
     """End a session of the signed-in operator; return False if the operator has no such session."""
-    is_revoked = await console_sessions.revoke(context.database, session_id, session.holder)
+    is_revoked = await session_store.revoke(context.database, session_id, session.holder)
     if is_revoked:
         _log.info("console_session_ended", who=session.actor.who, session=str(session_id))
     return is_revoked
@@ -136,18 +136,18 @@ async def _check_previous(
     """Accept the previous secret for a minute; its later use revokes the session."""
     previous = record.previous_digest
     if previous is None or not hmac.compare_digest(digest, previous):
-        raise UnauthorizedError(api_key.OPERATOR, "wrong_secret")
+        raise UnauthorizedError(OPERATOR, "wrong_secret")
     if not record.is_previous_valid:
-        await console_sessions.revoke(context.database, record.id, record.holder)
+        await session_store.revoke(context.database, record.id, record.holder)
         _log.warning("console_session_reused", who=record.name, session=str(record.id))
-        raise UnauthorizedError(api_key.OPERATOR, "replaced")
+        raise UnauthorizedError(OPERATOR, "replaced")
 
 
 async def _rotate(context: ConsoleContext, record: ConsoleSessionRecord) -> str | None:
     """Replace the session's secret; return None if a concurrent request has replaced it."""
     secret = make_token()
     digest = _digest(context.encryption, record.id, secret)
-    if await console_sessions.rotate(context.database, record.id, record.digest, digest):
+    if await session_store.rotate(context.database, record.id, record.digest, digest):
         return f"{record.id}.{secret}"
     return None
 

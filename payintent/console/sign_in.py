@@ -2,18 +2,18 @@
 
 from contextlib import suppress
 from urllib.parse import urlencode, urlsplit
-from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.console import sessions_store as console_sessions
+from payintent.console import sessions_store as session_store
 from payintent.console.access import SIGN_IN, OperatorVisit, check_host, read_own_form
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import render
 from payintent.console.sessions import console_cookie, end_session, find_session, open_session
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.http.address_limits import UnauthorizedError
+from payintent.http.application import read_path_uuid
 from payintent.http.errors import http_status
 
 _NEXT_MAX = 2_000
@@ -93,15 +93,12 @@ async def post_sign_out(visit: OperatorVisit) -> Response:
 async def get_sessions(visit: OperatorVisit) -> Response:
     database, holder = visit.context.database, visit.session.holder
     return visit.render(
-        "sessions.html", sessions=await console_sessions.list_open(database, holder, _LISTED_MAX)
+        "sessions.html", sessions=await session_store.list_open(database, holder, _LISTED_MAX)
     )
 
 
 async def post_end_session(visit: OperatorVisit) -> Response:
-    try:
-        session_id = UUID(visit.request.path_params["session_id"])
-    except ValueError:
-        raise NotFoundError("no such session") from None
+    session_id = read_path_uuid(visit.request, "session_id", "no such session")
     if not await end_session(visit.context, visit.session, session_id):
         raise NotFoundError("you have no such open session")
     return RedirectResponse("/sessions", 303, _NO_STORE)

@@ -1,15 +1,13 @@
 """Pages of webhooks: endpoints with their health, events, and an event with its attempts."""
 
-from uuid import UUID
-
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import ROWS, link_operation, other_page, read_query
 from payintent.console.operations import offer
 from payintent.console.payments import pretty
-from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
+from payintent.http.application import read_path_uuid
 from payintent.webhooks.endpoints_store import COUNTED_MAX, EndpointRecord
 from payintent.webhooks.operations import (
     ListDeliveries,
@@ -57,10 +55,7 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
 
 
 async def get_webhook_event(visit: OperatorVisit) -> Response:
-    try:
-        event_id = UUID(visit.request.path_params["event_id"])
-    except ValueError:
-        raise NotFoundError("no such event") from None
+    event_id = read_path_uuid(visit.request, "event_id", "no such event")
     details = await visit.read(ShowEvent(event_id=event_id))
     return visit.render(
         "event.html",

@@ -8,6 +8,7 @@ not depend on the number of routes. A 405 response lists all methods of the path
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Lifespan, Message, Receive, Scope, Send
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 
 #: Key of a request's scope: the path template of its route, if any.
 ROUTE = "payintent.route"
@@ -33,6 +34,14 @@ def require_state(request: Request, name: str) -> Any:
     if value is None:
         raise _starting()
     return value
+
+
+def read_path_uuid(request: Request, name: str, message: str) -> UUID:
+    """Parse a UUID in the path; raise `NOT_FOUND` with the message if it is malformed."""
+    try:
+        return UUID(request.path_params[name])
+    except ValueError:
+        raise NotFoundError(message) from None
 
 
 def _starting() -> RefusedError:

@@ -1,11 +1,10 @@
 """The page on which members add and remove their passkeys."""
 
-from uuid import UUID
-
 from starlette.responses import Response
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
+from payintent.http.application import read_path_uuid
 from payintent.http.responses import json_response
 from payintent.members import store as member_store
 from payintent.portal.challenges import (
@@ -20,6 +19,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("portal")
 _ACCESS = "/merchant/access"
+_UNKNOWN = "You have no such passkey."
 _NOT_ADDED = "This passkey could not be added. Try again."
 
 
@@ -65,10 +65,10 @@ async def post_passkey(visit: Visit) -> Response:
 
 @member_page()
 async def post_remove_passkey(visit: Visit) -> Response:
-    passkey_id = _parse_id(visit.request.path_params["passkey_id"])
+    passkey_id = read_path_uuid(visit.request, "passkey_id", _UNKNOWN)
     async with visit.context.database.transaction() as tx:
         if not await member_store.remove_passkey(tx, visit.session.member_id, passkey_id):
-            raise _unknown_passkey()
+            raise NotFoundError(_UNKNOWN)
     _log.info("passkey_removed", member=str(visit.session.member_id))
     return redirect(_ACCESS)
 
@@ -82,14 +82,3 @@ async def _access_page(visit: Visit, problem: str | None = None) -> Response:
         problem_text=problem,
         scripts=["passkeys.js"],
     )
-
-
-def _parse_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise _unknown_passkey() from None
-
-
-def _unknown_passkey() -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, "You have no such passkey.")

@@ -1,11 +1,10 @@
 """Pages of a merchant's refunds, cases, events, API keys, catalog and API calls."""
 
 from urllib.parse import urlencode
-from uuid import UUID
 
 from starlette.responses import Response, StreamingResponse
 
-from payintent.accounting import statements_store as statements
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statement_model import Movement, fact_label
 from payintent.accounting.statements_operations import (
     PDF_LINES_MAX,
@@ -25,12 +24,13 @@ from payintent.cases.store import STATUSES
 from payintent.core import ids
 from payintent.core.access import merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
+from payintent.http.application import read_path_uuid
 from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
 from payintent.members.model import MemberRight
 from payintent.members.operations import member_actor
-from payintent.merchants import calls_store as api_calls
-from payintent.merchants import keys_store as api_keys
+from payintent.merchants import calls_store as call_store
+from payintent.merchants import keys_store as key_store
 from payintent.merchants.keys_operations import revoke_own_key
 from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable
@@ -40,13 +40,15 @@ from payintent.portal.rendering import HEADERS
 from payintent.portal.visits import PAGE_ROWS, Visit, member_page, next_query, redirect
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.lookup import refund_fields
-from payintent.webhooks import deliveries_store as merchant_events
-from payintent.webhooks import outbox_store as outbox
-from payintent.webhooks.deliveries_store import DeliveryFilter, list_deliveries
+from payintent.webhooks import deliveries_store as delivery_store
+from payintent.webhooks import outbox_store
+from payintent.webhooks.deliveries_store import DeliveryFilter
 from payintent.webhooks.operations import replay_own_event
 
 _CALLS = 100
 _KEYS_MAX = 1_000
+_LINES = 100
+_NO_EVENT = "no such event"
 
 
 @member_page()
@@ -83,12 +85,13 @@ async def get_portal_cases(visit: Visit) -> Response:
 async def get_portal_events(visit: Visit) -> Response:
     query = _query(visit)
     state = query.get("state")
-    if state is not None and state not in outbox.STATES:
+    if state is not None and state not in outbox_store.STATES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "This state does not exist.")
     delivery_filter = DeliveryFilter(
         merchant_id=visit.merchant_id, state=state, before=read_id_cursor(query.get("cursor"))
     )
-    events = await list_deliveries(visit.context.database, delivery_filter, PAGE_ROWS + 1)
+    database = visit.context.database
+    events = await delivery_store.list_deliveries(database, delivery_filter, PAGE_ROWS + 1)
     return visit.render(
         "events.html",
         "Events",
@@ -97,32 +100,32 @@ async def get_portal_events(visit: Visit) -> Response:
         ],
         more=next_query([event.event_id for event in events], query),
         state=state or "",
-        states=outbox.STATES,
+        states=outbox_store.STATES,
     )
 
 
 @member_page()
 async def get_event(visit: Visit) -> Response:
-    event_id = _event_id(visit)
+    event_id = read_path_uuid(visit.request, "event_id", _NO_EVENT)
     database = visit.context.database
-    event = await merchant_events.get(database, visit.merchant_id, event_id)
-    delivery = await merchant_events.get_delivery(database, visit.merchant_id, event_id)
+    event = await delivery_store.get(database, visit.merchant_id, event_id)
+    delivery = await delivery_store.get_delivery(database, visit.merchant_id, event_id)
     if event is None or delivery is None:
-        raise _unknown_event()
+        raise NotFoundError(_NO_EVENT)
     return visit.render(
         "event.html",
         "Event",
         event=event,
         delivery=delivery,
         payment_id=ids.format_id(ids.PAYMENT, event.payment_id),
-        attempts=await outbox.list_attempts(database, event.id),
+        attempts=await outbox_store.list_attempts(database, event.id),
         replayed="replayed" in visit.request.query_params,
     )
 
 
 @member_page(MemberRight.REPLAY)
 async def post_replay(visit: Visit) -> Response:
-    event_id = _event_id(visit)
+    event_id = read_path_uuid(visit.request, "event_id", _NO_EVENT)
     actor = member_actor(visit.merchant_id, visit.session.email)
     await replay_own_event(visit.context.operation_context, visit.merchant_id, actor, event_id)
     return redirect(f"/merchant/events/{event_id}?replayed=1")
@@ -131,7 +134,7 @@ async def post_replay(visit: Visit) -> Response:
 @member_page(MemberRight.SEE_KEYS)
 async def get_keys(visit: Visit) -> Response:
     database = visit.context.database
-    keys = await api_keys.list_keys(database, visit.merchant_id, _KEYS_MAX)
+    keys = await key_store.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
     return visit.render(
         "keys.html", "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode)
@@ -177,7 +180,7 @@ async def get_catalog_preview(visit: Visit) -> Response:
 async def get_calls(visit: Visit) -> Response:
     """`GET /merchant/calls?failed=`: the last hundred API calls, or failed calls only."""
     context, failed = visit.context, bool(visit.request.query_params.get("failed"))
-    calls = await api_calls.list_last(context.database, visit.merchant_id, _CALLS, failed=failed)
+    calls = await call_store.list_last(context.database, visit.merchant_id, _CALLS, failed=failed)
     days = context.settings.api_calls_days
     return visit.render("calls.html", "API calls", calls=calls, failed=failed, days=days)
 
@@ -190,20 +193,6 @@ def _includes(market: Market, country: str) -> bool:
     return market.countries is None or country in market.countries
 
 
-def _event_id(visit: Visit) -> UUID:
-    try:
-        return UUID(visit.request.path_params["event_id"])
-    except ValueError:
-        raise _unknown_event() from None
-
-
-def _unknown_event() -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, "no such event")
-
-
-_LINES = 100
-
-
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statements(visit: Visit) -> Response:
     database, query = visit.context.database, visit.request.query_params
@@ -213,8 +202,8 @@ async def get_portal_statements(visit: Visit) -> Response:
         currency=currency,
         before=read_id_cursor(query.get("cursor")),
     )
-    records = await statements.list_statements(database, statement_filter, PAGE_ROWS + 1)
-    balances = await statements.list_balances(database, visit.merchant_id)
+    records = await statement_store.list_statements(database, statement_filter, PAGE_ROWS + 1)
+    balances = await statement_store.list_balances(database, visit.merchant_id)
     filters = {"currency": currency} if currency else {}
     return visit.render(
         "statements.html",
@@ -232,7 +221,7 @@ async def get_portal_statements(visit: Visit) -> Response:
 async def get_portal_statement(visit: Visit) -> Response:
     database, statement = visit.context.database, await _own_statement(visit)
     skipped = read_offset_cursor(visit.request.query_params.get("cursor"))
-    lines = await statements.list_lines(database, statement, skipped, _LINES + 1)
+    lines = await statement_store.list_lines(database, statement, skipped, _LINES + 1)
     more = None
     if len(lines) > _LINES:
         more = urlencode({"cursor": write_offset_cursor(skipped + _LINES)})
@@ -245,7 +234,7 @@ async def get_portal_statement(visit: Visit) -> Response:
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
         lines=[(line, fact_label(line.fact)) for line in views],
         more=more,
-        has_pdf=not await statements.list_lines(database, statement, PDF_LINES_MAX, 1),
+        has_pdf=not await statement_store.list_lines(database, statement, PDF_LINES_MAX, 1),
     )
 
 

@@ -1,7 +1,7 @@
 """Pages of a merchant's payments: search, list, history and refunds."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import cast
@@ -34,7 +34,6 @@ from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.model import Payment, PaymentStatus
 from payintent.payments.operations import SearchPayments
 from payintent.payments.schemas import read_payment_filter
-from payintent.payments.search_store import PaymentRecord
 from payintent.payments.serialization import payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.portal.visits import PAGE_ROWS, Visit, member_page, redirect
@@ -42,6 +41,19 @@ from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.lookup import list_payment_refunds, refund_fields
 
 _MEMBER_PARTS = 3
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_REFUNDS_MAX = 100
+_CASES_MAX = 100
+_REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
+#: Query parameters that filter the list.
+_FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
+#: Opens the filter form; its date fields and lists are slow on a phone.
+_SHOW_FILTERS = "filters"
+#: For a form that was changed and sent again, for example after going back in the browser.
+_KEY_REUSED = (
+    "You have already requested another refund with this form; it is listed here. "
+    "Send the form again to request this refund too."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,34 +163,6 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
 }
 
 
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_REFUNDS_MAX = 100
-_CASES_MAX = 100
-_REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
-#: Query parameters that filter the list.
-_FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
-#: Opens the filter form; its date fields and lists are slow on a phone.
-_SHOW_FILTERS = "filters"
-#: For a form that was changed and sent again, for example after going back in the browser.
-_KEY_REUSED = (
-    "You have already requested another refund with this form; it is listed here. "
-    "Send the form again to request this refund too."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """The fields of `PaymentRecord` that the list shows."""
-
-    id: str
-    created_at: datetime
-    order_id: str | None
-    payer_uid: str
-    amount: str
-    currency: str
-    status: str
-
-
 @member_page()
 async def get_portal_payments(visit: Visit) -> Response:
     query = visit.request.query_params
@@ -235,7 +219,7 @@ async def post_refund_form(visit: Visit) -> Response:
     return redirect(visit.request.url.path.removesuffix("/refunds"))
 
 
-async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
+async def _list(visit: Visit) -> tuple[Sequence[object], str | None]:
     context, params = visit.context, visit.request.query_params
     query = {name: params[name] for name in (*_FILTERS, "cursor") if params.get(name)}
     payment_filter = replace(
@@ -244,7 +228,7 @@ async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
     snapshots, following = await list_merchant_payments(
         context.database, context.reading, payment_filter
     )
-    rows = [_snapshot_row(snapshot) for snapshot in snapshots]
+    rows = [_payment_row(snapshot) for snapshot in snapshots]
     if following is None:
         return rows, None
     return rows, urlencode(query | {"cursor": write_time_cursor(*following)})
@@ -273,7 +257,7 @@ def _read_day(text: str, days_later: int) -> date:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Enter the day as 2026-11-23.") from None
 
 
-async def _search(visit: Visit, text: str) -> tuple[list[PaymentRecord], str | None]:
+async def _search(visit: Visit, text: str) -> tuple[Sequence[object], str | None]:
     context = visit.context
     before = visit.request.query_params.get("before") or None
     if before is not None:
@@ -288,17 +272,18 @@ async def _search(visit: Visit, text: str) -> tuple[list[PaymentRecord], str | N
     return rows, urlencode({"q": text, "before": rows[-1].id})
 
 
-def _snapshot_row(snapshot: PaymentSnapshot) -> _Row:
+def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
+    """Return the fields of a `PaymentRecord` that the list shows."""
     payment = snapshot.payment
-    return _Row(
-        id=ids.format_id(ids.PAYMENT, payment.id),
-        created_at=payment.created_at,
-        order_id=_order_id(payment.metadata),
-        payer_uid=payment.payer_uid,
-        amount=payment.amount_text,
-        currency=payment.currency,
-        status=payment.status,
-    )
+    return {
+        "id": ids.format_id(ids.PAYMENT, payment.id),
+        "created_at": payment.created_at,
+        "order_id": _order_id(payment.metadata),
+        "payer_uid": payment.payer_uid,
+        "amount": payment.amount_text,
+        "currency": payment.currency,
+        "status": payment.status,
+    }
 
 
 async def _own_payment(visit: Visit) -> PaymentSnapshot:

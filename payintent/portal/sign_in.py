@@ -10,7 +10,7 @@ from payintent.db.database import Tx, current_time
 from payintent.http.address_limits import MEMBER, UnauthorizedError
 from payintent.http.pages.forms import make_form_token, make_token
 from payintent.http.responses import json_response
-from payintent.members import sessions_store as member_sessions
+from payintent.members import sessions_store as session_store
 from payintent.members import store as member_store
 from payintent.members.operations import link_digest
 from payintent.members.store import PasskeyUse
@@ -111,9 +111,9 @@ async def post_portal_sign_out(visit: Visit) -> Response:
     """`POST /merchant/sign-out`: end the session, or all sessions of the member."""
     database = visit.context.database
     if visit.form.get("everywhere"):
-        await member_sessions.end_all(database, visit.session.member_id)
+        await session_store.end_all(database, visit.session.member_id)
     else:
-        await member_sessions.end(database, visit.session.id)
+        await session_store.end(database, visit.session.id)
     response = redirect(SIGN_IN)
     session_cookie(visit.context.settings).clear(response)
     return response
@@ -166,7 +166,7 @@ async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]
 async def _open_session(context: PortalContext, tx: Tx, member_id: UUID) -> str:
     token = make_token()
     digest = session_digest(context.encryption, token)
-    await member_sessions.add(tx, tx.id_generator.new_id(), member_id, digest)
+    await session_store.add(tx, tx.id_generator.new_id(), member_id, digest)
     return token
 
 

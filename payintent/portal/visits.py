@@ -30,7 +30,7 @@ from payintent.http.pages.forms import (
     read_form_fields,
 )
 from payintent.http.pagination import write_id_cursor
-from payintent.members import sessions_store as member_sessions
+from payintent.members import sessions_store as session_store
 from payintent.members.model import SESSION_HOURS, MemberRight, has_right
 from payintent.members.sessions_store import MemberSession
 from payintent.portal.context import PortalContext, get_portal_context
@@ -136,7 +136,7 @@ async def find_member_session(context: PortalContext, token: str | None) -> Memb
     if token is None:
         return None
     digest = session_digest(context.encryption, token)
-    return await member_sessions.find(context.database, digest)
+    return await session_store.find(context.database, digest)
 
 
 def redirect(url: str) -> Response:
@@ -181,7 +181,7 @@ async def _rotate(
     """Replace the session cookie; the previous value stays valid for a minute."""
     new_token = make_token()
     digests = [session_digest(context.encryption, value) for value in (token, new_token)]
-    if await member_sessions.rotate(context.database, session.id, *digests):
+    if await session_store.rotate(context.database, session.id, *digests):
         session_cookie(context.settings).set(response, new_token)
 
 

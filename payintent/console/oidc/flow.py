@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from payintent.core import access as api_key
+from payintent.core.access import OPERATOR
 from payintent.http.address_limits import UnauthorizedError
 from payintent.runtime.encryption import Encryption
 
@@ -77,4 +77,4 @@ def _base64url(content: bytes) -> str:
 
 
 def _refused() -> UnauthorizedError:
-    return UnauthorizedError(api_key.OPERATOR, "oidc_state")
+    return UnauthorizedError(OPERATOR, "oidc_state")

@@ -13,7 +13,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
 from payintent.console.oidc.provider import IdentityProvider
-from payintent.core import access as api_key
+from payintent.core.access import OPERATOR
 from payintent.http.address_limits import UnauthorizedError
 
 LEEWAY_S = 60  # for differences between the provider's clock and ours
@@ -149,4 +149,4 @@ def _is_subject(subject: str) -> bool:
 
 
 def _refused(reason: str) -> UnauthorizedError:
-    return UnauthorizedError(api_key.OPERATOR, f"oidc_{reason}")
+    return UnauthorizedError(OPERATOR, f"oidc_{reason}")

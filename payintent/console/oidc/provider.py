@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from prometheus_client import Counter
 
-from payintent.core import access as api_key
+from payintent.core.access import OPERATOR
 from payintent.core.addresses import is_confidential
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
@@ -123,7 +123,7 @@ class IdentityProvider:
     async def exchange(self, exchange: Exchange) -> str:
         """Return the ID token for a code; raise `UNAUTHORIZED` if the provider rejects the code."""
         if not 0 < len(exchange.code) <= _CODE_CHARS_MAX:
-            raise UnauthorizedError(api_key.OPERATOR, "oidc_code")
+            raise UnauthorizedError(OPERATOR, "oidc_code")
         metadata = await self.metadata()
         fields = {
             "grant_type": "authorization_code",
@@ -141,7 +141,7 @@ class IdentityProvider:
                 "token", "POST", metadata.token_endpoint, headers, fields
             )
         if response.status in _REFUSALS:
-            raise UnauthorizedError(api_key.OPERATOR, "oidc_code")
+            raise UnauthorizedError(OPERATOR, "oidc_code")
         return _decode("token", response, _TokenResponse).id_token
 
     async def close(self) -> None:

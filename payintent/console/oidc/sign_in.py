@@ -17,8 +17,7 @@ from payintent.console.rendering import render
 from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
 from payintent.console.sessions_store import SessionHolder
 from payintent.console.sign_in import onward_path, refused_page
-from payintent.core import access as api_key
-from payintent.core.access import parse_claim_roles, role_of_claim
+from payintent.core.access import OPERATOR, parse_claim_roles, role_of_claim
 from payintent.core.errors import NotFoundError, RefusedError
 from payintent.db.database import Tx, current_time
 from payintent.http.address_limits import PROVIDER_SIGN_IN, UnauthorizedError
@@ -196,4 +195,4 @@ def _flow_cookie(settings: Settings) -> SignInCookie:
 
 
 def _refused(reason: str) -> UnauthorizedError:
-    return UnauthorizedError(api_key.OPERATOR, f"oidc_{reason}")
+    return UnauthorizedError(OPERATOR, f"oidc_{reason}")
