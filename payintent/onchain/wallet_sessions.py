@@ -107,7 +107,7 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
     return fields | {
         "native_currency": _coin(chain, chain.coin_symbol),
         "tokens": [
-            _token_fields(token) | {"min_amount_smallest_unit": str(token.minimum)}
+            _token_fields(token) | {"min_amount_smallest_unit": f"{token.minimum:f}"}
             for token in tokens
             if token.enabled and token.address is not None
         ],

@@ -439,7 +439,7 @@ async def test_more_than_the_threshold_waits_for_a_second_person(
     shown = await refunding.ground.world.perform(
         SetChain(chain="native", refund_approval_above=above)
     )
-    assert shown.refund_approval_above == above
+    assert shown.refund_approval_above == Decimal(above)
     refund = await refunding.ask(payment)
     waits = Decimal(above) < Decimal("25.50")
     assert await refunding.stands(refund) == ("PENDING", "approval" if waits else "queued")
