@@ -129,6 +129,14 @@ def _is_host(host: str) -> bool:
     )
 
 
+_MAIL_ADDRESS_MAX = 254  # RFC 5321, section 4.5.3.1.3, without the brackets
+_MAIL_NAME_MAX = 64
+_MAIL_HOST_MAX = 253
+#: RFC 5322's dot-atom: the form without quotes, which every server accepts.
+_MAIL_NAME = re.compile(r"[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*", re.ASCII)
+_MAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RFC 1123, section 2.1
+
+
 def is_mail_address(text: str) -> bool:
     """Return whether a text is a plain ASCII address, which cannot inject a header."""
     name, _, host = text.rpartition("@")
@@ -137,19 +145,3 @@ def is_mail_address(text: str) -> bool:
     labels = host.split(".")
     is_host = len(labels) > 1 and all(_MAIL_LABEL.fullmatch(label) for label in labels)
     return is_host and _MAIL_NAME.fullmatch(name) is not None
-
-
-_MAIL_ADDRESS_MAX = 254  # RFC 5321, section 4.5.3.1.3, without the brackets
-
-
-_MAIL_NAME_MAX = 64
-
-
-_MAIL_HOST_MAX = 253
-
-
-#: RFC 5322's dot-atom: the form without quotes, which every server accepts.
-_MAIL_NAME = re.compile(r"[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*", re.ASCII)
-
-
-_MAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RFC 1123, section 2.1

@@ -266,15 +266,9 @@ def _opening_session(selection: NewSelection, session_id: UUID, now: datetime) -
         id=session_id,
         payment_id=selection.payment_id,
         status=SessionStatus.OPENING,
-        outcome=None,
         quote=selection.quote,
-        reference=None,
-        next_action=None,
         return_url=selection.return_url,
-        inquiries=0,
-        declines=0,
         opened_at=now,
-        closing_at=None,
     )
 
 

@@ -55,6 +55,7 @@ class CreateAttempt(IdempotentRequest):
     """A create before its values are checked."""
 
     expires_in_s: int
+    country: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,6 @@ class CreatePaymentRequest(CreateAttempt):
     include_pegged_assets: bool
     metadata: str  # the JSON text, byte for byte
     tax_manager: TaxManager
-    country: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,6 @@ class Payment:
     id: UUID
     merchant_id: int
     checkout_id: str
-    status: PaymentStatus
-    version: int  # incremented with every status change
     currency: str
     amount: Decimal
     amount_text: str  # exactly as received
@@ -89,17 +87,19 @@ class Payment:
     include_pegged_assets: bool
     metadata: str  # the JSON text, byte for byte
     tax_manager: TaxManager
-    session_id: UUID | None
-    receipt_id: UUID | None
-    failure_reason: FailureReason | None
-    refunded_amount: Decimal
     expires_at: datetime
-    paid_at: datetime | None
-    failed_at: datetime | None
-    expired_at: datetime | None
-    cancelled_at: datetime | None
     created_at: datetime
     updated_at: datetime
+    status: PaymentStatus = PaymentStatus.PENDING
+    version: int = 1  # incremented with every status change
+    session_id: UUID | None = None
+    receipt_id: UUID | None = None
+    failure_reason: FailureReason | None = None
+    refunded_amount: Decimal = Decimal(0)
+    paid_at: datetime | None = None
+    failed_at: datetime | None = None
+    expired_at: datetime | None = None
+    cancelled_at: datetime | None = None
 
     @classmethod
     def new(
@@ -114,8 +114,6 @@ class Payment:
             id=payment_id,
             merchant_id=request.merchant_id,
             checkout_id=checkout_id,
-            status=PaymentStatus.PENDING,
-            version=1,
             currency=request.currency,
             amount=request.amount,
             amount_text=request.amount_text,
@@ -124,15 +122,7 @@ class Payment:
             include_pegged_assets=request.include_pegged_assets,
             metadata=request.metadata,
             tax_manager=request.tax_manager,
-            session_id=None,
-            receipt_id=None,
-            failure_reason=None,
-            refunded_amount=Decimal(0),
             expires_at=expires_at,
-            paid_at=None,
-            failed_at=None,
-            expired_at=None,
-            cancelled_at=None,
             created_at=created_at,
             updated_at=created_at,
         )
@@ -148,34 +138,21 @@ class Transition:
     event: EventType | None = None
 
 
+_S, _T = PaymentStatus, PaymentTrigger
 TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
-    (PaymentStatus.PENDING, PaymentTrigger.SELECT): Transition(PaymentStatus.PROCESSING),
-    (PaymentStatus.PENDING, PaymentTrigger.EXPIRE): Transition(
-        PaymentStatus.EXPIRED, EventType.EXPIRED
-    ),
-    (PaymentStatus.PENDING, PaymentTrigger.CANCEL): Transition(
-        PaymentStatus.CANCELLED, EventType.CANCELLED
-    ),
-    (PaymentStatus.PENDING, PaymentTrigger.BUYER_CANCEL): Transition(PaymentStatus.CANCELLED),
-    (PaymentStatus.PROCESSING, PaymentTrigger.SELECT): Transition(PaymentStatus.PROCESSING),
-    (PaymentStatus.PROCESSING, PaymentTrigger.CONFIRM): Transition(
-        PaymentStatus.PAID, EventType.COMPLETED
-    ),
-    (PaymentStatus.PROCESSING, PaymentTrigger.FAIL): Transition(
-        PaymentStatus.FAILED, EventType.FAILED
-    ),
-    (PaymentStatus.PROCESSING, PaymentTrigger.EXPIRE): Transition(
-        PaymentStatus.EXPIRED, EventType.EXPIRED
-    ),
-    (PaymentStatus.PAID, PaymentTrigger.REFUND_PART): Transition(PaymentStatus.PARTIALLY_REFUNDED),
-    (PaymentStatus.PAID, PaymentTrigger.REFUND_REST): Transition(PaymentStatus.REFUNDED),
+    (_S.PENDING, _T.SELECT): Transition(_S.PROCESSING),
+    (_S.PENDING, _T.EXPIRE): Transition(_S.EXPIRED, EventType.EXPIRED),
+    (_S.PENDING, _T.CANCEL): Transition(_S.CANCELLED, EventType.CANCELLED),
+    (_S.PENDING, _T.BUYER_CANCEL): Transition(_S.CANCELLED),
+    (_S.PROCESSING, _T.SELECT): Transition(_S.PROCESSING),
+    (_S.PROCESSING, _T.CONFIRM): Transition(_S.PAID, EventType.COMPLETED),
+    (_S.PROCESSING, _T.FAIL): Transition(_S.FAILED, EventType.FAILED),
+    (_S.PROCESSING, _T.EXPIRE): Transition(_S.EXPIRED, EventType.EXPIRED),
+    (_S.PAID, _T.REFUND_PART): Transition(_S.PARTIALLY_REFUNDED),
+    (_S.PAID, _T.REFUND_REST): Transition(_S.REFUNDED),
     # A further partial refund does not change the status (not in the spec's table).
-    (PaymentStatus.PARTIALLY_REFUNDED, PaymentTrigger.REFUND_PART): Transition(
-        PaymentStatus.PARTIALLY_REFUNDED
-    ),
-    (PaymentStatus.PARTIALLY_REFUNDED, PaymentTrigger.REFUND_REST): Transition(
-        PaymentStatus.REFUNDED
-    ),
+    (_S.PARTIALLY_REFUNDED, _T.REFUND_PART): Transition(_S.PARTIALLY_REFUNDED),
+    (_S.PARTIALLY_REFUNDED, _T.REFUND_REST): Transition(_S.REFUNDED),
 }
 
 
@@ -203,15 +180,15 @@ class Session:
     id: UUID
     payment_id: UUID
     status: SessionStatus
-    outcome: str | None
+    outcome: str | None = None
     quote: Quote
-    reference: str | None
-    next_action: str | None  # JSON text
+    reference: str | None = None
+    next_action: str | None = None  # JSON text
     return_url: str | None
-    inquiries: int  # since it was opened, or since it is closing
-    declines: int  # declined attempts that the buyer could retry
+    inquiries: int = 0  # since it was opened, or since it is closing
+    declines: int = 0  # declined attempts that the buyer could retry
     opened_at: datetime
-    closing_at: datetime | None
+    closing_at: datetime | None = None
 
     @property
     def gateway_ref(self) -> GatewaySessionRef:

@@ -201,6 +201,7 @@ def parse_create(
             metadata.text,
         ),
         expires_in_s=expires_in_s,
+        country=body.country,
     )
     try:
         return _check_create_values(attempt, body, amount, metadata.text, merchant, settings)
@@ -229,6 +230,7 @@ def _check_create_values(
         request_hash=attempt.request_hash,
         as_sent=attempt.as_sent,
         expires_in_s=attempt.expires_in_s,
+        country=attempt.country,
         currency=body.currency,
         amount=amount,
         amount_text=amount_text,
@@ -237,7 +239,6 @@ def _check_create_values(
         include_pegged_assets=pegged,
         metadata=metadata,
         tax_manager=merchant.tax_manager,
-        country=body.country,
     )
 
 
