@@ -330,7 +330,7 @@ async def test_a_gateway_that_is_deciding_is_not_left(stage: Stage, first: str) 
         await pair.select(payment, pair.first)
         session_id = pair.sessions[pair.first.account_id]
         pair.first.stand.said[session_id] = SessionReport(state=GatewaySessionState.AUTHORISING)
-        with pytest.raises(RefusedError, match="under way"):
+        with pytest.raises(RefusedError, match="in progress"):
             await pair.select(payment, pair.second)
         await pair.succeed(pair.first)
         await pair.ends(payment, "PAID")
