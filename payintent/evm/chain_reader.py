@@ -27,7 +27,6 @@ from payintent.evm.port import (
     Unanswered,
 )
 from payintent.evm.rpc import (
-    HttpSession,
     RpcAnswer,
     RpcAnswerError,
     RpcCall,
@@ -35,6 +34,7 @@ from payintent.evm.rpc import (
     RpcErrorAnswer,
     RpcFault,
     RpcLimits,
+    make_session,
     result,
 )
 from payintent.evm.rpc_answers import (
@@ -93,7 +93,7 @@ class RpcChainReader(ChainReader):
     ) -> None:
         self._config = config
         self._heads_timeout_s = min(HEADS_TIMEOUT_S, config.limits.timeout_s)
-        self._session = HttpSession(config.tls)
+        self._session = make_session(config.tls)
         self._endpoints = {
             endpoint: RpcEndpoint(
                 name, endpoint, url, limits=config.limits, session=self._session, clock=clock

@@ -17,6 +17,7 @@ from prometheus_client import Counter
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.runtime.addresses import exact_url
+from payintent.runtime.http_session import HttpSession
 from payintent.runtime.log import get_logger
 from payintent.runtime.waiting import release_slot
 
@@ -140,32 +141,9 @@ class _BatchTooLargeError(Exception):
         self.is_permanent = is_permanent
 
 
-class HttpSession:
-    """A chain's HTTP session, opened by the first request; without `tls` it trusts system CAs."""
-
-    def __init__(self, tls: "ssl.SSLContext | None") -> None:
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
-
-    def open(self) -> "aiohttp.ClientSession":
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit_per_host=SOCKETS_PER_ENDPOINT_MAX, ssl=self._tls or True
-                ),
-                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
-                timeout=aiohttp.ClientTimeout(total=None),  # each batch has its own
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a few bytes may decompress to gigabytes
-            )
-        return self._session
-
-    async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+def make_session(tls: "ssl.SSLContext | None") -> HttpSession:
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+    return HttpSession(tls, sockets_per_host_max=SOCKETS_PER_ENDPOINT_MAX, headers=headers)
 
 
 class RpcEndpoint:

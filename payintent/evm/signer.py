@@ -20,12 +20,12 @@ from payintent.evm.abi import to_hex
 from payintent.evm.event_logs import read_revert
 from payintent.evm.port import AlreadyRefunded, CallRevertedError, ContractRefundCall, GasExceeded
 from payintent.evm.rpc import (
-    HttpSession,
     RpcAnswer,
     RpcCall,
     RpcEndpoint,
     RpcErrorAnswer,
     RpcLimits,
+    make_session,
     result,
 )
 from payintent.evm.rpc_answers import (
@@ -85,7 +85,7 @@ class ExternalSigner:
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
         self._chain = chain
-        self._session = HttpSession(tls)
+        self._session = make_session(tls)
         self._endpoint = RpcEndpoint(
             chain,
             f"{chain}-signer",

@@ -8,6 +8,7 @@ import msgspec
 
 from payintent.gateways.port import AccountProblem, NotContacted, OutcomeUnknown
 from payintent.runtime.addresses import exact_url
+from payintent.runtime.http_session import HttpSession
 from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:
@@ -60,8 +61,13 @@ class GatewayHttpClient:
     ) -> None:
         self._timeout_s = timeout_s
         self._answer_bytes_max = answer_bytes_max
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._session = HttpSession(
+            tls,
+            sockets_max=SOCKETS_MAX,
+            sockets_per_host_max=SOCKETS_PER_HOST_MAX,
+            timeout_s=timeout_s,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+        )
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
@@ -75,7 +81,7 @@ class GatewayHttpClient:
 
         release_slot()
         try:
-            async with self._client_session().request(
+            async with self._session.open().request(
                 method,
                 exact_url(url),
                 data=body,
@@ -92,27 +98,7 @@ class GatewayHttpClient:
             return OutcomeUnknown(detail=f"no response: {type(error).__name__}")
 
     async def close(self) -> None:
-        if self._session:
-            await self._session.close()
-            self._session = None
-
-    def _client_session(self) -> "aiohttp.ClientSession":
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(
-                    total=self._timeout_s, sock_connect=CONNECT_TIMEOUT_S
-                ),
-                connector=aiohttp.TCPConnector(
-                    limit=SOCKETS_MAX,
-                    limit_per_host=SOCKETS_PER_HOST_MAX,
-                    ssl=self._tls or True,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),  # accounts must not share cookies
-                auto_decompress=False,
-            )
-        return self._session
+        await self._session.close()
 
     async def _read_body(self, response: "aiohttp.ClientResponse") -> HttpResult:
         body = bytearray()

@@ -19,6 +19,7 @@ import aiohttp
 
 from payintent.reconciliation.runs_store import SourceFile
 from payintent.runtime.addresses import exact_url
+from payintent.runtime.http_session import HttpSession
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import release_slot
 
@@ -199,8 +200,9 @@ class S3Source:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._credentials = credentials
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._session = HttpSession(
+            tls, connect_timeout_s=_CONNECT_TIMEOUT_S, read_timeout_s=_READ_TIMEOUT_S
+        )
 
     async def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
         query = {"list-type": "2", "prefix": self._prefix}
@@ -229,9 +231,7 @@ class S3Source:
             yield Path(copy.name)
 
     async def close(self) -> None:
-        if self._session:
-            await self._session.close()
-            self._session = None
+        await self._session.close()
 
     def _to_source_file(self, key: str, tag: str) -> SourceFile | None:
         folder, _, name = key.removeprefix(self._prefix).partition("/")
@@ -265,7 +265,7 @@ class S3Source:
         url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
         release_slot()
         try:
-            async with self._http_session().get(
+            async with self._session.open().get(
                 exact_url(url), headers=signed, allow_redirects=False
             ) as answer:
                 if answer.status != _OK:
@@ -274,18 +274,6 @@ class S3Source:
         except (aiohttp.ClientError, TimeoutError) as error:
             # Only the class: a message may contain the URL.
             raise SourceUnavailableError(type(error).__name__) from error
-
-    def _http_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_READ_TIMEOUT_S
-                ),
-                connector=aiohttp.TCPConnector(ssl=self._tls or True),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-            )
-        return self._session
 
 
 def open_s3_source(settings: Settings) -> S3Source:

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from payintent.checkout.picture_fetch import NoPictureError, PictureFetcher
-from payintent.evm.rpc import HttpSession, RpcCall, RpcEndpoint, RpcLimits
+from payintent.evm.rpc import RpcCall, RpcEndpoint, RpcLimits, make_session
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from payintent.gateways.port import OutcomeUnknown
 from payintent.http.egress import EgressRules
@@ -55,7 +55,7 @@ async def _gateway(url: str) -> None:
 
 
 async def _node(url: str) -> None:
-    session = HttpSession(None)
+    session = make_session(None)
     endpoint = RpcEndpoint(
         "ethereum", "ethereum-1", url, limits=RpcLimits(), session=session, clock=time.time
     )

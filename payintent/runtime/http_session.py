@@ -1,0 +1,54 @@
+"""The HTTP sessions of our clients, each opened by its first request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+
+
+@dataclass(slots=True)
+class HttpSession:
+    """An HTTP session; without `tls` it trusts the system's authorities.
+
+    It stores no cookies, because accounts must not share them, and does not decompress, because a
+    few bytes may decompress to gigabytes.
+    """
+
+    tls: "ssl.SSLContext | None"
+    sockets_max: int = 100
+    sockets_per_host_max: int = 0  # 0: no limit
+    timeout_s: float | None = None  # of a whole request
+    connect_timeout_s: float | None = None
+    read_timeout_s: float | None = None  # between two chunks of an answer
+    headers: Mapping[str, str] | None = None
+    _session: "aiohttp.ClientSession | None" = field(default=None, init=False)
+
+    def open(self) -> "aiohttp.ClientSession":
+        import aiohttp  # imported when used: most commands send no request
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self.sockets_max,
+                    limit_per_host=self.sockets_per_host_max,
+                    ssl=self.tls or True,
+                ),
+                headers=self.headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=self.timeout_s,
+                    sock_connect=self.connect_timeout_s,
+                    sock_read=self.read_timeout_s,
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
