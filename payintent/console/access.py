@@ -24,6 +24,7 @@ from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError, read_raw
 from payintent.http.errors import Failure, answer_failures
+from payintent.http.pages.forms import SignedInVisit
 from payintent.operators.operation import Actor, OperationType, ReadOperation
 from payintent.operators.submit import run_operation
 from payintent.runtime.log import get_logger
@@ -47,14 +48,7 @@ _FAILURES: Mapping[type[Exception], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorVisit:
-    """A request of a signed-in operator."""
-
-    request: Request
-    context: ConsoleContext
-    session: OperatorSession
-    form: Mapping[str, str]  # empty unless the request is a POST
-
+class OperatorVisit(SignedInVisit[ConsoleContext, OperatorSession]):
     @property
     def actor(self) -> Actor:
         return self.session.actor

@@ -22,6 +22,7 @@ from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
 from payintent.http.errors import Failure, answer_failures
 from payintent.http.pages.forms import (
+    SignedInVisit,
     SignInCookie,
     check_form_token,
     check_sender,
@@ -54,13 +55,8 @@ _NEXT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(SignedInVisit[PortalContext, MemberSession]):
     """A request of a signed-in member; every query is limited to `merchant_id`."""
-
-    request: Request
-    context: PortalContext
-    session: MemberSession
-    form: Mapping[str, str]  # empty unless the request is a POST
 
     @property
     def merchant_id(self) -> int:

@@ -279,7 +279,7 @@ async def test_the_role_is_that_of_the_last_sign_in(
         assert (await visitor.get("/operations/operator/issue")).status == 403
     provider.person |= {"groups": []}
     answer = await _sign_in(Visitor(operator))
-    assert "gives you no role here" in words(answer)
+    assert "has no role here" in words(answer)
     assert not await _is_in(first)
     assert not await _is_in(second)
     provider.person |= {"groups": "staff"}
@@ -340,7 +340,7 @@ async def test_one_person_of_the_provider_proposes_and_another_one_approves(
     waiting = words(await ada.get("/approvals"))
     approval_id = next(one for one in waiting.split() if one.startswith("appr_"))
     actor = Actor(proposal["proposed_by"], "mine", Role.ADMIN, over_http=True)
-    with pytest.raises(RefusedError, match="another person"):
+    with pytest.raises(RefusedError, match="another operator"):
         await world.service.submit(Approve(approval_id=approval_id), actor)
     await alan.get(f"/approvals/{approval_id}")
     answer = await alan.post(f"/approvals/{approval_id}/approve", note="agreed", why="agreed")

@@ -4,7 +4,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -14,6 +14,8 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.bodies import read_raw
 from payintent.runtime.encryption import Encryption
 
+Context = TypeVar("Context")
+Session = TypeVar("Session")
 #: The field of a form that holds its token.
 FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
 _EXPIRED = "this form has expired: reload the page and try again"
@@ -23,6 +25,16 @@ _FIELDS_MAX = 20
 _OWN_SITES = frozenset({"same-origin", "none"})
 #: `Origin` of requests from a page with the policy `no-referrer`, such as the sign-in link page.
 _NULL_ORIGIN = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedInVisit(Generic[Context, Session]):
+    """A request of somebody who is signed in, with the context of the pages."""
+
+    request: Request
+    context: Context
+    session: Session
+    form: Mapping[str, str]  # empty unless the request is a POST
 
 
 async def read_form_fields(request: Request) -> dict[str, str]:
