@@ -61,7 +61,7 @@ from payintent.runtime.tracing import start_tracing
 from payintent.runtime.waiting import finish_unless_stopped
 from payintent.service import Service, open_api_service
 from payintent.test_mode.routes import TestModeRoutes
-from payintent.webhooks import feed_store as event_feed
+from payintent.webhooks import feed_store
 from payintent.webhooks.operator_routes import OperatorWebhookRoutes
 from payintent.webhooks.routes import FEED_WAITS_MAX, EventFeedRoutes
 
@@ -275,7 +275,7 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RoutePar
             per_key_max=CHECKOUT_STREAMS_MAX,
         ),
         event_changes=ChangeFeed(
-            partial(event_feed.change_markers, database),
+            partial(feed_store.change_markers, database),
             service.event_notifier,
             per_key_max=FEED_WAITS_MAX,
         ),

@@ -46,7 +46,7 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.tracing import start_tracing
 from payintent.runtime.waiting import collect_rarely, finish_unless_stopped, wait_until_stopped
 from payintent.service import Service, open_worker_service
-from payintent.webhooks import endpoints_store as endpoint_outages
+from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.sender import WebhookSender
@@ -131,7 +131,7 @@ async def prune(database: Database, settings: Settings) -> bool:
         await api_calls.delete_old(database, settings.api_calls_days, limit),
         await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
         await proposals.forget_lapsed(database, limit),
-        await endpoint_outages.delete_old(database, limit),
+        await endpoint_store.delete_old(database, limit),
     )
 
 

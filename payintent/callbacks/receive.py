@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -22,9 +22,6 @@ from payintent.gateway_accounts.accounts import GatewayConnection
 from payintent.gateways.port import (
     CallbackAnswer,
     CallbackRequest,
-    Capture,
-    FailureReason,
-    GatewaySessionState,
     InvalidCallbackError,
     SessionReport,
     UnusableCallbackError,
@@ -51,39 +48,6 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("receive")
 _LATE_S = 0.1  # for a transaction of many statements
-
-
-class StoredReport(msgspec.Struct):
-    """A report as JSON, for a callback that arrives before its session is stored."""
-
-    state: GatewaySessionState
-    reason: FailureReason | None
-    reference: str | None = None
-    amount_minor: int | None = None
-    currency: str | None = None
-    verbatim: str | None = None
-    uncertain: bool = False
-
-    @classmethod
-    def from_report(cls, report: SessionReport) -> Self:
-        capture = asdict(report.capture) if report.capture else {}
-        return cls(state=report.state, reason=report.reason, **capture)
-
-    def to_report(self) -> SessionReport:
-        capture = None
-        if (
-            self.reference is not None
-            and self.amount_minor is not None
-            and self.currency is not None
-        ):
-            capture = Capture(
-                reference=self.reference,
-                amount_minor=self.amount_minor,
-                currency=self.currency,
-                verbatim=self.verbatim,
-                uncertain=self.uncertain,
-            )
-        return SessionReport(state=self.state, capture=capture, reason=self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +225,18 @@ def _new_callback(incoming: _IncomingCallback) -> NewCallback:
 
 
 def _stored_report(callback: VerifiedCallback) -> str | None:
-    if callback.report is None or callback.refund_id is not None:
+    """Return the report as JSON, for a callback that arrives before its session is stored."""
+    report = callback.report
+    if report is None or callback.refund_id is not None:
         return None
-    return msgspec.json.encode(StoredReport.from_report(callback.report)).decode()
+    capture = asdict(report.capture) if report.capture else {}
+    return msgspec.json.encode({"state": report.state, "reason": report.reason, **capture}).decode()
+
+
+def _decode_report(encoded: str) -> SessionReport:
+    fields = msgspec.json.decode(encoded, type=dict[str, Any])
+    capture = fields if fields.get("reference") is not None else None
+    return msgspec.convert(fields | {"capture": capture}, SessionReport)
 
 
 async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
@@ -324,7 +297,7 @@ async def apply_waiting_callbacks(database: Database, limit: int) -> int:
 
 async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
     """Apply a waiting callback; returns False if it has already been applied."""
-    report = msgspec.json.decode(waiting.report, type=StoredReport).to_report()
+    report = _decode_report(waiting.report)
     async with database.transaction() as tx:
         if not await callback_store.mark_applied(tx, waiting.account_id, waiting.callback_id):
             return False

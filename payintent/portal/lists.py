@@ -21,7 +21,6 @@ from payintent.cases import list_store as case_lists
 from payintent.cases.lookup import case_fields, read_case_filter
 from payintent.cases.model import CaseKind
 from payintent.cases.store import STATUSES
-from payintent.core import ids
 from payintent.core.access import merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
@@ -42,7 +41,6 @@ from payintent.refunds import list_store as refund_lists
 from payintent.refunds.lookup import refund_fields
 from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
-from payintent.webhooks.deliveries_store import DeliveryFilter
 from payintent.webhooks.operations import replay_own_event
 
 _CALLS = 100
@@ -87,17 +85,17 @@ async def get_portal_events(visit: Visit) -> Response:
     state = query.get("state")
     if state is not None and state not in outbox_store.STATES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "This state does not exist.")
-    delivery_filter = DeliveryFilter(
-        merchant_id=visit.merchant_id, state=state, before=read_id_cursor(query.get("cursor"))
+    events = await delivery_store.list_deliveries(
+        visit.context.database,
+        PAGE_ROWS + 1,
+        read_id_cursor(query.get("cursor")),
+        merchant_id=visit.merchant_id,
+        state=state,
     )
-    database = visit.context.database
-    events = await delivery_store.list_deliveries(database, delivery_filter, PAGE_ROWS + 1)
     return visit.render(
         "events.html",
         "Events",
-        rows=[
-            (event, ids.format_id(ids.PAYMENT, event.payment_id)) for event in events[:PAGE_ROWS]
-        ],
+        events=events[:PAGE_ROWS],
         more=next_query([event.event_id for event in events], query),
         state=state or "",
         states=outbox_store.STATES,
@@ -117,7 +115,7 @@ async def get_event(visit: Visit) -> Response:
         "Event",
         event=event,
         delivery=delivery,
-        payment_id=ids.format_id(ids.PAYMENT, event.payment_id),
+        payment_id=delivery.payment_id,
         attempts=await outbox_store.list_attempts(database, event.id),
         replayed="replayed" in visit.request.query_params,
     )

@@ -3,27 +3,16 @@
 If no index has the order of the list, only the newest events are scanned, up to a limit.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.db.database import Executor, Tx
-from payintent.db.lists import SCANNED_MAX, KeysetList
+from payintent.core import ids
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import SCANNED_MAX, KeysetList, build
 from payintent.webhooks.model import MissedEvents
 from payintent.webhooks.outbox_store import DeliveryRecord, EventRecord, event_from_row
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryFilter:
-    """Deliveries to list, newest first; `before` is the last event of the previous page."""
-
-    merchant_id: int | None = None
-    state: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    tried: bool = False  # only deliveries with at least one attempt
-    before: UUID | None = None
 
 
 def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
@@ -91,16 +80,41 @@ _OF_MERCHANT = _deliveries(
 
 
 async def list_deliveries(
-    database: Executor, criteria: DeliveryFilter, limit: int
+    database: Executor,
+    limit: int,
+    before: UUID | None = None,
+    *,
+    merchant_id: int | None = None,
+    state: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    tried: bool = False,
 ) -> list[DeliveryRecord]:
-    if criteria.state in {"dead", "skipped"}:
+    """List deliveries, newest first; `before` is the last event of the previous page.
+
+    If `tried`, only deliveries with at least one attempt are listed.
+    """
+    if state in {"dead", "skipped"}:
         deliveries = _MISSED
-    elif criteria.state == "pending":
+    elif state == "pending":
         deliveries = _PENDING
     else:
-        deliveries = _OF_ALL if criteria.merchant_id is None else _OF_MERCHANT
-    rows = await deliveries.page(database, criteria.before, limit, **asdict(criteria))
-    return [DeliveryRecord(**row) for row in rows]
+        deliveries = _OF_ALL if merchant_id is None else _OF_MERCHANT
+    rows = await deliveries.page(
+        database,
+        before,
+        limit,
+        merchant_id=merchant_id,
+        state=state,
+        since=since,
+        until=until,
+        tried=tried,
+    )
+    return [_to_record(row) for row in rows]
+
+
+def _to_record(row: Row) -> DeliveryRecord:
+    return build(DeliveryRecord, row, payment_id=ids.format_id(ids.PAYMENT, row["payment_id"]))
 
 
 async def get(database: Executor, merchant_id: int, event_id: UUID) -> EventRecord | None:
@@ -130,7 +144,7 @@ async def get_delivery(
         merchant_id,
         event_id,
     )
-    return DeliveryRecord(**row) if row else None
+    return _to_record(row) if row else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

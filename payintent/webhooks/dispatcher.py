@@ -21,7 +21,7 @@ from payintent.webhooks.model import (
     OutgoingDelivery,
     next_retry_wait_s,
 )
-from payintent.webhooks.sender import WebhookRequest, WebhookSender
+from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 
 _log = get_logger("dispatcher")
@@ -112,14 +112,7 @@ class Dispatcher:
         ok = False
         tracing.follow_payment(delivery.payment_id)
         try:
-            attempt = await self._sender.send(
-                WebhookRequest(
-                    url=delivery.url,
-                    webhook_id=str(delivery.event_id),
-                    body=delivery.body,
-                    secrets=delivery.secrets,
-                )
-            )
+            attempt = await self._sender.send(delivery)
             ok = attempt.ok
         finally:
             change = self._windows.finish(flight, ok)

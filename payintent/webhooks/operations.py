@@ -28,30 +28,15 @@ from payintent.operators.operation import (
     ReadOperation,
     run,
 )
-from payintent.webhooks import deliveries_store as delivery_list
-from payintent.webhooks import deliveries_store as event_replays
-from payintent.webhooks import deliveries_store as merchant_events
-from payintent.webhooks import endpoints_store as endpoint_list
-from payintent.webhooks import outbox_store as outbox
-from payintent.webhooks.deliveries_store import DeliveryFilter
+from payintent.webhooks import deliveries_store as delivery_store
+from payintent.webhooks import endpoints_store as endpoint_store
+from payintent.webhooks import outbox_store
 from payintent.webhooks.endpoints_store import EndpointRecord
 from payintent.webhooks.model import MissedEvents
-from payintent.webhooks.outbox_store import DeliveryRecord, EventRecord, StoredAttempt
+from payintent.webhooks.outbox_store import DeliveryRecord, StoredAttempt
 
 #: Events per transaction of `webhooks.replay-missed`.
 BATCH = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryView:
-    event_id: UUID
-    type: str
-    payment_id: str
-    merchant_id: int
-    state: str
-    attempts: int  # since the last replay
-    next_at: datetime
-    occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +75,7 @@ class ReplayedEvents:
 _EventId = Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
 
 
-class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=True):
+class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=True):
     """List events with the state of their delivery, newest first."""
 
     action: ClassVar[str] = "webhooks.list"
@@ -111,19 +96,19 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
     ] = None
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[DeliveryView]:
+    async def read(self, context: OperationContext) -> list[DeliveryRecord]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        criteria = DeliveryFilter(
+        return await delivery_store.list_deliveries(
+            context.reading,
+            self.limit,
+            self.before,
             merchant_id=self.merchant_id,
             state=self.state,
             since=as_utc("since", self.since),
             until=as_utc("until", self.until),
             tried=self.tried,
-            before=self.before,
         )
-        records = await delivery_list.list_deliveries(context.reading, criteria, self.limit)
-        return [DeliveryView(**_format_payment_id(record)) for record in records]
 
 
 class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=True):
@@ -144,7 +129,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
-        return await endpoint_list.list_endpoints(
+        return await endpoint_store.list_endpoints(
             context.reading, self.merchant_id, self.after, self.limit
         )
 
@@ -156,11 +141,14 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
     event_id: _EventId
 
     async def read(self, context: OperationContext) -> EventAttempts:
-        event = await outbox.get_event(context.database, self.event_id)
+        event = await outbox_store.get_event(context.database, self.event_id)
         if event is None:
             raise NotFoundError(f"no event {self.event_id}")
-        attempts = await outbox.list_attempts(context.database, self.event_id)
-        return EventAttempts(event=EventView(**_format_payment_id(event)), attempts=attempts)
+        attempts = await outbox_store.list_attempts(context.database, self.event_id)
+        view: dict[str, Any] = asdict(event) | {
+            "payment_id": ids.format_id(ids.PAYMENT, event.payment_id)
+        }
+        return EventAttempts(event=EventView(**view), attempts=attempts)
 
 
 class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
@@ -171,7 +159,7 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     event_id: _EventId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
-        merchant_id = await event_replays.replay(tx, self.event_id)
+        merchant_id = await delivery_store.replay(tx, self.event_id)
         if merchant_id is None:
             raise NotFoundError(f"no event {self.event_id}")
         return ReplayedEvent(self.event_id, merchant_id)
@@ -202,10 +190,10 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         return [f"{await self.total(context)} events are sent again"]
 
     async def total(self, context: OperationContext) -> int:
-        return (await event_replays.count_missed(context.database, self._missed())).events
+        return (await delivery_store.count_missed(context.database, self._missed())).events
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
-        missed = await event_replays.count_missed(context.database, self._missed())
+        missed = await delivery_store.count_missed(context.database, self._missed())
         return {
             "events": missed.events,
             "merchants": missed.merchants,
@@ -214,7 +202,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
-        event_ids = await event_replays.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)
+        event_ids = await delivery_store.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)
         return ReplayedEvents(
             events=len(event_ids),
             first_event_id=event_ids[0] if event_ids else None,
@@ -266,15 +254,11 @@ class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
         return self.after
 
 
-def _format_payment_id(record: DeliveryRecord | EventRecord) -> dict[str, Any]:
-    return asdict(record) | {"payment_id": ids.format_id(ids.PAYMENT, record.payment_id)}
-
-
 async def replay_own_event(
     context: OperationContext, merchant_id: int, actor: Actor, event_id: UUID
 ) -> ReplayedEvent:
     """Resend an event; raise `NOT_FOUND` unless it belongs to the merchant."""
     async with context.database.transaction() as tx:
-        if await merchant_events.get(tx, merchant_id, event_id) is None:
+        if await delivery_store.get(tx, merchant_id, event_id) is None:
             raise NotFoundError("no such event")
         return await run(replace(context, actor=actor), tx, ReplayEvent(event_id=event_id))

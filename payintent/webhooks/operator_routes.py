@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.bodies import read_raw
 from payintent.http.pagination import read_limit
@@ -16,9 +15,8 @@ from payintent.operators.access import OperatorApi, read_fields, read_reason
 from payintent.operators.operation import Actor, OperationContext
 from payintent.operators.submit import run_operation
 from payintent.runtime.json_format import format_timestamp
-from payintent.webhooks import deliveries_store as delivery_list
-from payintent.webhooks import outbox_store as outbox
-from payintent.webhooks.deliveries_store import DeliveryFilter
+from payintent.webhooks import deliveries_store as delivery_store
+from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ReplayEvent
 
 _INTEGER_CHARS_MAX = 18
@@ -40,11 +38,11 @@ class OperatorWebhookRoutes:
         """`GET /operator/webhooks?merchant=&state=&limit=`: events and their delivery state."""
         del actor
         limit = read_limit(request.query_params.get("limit"))
-        delivery_filter = DeliveryFilter(
-            merchant_id=_read_merchant_id(request), state=_read_state(request)
-        )
-        deliveries = await delivery_list.list_deliveries(
-            self.context.reading, delivery_filter, limit
+        deliveries = await delivery_store.list_deliveries(
+            self.context.reading,
+            limit,
+            merchant_id=_read_merchant_id(request),
+            state=_read_state(request),
         )
         return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
 
@@ -71,18 +69,18 @@ def _read_merchant_id(request: Request) -> int | None:
 
 def _read_state(request: Request) -> str | None:
     state = request.query_params.get("state")
-    if state is not None and state not in outbox.STATES:
+    if state is not None and state not in outbox_store.STATES:
         raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"state must be one of {', '.join(outbox.STATES)}"
+            ErrorCode.BAD_REQUEST, f"state must be one of {', '.join(outbox_store.STATES)}"
         )
     return state
 
 
-def _delivery_fields(delivery: outbox.DeliveryRecord) -> dict[str, object]:
+def _delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, object]:
     return {
         "event_id": str(delivery.event_id),
         "type": delivery.type,
-        "payment_id": ids.format_id(ids.PAYMENT, delivery.payment_id),
+        "payment_id": delivery.payment_id,
         "merchant_id": delivery.merchant_id,
         "state": delivery.state,
         "attempts": delivery.attempts,

@@ -1,14 +1,14 @@
 """The dispatcher's outbox in the database, with decrypted signing secrets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from payintent.db.database import Database
 from payintent.merchants import callback_secrets
 from payintent.runtime.encryption import Encryption, EncryptionKeyError, callback_secret_context
 from payintent.runtime.log import get_logger
-from payintent.webhooks import endpoints_store as endpoint_outages
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import endpoints_store as endpoint_store
+from payintent.webhooks import outbox_store
 from payintent.webhooks.model import CircuitReport, DeliveryResult, OutgoingDelivery
 
 _log = get_logger("deliver")
@@ -24,39 +24,31 @@ class DatabaseOutbox:
     lease_s: float
 
     async def due_merchants(self) -> list[int]:
-        return await outbox.list_due_merchants(self.database, _MERCHANTS_MAX)
+        return await outbox_store.list_due_merchants(self.database, _MERCHANTS_MAX)
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        deliveries = await outbox.claim_due(self.database, limits, self.lease_s)
+        deliveries = await outbox_store.claim_due(self.database, limits, self.lease_s)
         keys = await self._decrypt_keys({delivery.merchant_id for delivery in deliveries})
         return [
-            OutgoingDelivery(
-                event_id=delivery.event_id,
-                payment_id=delivery.payment_id,
-                merchant_id=delivery.merchant_id,
-                attempts=delivery.attempts,
-                url=delivery.callback_url or "",
-                body=delivery.body.encode(),
-                secrets=keys[delivery.merchant_id],
-            )
+            replace(delivery, secrets=keys[delivery.merchant_id])
             for delivery in deliveries
             if delivery.merchant_id in keys
         ]
 
     async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
-        await outbox.record(self.database, [self._to_record(result) for result in outcomes])
+        await outbox_store.record(self.database, [self._to_record(result) for result in outcomes])
 
     async def release(self, merchant_id: int) -> None:
-        while await outbox.release(self.database, merchant_id):
+        while await outbox_store.release(self.database, merchant_id):
             pass
 
     async def store_circuits(self, reports: Sequence[CircuitReport]) -> None:
         last_reports = {report.merchant_id: report for report in reports}
         for report in last_reports.values():
             if report.open_s > 0:
-                await endpoint_outages.open_circuit(self.database, report)
+                await endpoint_store.open_circuit(self.database, report)
             else:
-                await endpoint_outages.close_circuit(self.database, report.merchant_id)
+                await endpoint_store.close_circuit(self.database, report.merchant_id)
 
     async def _decrypt_keys(self, merchant_ids: set[int]) -> dict[int, list[bytes]]:
         """Decrypt signing keys; a key that cannot be decrypted delays only its own merchant."""
@@ -76,9 +68,9 @@ class DatabaseOutbox:
                 _log.error("secret_unusable", merchant=merchant_id, why=str(error))
         return keys
 
-    def _to_record(self, result: DeliveryResult) -> outbox.AttemptRecord:
+    def _to_record(self, result: DeliveryResult) -> outbox_store.AttemptRecord:
         attempt = result.attempt
-        return outbox.AttemptRecord(
+        return outbox_store.AttemptRecord(
             id=self.database.id_generator.new_id(),
             event_id=result.delivery.event_id,
             number=result.delivery.attempts + 1,

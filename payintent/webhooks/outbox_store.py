@@ -9,6 +9,7 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.db.sealing import PayerSealing, note_unreadable
 from payintent.runtime.encryption import EncryptionKeyError
+from payintent.webhooks.model import OutgoingDelivery
 
 #: The states of a delivery; an operator can resend `dead` and `skipped` deliveries.
 STATES = ("pending", "delivered", "dead", "skipped")
@@ -50,18 +51,6 @@ class EventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedDelivery:
-    """A delivery that this process has claimed until the lease ends."""
-
-    event_id: UUID
-    payment_id: UUID
-    merchant_id: int
-    attempts: int  # previous attempts
-    callback_url: str | None
-    body: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
     """A delivery attempt and its effect on the delivery."""
 
@@ -98,10 +87,10 @@ class DeliveryRecord:
 
     event_id: UUID
     type: str
-    payment_id: UUID
+    payment_id: str  # as in the API
     merchant_id: int
     state: str
-    attempts: int
+    attempts: int  # since the last replay
     next_at: datetime
     occurred_at: datetime
 
@@ -170,12 +159,12 @@ async def list_due_merchants(database: Executor, limit: int) -> list[int]:
 
 async def claim_due(
     database: Executor, limits: Sequence[tuple[int, int]], lease_s: float
-) -> list[ClaimedDelivery]:
+) -> list[OutgoingDelivery]:
     """Claim due deliveries within the limits `(merchant_id, limit)`, at most 500 in total.
 
-    A claimed delivery is due again when its lease ends, if this process dies or its sealed body
-    cannot be decrypted. The constant 500 tells the planner how few rows to expect; with a
-    parameter it would scan the backlog.
+    They are returned without secrets. A claimed delivery is due again when its lease ends, if this
+    process dies or its sealed body cannot be decrypted. The constant 500 tells the planner how few
+    rows to expect; with a parameter it would scan the backlog.
     """
     rows = await database.fetch(
         """
@@ -198,7 +187,8 @@ async def claim_due(
             )
             RETURNING d.event_id, d.merchant_id, d.attempts
         )
-        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts, m.callback_url, e.body
+        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts,
+            coalesce(m.callback_url, '') AS url, e.body
         FROM claimed t
         JOIN event e ON e.id = t.event_id
         JOIN merchant m ON m.id = t.merchant_id
@@ -212,14 +202,14 @@ async def claim_due(
     return list(_unseal(rows, database.payer_sealing))
 
 
-def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[ClaimedDelivery]:
+def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[OutgoingDelivery]:
     for row in rows:
         try:
             body = sealing.body(row["event_id"], row["body"])
         except EncryptionKeyError as error:
             note_unreadable("event", row["event_id"], error)
         else:
-            yield build(ClaimedDelivery, row, body=body)
+            yield build(OutgoingDelivery, row, body=body.encode())
 
 
 async def release(database: Executor, merchant_id: int) -> bool:

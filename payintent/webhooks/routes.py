@@ -30,8 +30,8 @@ from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.operators.operation import OperationContext
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.waiting import release_slot
-from payintent.webhooks import deliveries_store as merchant_events
-from payintent.webhooks import feed_store as event_feed
+from payintent.webhooks import deliveries_store as delivery_store
+from payintent.webhooks import feed_store
 from payintent.webhooks.feed_store import FeedCursor, FeedEvent, FeedPage
 from payintent.webhooks.model import EventType
 from payintent.webhooks.operations import replay_own_event
@@ -84,7 +84,7 @@ class EventFeedRoutes:
         merchant_id = merchant.merchant_id
         actor = key_actor(merchant_id, merchant.public_id)
         await replay_own_event(self.context, merchant_id, actor, event_id)
-        delivery = await merchant_events.get_delivery(self.database, merchant_id, event_id)
+        delivery = await delivery_store.get_delivery(self.database, merchant_id, event_id)
         assert delivery is not None  # noqa: S101 - the event exists, and due events are not pruned
         fields = {"state": delivery.state, "attempts": delivery.attempts}
         return json_response({"id": str(event_id), "delivery": fields}, 202)
@@ -96,17 +96,17 @@ class EventFeedRoutes:
         database was restored to an earlier time.
         """
         database, merchant_id = self.database, feed_request.merchant_id
-        may_be_more = await event_feed.number_new_events(database, merchant_id)
+        may_be_more = await feed_store.number_new_events(database, merchant_id)
         after = feed_request.after
         if after is None:
-            after = await event_feed.get_first_cursor(database, merchant_id)
-        elif not await event_feed.is_valid_cursor(database, merchant_id, after):
+            after = await feed_store.get_first_cursor(database, merchant_id)
+        elif not await feed_store.is_valid_cursor(database, merchant_id, after):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
                 "after is not a position of this feed, which may have been restored:"
                 " read the feed without after",
             )
-        page = await event_feed.page(
+        page = await feed_store.page(
             database, merchant_id, after, feed_request.types, feed_request.limit
         )
         return replace(page, has_more=page.has_more or may_be_more)

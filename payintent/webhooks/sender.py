@@ -5,9 +5,9 @@ import errno
 import os
 import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -31,7 +31,7 @@ from payintent.runtime.addresses import exact_url
 from payintent.runtime.settings import Settings
 from payintent.runtime.version import API_VERSION
 from payintent.runtime.waiting import release_slot
-from payintent.webhooks.model import AttemptOutcome, AttemptResult, sign
+from payintent.webhooks.model import AttemptOutcome, AttemptResult, OutgoingDelivery, sign
 
 _BYTES_MAX = 32 * 1024  # interim answers such as 103 may come first
 _FINAL = 200
@@ -104,16 +104,6 @@ class _ClientResolver(CheckedResolver, AbstractResolver):
     """The checked resolver in the HTTP client's type."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRequest:
-    """The event to send and its endpoint; `secrets` are decrypted, newest first."""
-
-    url: str
-    webhook_id: str
-    body: bytes = field(repr=False)
-    secrets: Sequence[bytes] = field(repr=False)
-
-
 class WebhookSender:
     """The HTTP client for all webhooks of a process; it opens its session on the first send."""
 
@@ -134,7 +124,7 @@ class WebhookSender:
         self._session: aiohttp.ClientSession | None = None
         self._resolver: _ClientResolver | None = None
 
-    async def send(self, delivery: WebhookRequest) -> AttemptResult:
+    async def send(self, delivery: OutgoingDelivery) -> AttemptResult:
         """Post a webhook within the deadline; failures are returned, never raised."""
         loop = asyncio.get_running_loop()
         started, start = loop.time(), AnswerStart()
@@ -153,15 +143,14 @@ class WebhookSender:
         if resolver is not None:
             await resolver.close()
 
-    async def _post(self, delivery: WebhookRequest) -> AttemptResult:
+    async def _post(self, delivery: OutgoingDelivery) -> AttemptResult:
         target = check_callback_url(delivery.url, self._rules)
         timestamp_s = int(self._clock())
+        webhook_id = str(delivery.event_id)
         headers = {
-            "webhook-id": delivery.webhook_id,
+            "webhook-id": webhook_id,
             "webhook-timestamp": str(timestamp_s),
-            "webhook-signature": sign(
-                delivery.secrets, delivery.webhook_id, timestamp_s, delivery.body
-            ),
+            "webhook-signature": sign(delivery.secrets, webhook_id, timestamp_s, delivery.body),
         }
         release_slot()
         async with self._open_session().post(

@@ -12,7 +12,7 @@ from payintent.core.access import Role
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
 from payintent.refunds.operations import RefundPayment
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.fakes import captured
@@ -64,7 +64,7 @@ async def attempts(world: World, event_id: UUID, count: int, **changed: Any) -> 
         )
         for number in range(1, count + 1)
     ]
-    await outbox.record(world.database, made)
+    await outbox_store.record(world.database, made)
 
 
 async def cancelled(world: World) -> Payment:

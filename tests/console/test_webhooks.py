@@ -2,7 +2,7 @@
 
 from payintent.core.access import Role
 from payintent.merchants.operations import SetCallbackUrl
-from payintent.webhooks import endpoints_store as endpoint_outages
+from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.model import CircuitReport
 from payintent.webhooks.operations import ListEndpoints
 from tests.console.test_payments import attempts, cancelled, event_of, name
@@ -48,7 +48,7 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
         await attempts(world, event_id, 1, next_wait_s=None, **fields)
     database = world.database
     report = CircuitReport(merchant_id=world.merchant_id, open_s=30, detail="timeout: no answer")
-    await endpoint_outages.open_circuit(database, report)
+    await endpoint_store.open_circuit(database, report)
     [endpoint] = await world.perform(ListEndpoints())
     assert (endpoint.median_ms, endpoint.p95_ms, endpoint.slowest_ms) == (50, 70, 70)
     assert [one.answer for one in endpoint.answers] == [f"answer {n}" for n in (7, 6, 5, 4, 3)]
@@ -59,13 +59,13 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
     assert "answer 7 " in shown
     assert "answer 3 " in shown
     await world.move_clock(31)
-    await endpoint_outages.open_circuit(database, report)
+    await endpoint_store.open_circuit(database, report)
     assert "opened 2 times" in words(await visitor.get("/webhooks"))
     await world.move_clock(62)
     assert "half-open Why" in words(await visitor.get("/webhooks"))
-    assert await endpoint_outages.delete_old(database, 10) == 0
+    assert await endpoint_store.delete_old(database, 10) == 0
     await world.move_clock(3662)
-    assert await endpoint_outages.delete_old(database, 10) == 1
+    assert await endpoint_store.delete_old(database, 10) == 1
     assert "closed" in words(await visitor.get("/webhooks"))
 
 

@@ -32,8 +32,8 @@ from payintent.refunds import list_store as refund_lists
 from payintent.refunds import store as refund_store
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.webhooks import deliveries_store as delivery_list
-from payintent.webhooks import feed_store as event_feed
+from payintent.webhooks import deliveries_store as delivery_store
+from payintent.webhooks import feed_store
 from payintent_sandbox.seed.history import seed
 from tests.support.plans import Recorder, generic_plan, nodes
 
@@ -100,11 +100,10 @@ async def _do_all(work: Work) -> None:
     await refund_store.claim_due(database, limit, 60.0, [])
     await hourly_figures.count_next(database)
     await payment_store.change_markers(database, [payment_id])
-    await event_feed.number_new_events(database, merchant_id)
-    await event_feed.page(database, merchant_id, event_feed.FEED_START, [], limit)
-    await event_feed.change_markers(database, [merchant_id])
-    own_events = delivery_list.DeliveryFilter(merchant_id=merchant_id)
-    await delivery_list.list_deliveries(database, own_events, limit)
+    await feed_store.number_new_events(database, merchant_id)
+    await feed_store.page(database, merchant_id, feed_store.FEED_START, [], limit)
+    await feed_store.change_markers(database, [merchant_id])
+    await delivery_store.list_deliveries(database, limit, merchant_id=merchant_id)
     await refund_lists.page(database, merchant_id, None, limit)
     await _look_up(service, payment_id)
     for wanted in (

@@ -23,7 +23,8 @@ from payintent.evm.port import ContractRefundCall
 from payintent.gateways.port import AccountProblem, NotContacted
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from payintent.webhooks.sender import AttemptOutcome, WebhookRequest, WebhookSender
+from payintent.webhooks.model import OutgoingDelivery
+from payintent.webhooks.sender import AttemptOutcome, WebhookSender
 from tests.support.authority import Authority
 from tests.support.http_server import clean_up
 
@@ -68,8 +69,16 @@ async def _gateway(service: Service, url: str) -> None:
 
 async def _webhook(service: Service, url: str) -> None:
     sender = WebhookSender(service.settings, time.time)
-    request = WebhookRequest(url=url, webhook_id=str(uuid4()), body=b"{}", secrets=[b"secret"])
-    attempt = await sender.send(request)
+    delivery = OutgoingDelivery(
+        event_id=uuid4(),
+        payment_id=uuid4(),
+        merchant_id=1,
+        attempts=0,
+        url=url,
+        body=b"{}",
+        secrets=[b"secret"],
+    )
+    attempt = await sender.send(delivery)
     await sender.close()
     assert attempt.outcome in {AttemptOutcome.DELIVERED, AttemptOutcome.TLS_ERROR}
 

@@ -25,7 +25,8 @@ from payintent.operators.operation import Actor
 from payintent.operators.proposals_store import Proposal
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.webhooks.sender import AttemptOutcome, WebhookRequest, WebhookSender
+from payintent.webhooks.model import OutgoingDelivery
+from payintent.webhooks.sender import AttemptOutcome, WebhookSender
 from tests.http.test_egress import METADATA_AND_LINK_LOCAL, NEVER, ODD_SPELLINGS, PUBLIC
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
@@ -231,8 +232,16 @@ async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach
 
 async def _sent(settings: Settings, url: str, lookup: Any = None) -> Any:
     sender = WebhookSender(settings, lambda: 1_700_000_000.0, lookup=lookup)
-    request = WebhookRequest(url=url, webhook_id=str(uuid4()), body=b"{}", secrets=(new_key(),))
+    delivery = OutgoingDelivery(
+        event_id=uuid4(),
+        payment_id=uuid4(),
+        merchant_id=1,
+        attempts=0,
+        url=url,
+        body=b"{}",
+        secrets=(new_key(),),
+    )
     try:
-        return await sender.send(request)
+        return await sender.send(delivery)
     finally:
         await sender.close()

@@ -11,7 +11,7 @@ from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, 
 from payintent.overview import hourly_figures
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.model import Payment
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.payments.test_expire import sweep
 from tests.refunds.refunding import DECLINED, DONE, asked, hear, paid
@@ -152,7 +152,7 @@ async def attempt(world: World, event_id: UUID, *, delivered: bool) -> None:
         delivered=delivered,
         next_wait_s=60.0,
     )
-    await outbox.record(world.database, [made])
+    await outbox_store.record(world.database, [made])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from payintent.overview.store import COUNTED_MAX, WaitingFigures, read_overview
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.world import World
 
@@ -60,9 +60,9 @@ async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
     await raw.execute(_SEED, other, ROWS, 3600)
     limits = [(world.merchant_id, 16), (other, 16)]
     queries: dict[str, tuple[int, Callable[[Any], Awaitable[object]]]] = {
-        "merchants": (2_000, lambda database: outbox.list_due_merchants(database, 100_000)),
-        "claim": (500, lambda database: outbox.claim_due(database, limits, 45.0)),
-        "release": (1_000, lambda database: outbox.release(database, other)),
+        "merchants": (2_000, lambda database: outbox_store.list_due_merchants(database, 100_000)),
+        "claim": (500, lambda database: outbox_store.claim_due(database, limits, 45.0)),
+        "release": (1_000, lambda database: outbox_store.release(database, other)),
     }
     for name, (rows, ask) in queries.items():
         asked = await _explain(raw, ask)
@@ -111,7 +111,7 @@ async def test_failed_deliveries_are_released_as_many_as_a_statement_can_take(
 ) -> None:
     await world.rows(_SEED, world.merchant_id, 1_005, 3600)
     database = world.database
-    assert [await outbox.release(database, world.merchant_id) for _ in "123"] == [
+    assert [await outbox_store.release(database, world.merchant_id) for _ in "123"] == [
         True,
         False,
         False,

@@ -19,7 +19,7 @@ from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ReplayEvent, ShowEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.refunds.refund_gateway import RefundGateway
@@ -75,7 +75,7 @@ async def attempt(world: World, event_id: Any, number: int, **more: Any) -> None
         "delivered": False,
         "next_wait_s": None,
     }
-    await outbox.record(world.database, [AttemptRecord(**(fields | more))])
+    await outbox_store.record(world.database, [AttemptRecord(**(fields | more))])
 
 
 async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: World) -> None:

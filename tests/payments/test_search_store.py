@@ -22,10 +22,8 @@ from payintent.payments.model import PaymentStatus
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.list_store import MerchantRefundFilter, RefundFilter
 from payintent.runtime.settings import Settings
-from payintent.webhooks import deliveries_store as delivery_list
-from payintent.webhooks import deliveries_store as event_replays
-from payintent.webhooks import endpoints_store as endpoint_list
-from payintent.webhooks.deliveries_store import DeliveryFilter
+from payintent.webhooks import deliveries_store as delivery_store
+from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.model import MissedEvents
 from tests.support.databases import Databases
 from tests.support.filled import open_filled_template
@@ -237,10 +235,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
     await crowded.execute("VACUUM (ANALYZE) delivery")
     await crowded.execute("SET enable_seqscan = off")
     merchant_id = world.merchant_id
-    deliveries = [
-        DeliveryFilter(merchant_id=merchant, state=state)
-        for merchant, state in product((None, merchant_id), (None, "dead", "skipped", "pending"))
-    ]
+    deliveries = product((None, merchant_id), (None, "dead", "skipped", "pending"))
     refunds = [
         RefundFilter(merchant_id=merchant, status=status, step=step)
         for merchant, (status, step) in product(
@@ -249,11 +244,11 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
     ]
     queues: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
         *(
-            (partial(_deliveries, wanted), 2_500 if wanted.state == "skipped" else 250)
-            for wanted in deliveries
+            (partial(_deliveries, merchant, state), 2_500 if state == "skipped" else 250)
+            for merchant, state in deliveries
         ),
         *(
-            (partial(_own_events, merchant_id, state), pages)
+            (partial(_deliveries, merchant_id, state), pages)
             for state, pages in (("pending", 20), ("dead", 250), ("skipped", 2_500), (None, 250))
         ),
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
@@ -261,8 +256,8 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         (lambda asked: case_lists.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: dispute_store.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
         *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
-        (lambda asked: endpoint_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
-        (lambda asked: endpoint_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
+        (lambda asked: endpoint_store.list_endpoints(asked, None, 0, _LIMIT), 2_500),
+        (lambda asked: endpoint_store.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
     ]
     for (read, pages), mode in product(queues, _MODES):
         asked = Recorder()
@@ -281,13 +276,8 @@ async def _oldest_first(read: Any, wanted: Any, asked: Recorder) -> None:
     await read(asked, wanted, _LIMIT)
 
 
-async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
-    await delivery_list.list_deliveries(asked, wanted, _LIMIT)
-
-
-async def _own_events(merchant_id: int, state: str | None, asked: Recorder) -> None:
-    wanted = DeliveryFilter(merchant_id=merchant_id, state=state)
-    await delivery_list.list_deliveries(asked, wanted, _LIMIT)
+async def _deliveries(merchant_id: int | None, state: str | None, asked: Recorder) -> None:
+    await delivery_store.list_deliveries(asked, _LIMIT, merchant_id=merchant_id, state=state)
 
 
 async def _own_refunds(merchant_id: int, status: str | None, asked: Recorder) -> None:
@@ -319,5 +309,5 @@ async def test_what_did_not_arrive_is_counted_without_what_did(
     )
     asked = Recorder()
     with pytest.raises(AssertionError):  # nothing is counted by who only writes it down
-        await event_replays.count_missed(asked, missed)
+        await delivery_store.count_missed(asked, missed)
     await _read(crowded, asked, pages=20 + 4 * count, mode="force_custom_plan")

@@ -19,7 +19,7 @@ from payintent.merchants.restrictions import AddRestriction
 from payintent.operators.operation import Actor
 from payintent.portal.payments import requester
 from payintent.refunds.operations import RefundPayment
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ReplayEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.portal.arrange import close_a_day
@@ -279,7 +279,7 @@ async def test_an_event_is_shown_with_every_attempt_and_its_answer(
         delivered=False,
         next_wait_s=None,
     )
-    await outbox.record(api.world.database, [attempt])
+    await outbox_store.record(api.world.database, [attempt])
     page = await developer.get(f"/merchant/events/{event_id}")
     for said in ("https://shop.test/hooks", "HTTP 500", "<b>a stack trace</b>", '"payment"'):
         assert said in words(page).replace("<b>", "<b>"), said

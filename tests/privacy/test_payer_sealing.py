@@ -31,8 +31,7 @@ from payintent.privacy.seal import PayerDataSealer
 from payintent.runtime.encryption import Encryption, EncryptionKeyError
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.webhooks import feed_store as event_feed
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import feed_store, outbox_store
 from tests.privacy.test_payer_erasure import agreed, delivered, erasure, found
 from tests.refunds.refunding import DONE, asked, hear, paid, work
 from tests.support.plans import Recorder
@@ -104,7 +103,7 @@ async def reads(world: World, *bought: Payment) -> None:
         assert snapshot is not None
         assert (snapshot.payment.payer_email, snapshot.payment.metadata) == (EMAIL, METADATA)
         [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
-        event = await outbox.get_event(database, row["id"])
+        event = await outbox_store.get_event(database, row["id"])
         assert event is not None
         assert METADATA in event.body
 
@@ -125,7 +124,7 @@ async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_rea
     await agreed(world, erasure(world))
     assert await search(world, EMAIL) == await search(world, "A-77") == set()
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
-    event = await outbox.get_event(world.database, row["id"])
+    event = await outbox_store.get_event(world.database, row["id"])
     assert event is not None
     assert '"payer_uid":"(erased)"' in event.body.replace(" ", "")
 
@@ -179,7 +178,7 @@ async def test_an_event_that_does_not_open_delays_no_other(world: World) -> None
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     due = [(world.merchant_id, 10)]
-    claimed = await outbox.claim_due(world.database, due, 45.0)
+    claimed = await outbox_store.claim_due(world.database, due, 45.0)
     assert [one.event_id for one in claimed] == [sound]
     await world.move_clock(60)
     again = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
@@ -190,7 +189,7 @@ async def read_both(world: World, payment: Payment) -> None:
     """Read a payment and its event."""
     await payment_store.get(world.database, payment.id)
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
-    await outbox.get_event(world.database, row["id"])
+    await outbox_store.get_event(world.database, row["id"])
 
 
 async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(world: World) -> None:
@@ -276,13 +275,13 @@ async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: W
     database = world.database
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
-    [claimed] = await outbox.claim_due(database, [(world.merchant_id, 10)], 1.0)
+    [claimed] = await outbox_store.claim_due(database, [(world.merchant_id, 10)], 1.0)
     assert claimed.payment_id == payment.id
-    assert METADATA in claimed.body
-    await event_feed.number_new_events(database, world.merchant_id)
-    start = await event_feed.get_first_cursor(database, world.merchant_id)
-    page = await event_feed.page(database, world.merchant_id, start, ["payment.completed"], 10)
-    assert [one.body for one in page.events] == [claimed.body]
+    assert METADATA.encode() in claimed.body
+    await feed_store.number_new_events(database, world.merchant_id)
+    start = await feed_store.get_first_cursor(database, world.merchant_id)
+    page = await feed_store.page(database, world.merchant_id, start, ["payment.completed"], 10)
+    assert [one.body for one in page.events] == [claimed.body.decode()]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from payintent.privacy.operations import DueRetention, ShowRetention
 from payintent.privacy.retention_store import PRUNED, prune_step
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import RetentionRule, Settings
-from payintent.webhooks import feed_store as event_feed
+from payintent.webhooks import feed_store
 from tests.refunds.refunding import DONE, asked, hear, paid, work
 from tests.support.world import World
 
@@ -170,21 +170,21 @@ async def test_a_payment_with_an_open_dispute_or_case_keeps_everything(world: Wo
 async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
     database, merchant_id = world.database, world.merchant_id
     await buy(world)
-    await event_feed.number_new_events(database, merchant_id)
-    page = await event_feed.page(database, merchant_id, event_feed.FEED_START, EVERY, 10)
+    await feed_store.number_new_events(database, merchant_id)
+    page = await feed_store.page(database, merchant_id, feed_store.FEED_START, EVERY, 10)
     await pruned(world, 1_000)
     assert await world.rows("SELECT id FROM event") == []
     after = page.cursor
-    assert await event_feed.is_valid_cursor(database, merchant_id, after)
-    ahead = event_feed.FeedCursor(after.number + 1, after.event_id)
-    assert not await event_feed.is_valid_cursor(database, merchant_id, ahead)
+    assert await feed_store.is_valid_cursor(database, merchant_id, after)
+    ahead = feed_store.FeedCursor(after.number + 1, after.event_id)
+    assert not await feed_store.is_valid_cursor(database, merchant_id, ahead)
     await world.move_clock(0)
     newer = await buy(world)
-    await event_feed.number_new_events(database, merchant_id)
-    again = await event_feed.page(database, merchant_id, after, EVERY, 10)
+    await feed_store.number_new_events(database, merchant_id)
+    again = await feed_store.page(database, merchant_id, after, EVERY, 10)
     assert [str(newer.id) in one.body or one.feed_position for one in again.events] == [2]
-    other = event_feed.FeedCursor(2, uuid4())  # of a database that was restored
-    assert not await event_feed.is_valid_cursor(database, merchant_id, other)
+    other = feed_store.FeedCursor(2, uuid4())  # of a database that was restored
+    assert not await feed_store.is_valid_cursor(database, merchant_id, other)
 
 
 EVERY = ("payment.completed", "payment.failed", "payment.expired", "payment.cancelled")

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from payintent.core.access import Role
 from payintent.overview import hourly_figures
 from payintent.service import open_service
-from payintent.webhooks import endpoints_store as endpoint_outages
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import endpoints_store as endpoint_store
+from payintent.webhooks import outbox_store
 from payintent.webhooks.model import CircuitReport
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.support.fakes import FakeGateway, captured
@@ -202,11 +202,11 @@ async def _fill(world: World, stage: Stage) -> None:
             delivered=False,
             next_wait_s=None,
         )
-        await outbox.record(database, [attempt])
+        await outbox_store.record(database, [attempt])
     report = CircuitReport(
         merchant_id=world.merchant_id, open_s=300, detail="timeout: no answer within 10 s"
     )
-    await endpoint_outages.open_circuit(database, report)
+    await endpoint_store.open_circuit(database, report)
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(1_000, reference="disputed"))

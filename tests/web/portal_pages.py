@@ -13,7 +13,7 @@ from payintent.members.model import MemberRole
 from payintent.members.operations import InviteMember
 from payintent.merchants.call_log import CallLog, CallLogWriter
 from payintent.refunds.create import CreateRefundRequest
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.portal.arrange import close_a_day
 from tests.refunds.requests import send
@@ -97,7 +97,7 @@ async def arrange_portal(world: World) -> PortalScene:
             delivered=False,
             next_wait_s=None,
         )
-        await outbox.record(world.database, [attempt])
+        await outbox_store.record(world.database, [attempt])
     await _calls(world)
     base = world.service.settings.portal_address
     statement = await close_a_day(world)

@@ -16,7 +16,7 @@ from payintent.core.access import Role
 from payintent.onchain import pending_store as pending_transfers
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.service import Service
-from payintent.webhooks import outbox_store as outbox
+from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
 from payintent.worker import run_loops
 from tests.e2e.merchant import Receiver
@@ -136,7 +136,7 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, ended, None)
     [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", ended.id)
-    await outbox.record(world.database, [_refused_attempt(world, event["id"], url)])
+    await outbox_store.record(world.database, [_refused_attempt(world, event["id"], url)])
     return Subjects(
         world=world,
         payment=ids.format_id(ids.PAYMENT, payment.id),

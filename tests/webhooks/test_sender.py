@@ -12,7 +12,8 @@ from payintent.merchants.callback_secrets import new_key
 from payintent.merchants.model import encode_secret
 from payintent.runtime.settings import Settings
 from payintent.runtime.version import API_VERSION
-from payintent.webhooks.sender import AttemptOutcome, WebhookRequest, WebhookSender
+from payintent.webhooks.model import OutgoingDelivery
+from payintent.webhooks.sender import AttemptOutcome, WebhookSender
 from tests.support.authority import Authority
 from tests.support.tcp_server import TcpServer
 
@@ -45,7 +46,7 @@ async def test_a_delivery_arrives_as_standard_webhooks_says_and_verifies(sender,
     assert (attempt.answer, attempt.gone, attempt.retry_after_s) == ("ok", False, None)
     assert line == "POST /hook HTTP/1.1"
     assert body == BODY
-    assert headers["webhook-id"] == delivery.webhook_id
+    assert headers["webhook-id"] == str(delivery.event_id)
     assert headers["content-type"] == "application/json"
     assert headers["accept-encoding"] == "identity"
     assert headers["user-agent"] == f"PaymentIntentService-Webhooks/{API_VERSION}"
@@ -484,7 +485,15 @@ def _settings(**changes):
 
 
 def _delivery(url):
-    return WebhookRequest(url=url, webhook_id=str(uuid4()), body=BODY, secrets=KEYS)
+    return OutgoingDelivery(
+        event_id=uuid4(),
+        payment_id=uuid4(),
+        merchant_id=1,
+        attempts=0,
+        url=url,
+        body=BODY,
+        secrets=KEYS,
+    )
 
 
 @pytest.fixture
