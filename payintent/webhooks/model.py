@@ -47,7 +47,7 @@ class OutgoingDelivery:
     attempts: int  # previous attempts
     url: str
     body: bytes = field(repr=False)
-    secrets: Sequence[bytes] = field(default=(), repr=False)  # decrypted, newest first
+    secrets: Sequence[bytes] = field(repr=False)  # decrypted, newest first
 
 
 class AttemptOutcome(StrEnum):

@@ -209,7 +209,7 @@ def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[OutgoingDeli
         except EncryptionKeyError as error:
             note_unreadable("event", row["event_id"], error)
         else:
-            yield build(OutgoingDelivery, row, body=body.encode())
+            yield build(OutgoingDelivery, row, body=body.encode(), secrets=())
 
 
 async def release(database: Executor, merchant_id: int) -> bool:
