@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from payintent.accounting import statements_store as statements
-from payintent.accounting.statements_store import Statement, StatementFilter
+from payintent.accounting.statements_store import Statement
 
 _LINES = 5_000
 _ALL = 100_000
@@ -106,9 +106,8 @@ async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int])
 
 
 async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[PagesVerdict]:
-    wanted = StatementFilter(merchant_id=merchant_id)
     # A connection has what these functions need of a database.
-    found = await statements.list_statements(database, wanted, _ALL)  # type: ignore[arg-type]
+    found = await statements.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
     pages: dict[tuple[str, str], list[Page]] = {}
     for statement in reversed(found):
         money = (statement.currency, statement.chain)

@@ -97,27 +97,27 @@ class CapturedMoney:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Payout:
-    """A transfer from the operator to a merchant."""
-
+class PaidOut:
     id: UUID
-    merchant_id: int
-    amount_minor: int
+    amount_minor: int  # received by the bank; negative: debited from it
     currency: str  # or the token's symbol
     chain: str | None  # of a token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayPayout:
+class Payout(PaidOut):
+    """A transfer from the operator to a merchant."""
+
+    merchant_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPayout(PaidOut):
     """A gateway's payout from an account to the bank of the account's owner."""
 
-    id: UUID
     account_id: int
     merchant_id: int | None  # the account's owner; None: the operator
-    amount_minor: int  # received by the bank; negative: debited from it
     fee_minor: int  # deducted by the gateway; negative: returned by it
-    currency: str  # or the token's symbol
-    chain: str | None  # of a token
 
 
 @dataclass(frozen=True, slots=True)

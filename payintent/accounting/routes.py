@@ -15,7 +15,7 @@ from payintent.accounting.statements_operations import (
     require_statement,
     statement_view,
 )
-from payintent.accounting.statements_store import Statement, StatementFilter, StatementLine
+from payintent.accounting.statements_store import Statement, StatementLine
 from payintent.db.database import Database
 from payintent.http.pagination import (
     read_id_cursor,
@@ -56,12 +56,13 @@ class StatementRoutes:
     async def list_statements(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /statements?currency=&limit=&cursor=`: newest first."""
         limit = read_limit(request.query_params.get("limit"))
-        statement_filter = StatementFilter(
+        page = await statements.list_statements(
+            self.database,
+            limit + 1,
             merchant_id=merchant.merchant_id,
             currency=read_statement_currency(request.query_params.get("currency")),
             before=read_id_cursor(request.query_params.get("cursor")),
         )
-        page = await statements.list_statements(self.database, statement_filter, limit + 1)
         return page_response(page, limit, _statement_fields, lambda last: write_id_cursor(last.id))
 
     async def get_statement(self, request: Request, merchant: AuthenticatedMerchant) -> Response:

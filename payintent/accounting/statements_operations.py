@@ -21,7 +21,6 @@ from payintent.accounting.statement_model import (
 from payintent.accounting.statements_store import (
     MerchantBalance,
     Statement,
-    StatementFilter,
     StatementLine,
 )
 from payintent.core import ids
@@ -78,14 +77,15 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     async def read(self, context: OperationContext) -> list[StatementView]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        scope = StatementFilter(
+        records = await statements.list_statements(
+            context.reading,
+            self.limit,
             merchant_id=self.merchant_id,
             currency=self.currency,
             since=read_day("since", self.since),
             until=read_day("until", self.until),
             before=parse_before(ids.STATEMENT, self.before),
         )
-        records = await statements.list_statements(context.reading, scope, self.limit)
         return list(map(statement_view, records))
 
 

@@ -1,7 +1,7 @@
 """Merchants' statements and balances."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import LiteralString
 from uuid import UUID
@@ -49,17 +49,6 @@ class StatementLine:
     net_minor: int
     fee_minor: int  # deducted from a payment
     tax_minor: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatementFilter:
-    """Selects statements; `before` is the last id of the page before."""
-
-    merchant_id: int | None = None
-    currency: str | None = None
-    since: date | None = None
-    until: date | None = None
-    before: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,9 +219,25 @@ async def get(database: Executor, statement_id: UUID) -> Statement | None:
 
 
 async def list_statements(
-    database: Executor, scope: StatementFilter, limit: int
+    database: Executor,
+    limit: int,
+    *,
+    merchant_id: int | None = None,
+    currency: str | None = None,
+    since: date | None = None,
+    until: date | None = None,
+    before: UUID | None = None,
 ) -> list[Statement]:
-    rows = await _STATEMENTS.page(database, scope.before, limit, **asdict(scope))
+    """List statements before an id, newest first."""
+    rows = await _STATEMENTS.page(
+        database,
+        before,
+        limit,
+        merchant_id=merchant_id,
+        currency=currency,
+        since=since,
+        until=until,
+    )
     return [_statement(row) for row in rows]
 
 

@@ -78,8 +78,8 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
     sums = figures.sums(period)
     counts = {kind: _count(sums, kind) for kind in (*ENDS, "DELIVERED", "UNDELIVERED")}
     return {
-        "counted_until": figures.counted_until,
-        "is_behind": figures.read_at - figures.counted_until > _OLD,
+        "counted_until": figures.overview.counted_until,
+        "is_behind": figures.overview.now - figures.overview.counted_until > _OLD,
         "since": figures.since[period],
         "since_text": minute_text(figures.since[period]),
         "tiles": _tiles(figures),
@@ -91,12 +91,12 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "by_method": _conversion(figures, period, "method"),
         "by_country": _conversion(figures, period, "country"),
         "total": _conversion_row("all", [{end: counts[end] for end in ENDS}], {}),
-        "waiting": figures.waiting,
+        "waiting": figures.overview.waiting,
         "up_to": up_to,
-        "outages": figures.outages,
-        "chains": [chain_row(chain, figures.read_at) for chain in figures.chains],
+        "outages": figures.overview.outages,
+        "chains": [chain_row(chain, figures.overview.now) for chain in figures.overview.chains],
         "list_url": list_url,
-        "read_at": figures.read_at,
+        "read_at": figures.overview.now,
         "age": age,
     }
 
@@ -132,7 +132,7 @@ def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
 
 
 def _tiles(figures: Figures) -> list[Tile]:
-    waiting, outages = figures.waiting, len(figures.outages)
+    waiting, outages = figures.overview.waiting, len(figures.overview.outages)
     dead, late = waiting.deliveries_dead, waiting.deliveries_late
     late_note = f"of {up_to(waiting.deliveries_waiting)} pending"
     late_url = list_url("webhooks", state="pending", tried="true")
@@ -158,7 +158,7 @@ def _count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str
 
 def _work_tiles(figures: Figures) -> list[Tile]:
     """Return the tiles of work for operators, and the age of the oldest open payment."""
-    waiting, now = figures.waiting, figures.read_at
+    waiting, now = figures.overview.waiting, figures.overview.now
     oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
     case_note = f"oldest {age(oldest_case, now)}" if oldest_case else ""
     case_url = list_url("cases", status="OPEN")
@@ -183,11 +183,13 @@ def _work_tiles(figures: Figures) -> list[Tile]:
 
 
 def _chain_tile(figures: Figures) -> Tile:
-    unwatched = [chain for chain in figures.chains if chain.halted is not None or not chain.watched]
+    unwatched = [
+        chain for chain in figures.overview.chains if chain.halted is not None or not chain.watched
+    ]
     halted = sum(chain.halted is not None for chain in unwatched)
     return Tile(
         key="chains",
-        figure=f"{len(figures.chains) - len(unwatched)} of {len(figures.chains)}",
+        figure=f"{len(figures.overview.chains) - len(unwatched)} of {len(figures.overview.chains)}",
         label="chains watched",
         note=f"{halted} halted" if halted else "",
         href="/chains",

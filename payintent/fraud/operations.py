@@ -2,7 +2,9 @@
 
 import re
 from ipaddress import ip_network
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from msgspec.structs import asdict
 
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.db.database import Tx
@@ -110,18 +112,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
             if self.value and self.kind is FraudRuleKind.EMAIL
             else self.value
         )
-        rule = FraudRule(
-            id=0,
-            kind=self.kind,
-            merchant_id=self.merchant_id,
-            value=value,
-            count_max=self.count_max,
-            window_s=self.window_s,
-            code=self.code or _DEFAULT_CODES[self.kind],
-            level=self.level,
-            score=self.score,
-        )
-        return await fraud_store.add_rule(tx, rule)
+        code = self.code or _DEFAULT_CODES[self.kind]
+        fields: dict[str, Any] = asdict(self) | {"value": value, "code": code}
+        return await fraud_store.add_rule(tx, FraudRule(id=0, **fields))
 
 
 class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Operations on merchants' own rate limits."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 from payintent.core.access import RateLimitClass
 from payintent.core.errors import BadRequestError, NotFoundError
@@ -20,20 +20,28 @@ from payintent.operators.fields import (
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 
 _PER_S_MAX, _BURST_MAX = 1_000_000, 10_000_000
-_Kind = Annotated[RateLimitClass, argument("`create`: new payments; `read`: all other calls.")]
 
 
-class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True):
+R = TypeVar("R")
+
+
+class _RateLimitChange(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
+    merchant_id: MerchantId
+    kind: Annotated[RateLimitClass, argument("`create`: new payments; `read`: all other calls.")]
+
+    async def check(self, context: OperationContext) -> None:
+        await require_merchant(context.database, self.merchant_id)
+
+
+class SetRateLimit(_RateLimitChange[RateLimitSetting], frozen=True, kw_only=True):
     """Set a merchant's rate limit; it applies within a second."""
 
     action: ClassVar[str] = "limit.set"
-    merchant_id: MerchantId
-    kind: _Kind
     per_s: Annotated[int, option("Requests per second.")]
     burst: Annotated[int | None, option("Requests in a burst. Default: twice `per_s`.")] = None
 
     async def check(self, context: OperationContext) -> None:
-        await require_merchant(context.database, self.merchant_id)
+        await super().check(context)
         if not 1 <= self.per_s <= _PER_S_MAX:
             raise BadRequestError(f"per_s must be from 1 to {_PER_S_MAX}")
         if self.burst is not None and not 1 <= self.burst <= _BURST_MAX:
@@ -64,16 +72,11 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
         return await rate_limits.list_limits(context.database, self.merchant_id, self.limit)
 
 
-class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
+class ClearRateLimit(_RateLimitChange[None], frozen=True, kw_only=True):
     """Remove a merchant's own limit, so that the default applies."""
 
     action: ClassVar[str] = "limit.clear"
     is_destructive: ClassVar[bool] = True
-    merchant_id: MerchantId
-    kind: _Kind
-
-    async def check(self, context: OperationContext) -> None:
-        await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> None:
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):

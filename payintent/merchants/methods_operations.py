@@ -1,19 +1,19 @@
 """Operations on the payment methods that merchants offer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from typing import Annotated, ClassVar, Literal
+from functools import partial
+from typing import Annotated, ClassVar
 
 from payintent.chains import store as chain_store
-from payintent.chains.store import DeployedContract
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.core.money import FIAT
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateways.amount_limits import parse_limits
-from payintent.merchants import methods_store as configuration
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store
 from payintent.merchants import store as merchant_store
+from payintent.merchants.methods_store import MethodKind, NewPaymentMethod
 from payintent.merchants.model import PaymentMethod
 from payintent.merchants.price import FeeMode
 from payintent.merchants.store import require_merchant
@@ -48,7 +48,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     merchant_id: MerchantId
     account_id: Annotated[int, option("The gateway account.", name="account")]
     kind: Annotated[
-        Literal["card", "redirect", "qr", "onchain"],
+        MethodKind,
         option("One of card, redirect, qr, onchain.", any_text=True),
     ]
     label: Annotated[str, option("The label that buyers see.")]
@@ -112,21 +112,21 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         in_service = await merchant_store.is_in_service(tx, self.merchant_id)
         check_agreed(context, needs_approval=in_service)
         contract = await chain_store.get_contract(tx, self.account_id)
-        new = payment_methods.NewPaymentMethod(
-            merchant_id=self.merchant_id,
-            account_id=self.account_id,
+        new = NewPaymentMethod(
             kind=self.kind,
             label=self.label,
             currencies=self.currencies,
             countries=self.countries,
             fee_mode=self.fee_mode,
             fee_rate=self.fee_rate,
-            position=self.position,
             chain=contract and contract.chain,
             token=self.token,
             limits=self.limits or (),
         )
-        return await _lock_method(tx, await payment_methods.add(tx, new))
+        method_id = await methods_store.add(
+            tx, self.merchant_id, self.account_id, new, self.position
+        )
+        return await _lock_method(tx, method_id)
 
 
 class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_only=True):
@@ -141,8 +141,8 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
         await require_merchant(context.database, self.merchant_id)
-        watched = (await configuration.get_version(context.database)).watched_chains
-        return await payment_methods.list_for_merchant(context.database, self.merchant_id, watched)
+        watched = (await methods_store.get_version(context.database)).watched_chains
+        return await methods_store.list_for_merchant(context.database, self.merchant_id, watched)
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
             position=before.position if self.position is None else self.position,
             limits=before.limits if self.limits is None else tuple(self.limits),
         )
-        await payment_methods.update(tx, changed)
+        await methods_store.update(tx, changed)
         return changed
 
 
@@ -227,20 +227,20 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
 
 async def _set_enabled(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
     method = replace(await _lock_method(tx, method_id), enabled=enabled)
-    await payment_methods.update(tx, method)
+    await methods_store.update(tx, method)
     return method
 
 
 async def _require_method(database: Executor, method_id: int) -> PaymentMethod:
     if is_database_id(method_id):
-        method = await payment_methods.get(database, method_id)
+        method = await methods_store.get(database, method_id)
         if method is not None:
             return method
     raise NotFoundError(f"no payment method {method_id}")
 
 
 async def _lock_method(tx: Tx, method_id: int) -> PaymentMethod:
-    method = await payment_methods.lock(tx, method_id) if is_database_id(method_id) else None
+    method = await methods_store.lock(tx, method_id) if is_database_id(method_id) else None
     if method is None:
         raise NotFoundError(f"no payment method {method_id}")
     return method
@@ -269,26 +269,17 @@ def _check_terms(
         raise BadRequestError(f"position must be from 0 to {_POSITION_MAX}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefaultMethod:
-    """A method of an account; quotes leave out currencies that its gateway does not support."""
-
-    kind: Literal["card", "redirect"]
-    label: str
-    fee_rate: Decimal
-    currencies: tuple[str, ...] = tuple(FIAT)
-    countries: tuple[str, ...] | None = None  # None: all
-
-
 _CARD_RATE = Decimal("0.029")
+#: Quotes leave out currencies that the account's gateway does not support.
+_fiat_method = partial(NewPaymentMethod, currencies=tuple(FIAT))
 _DEFAULT = (
-    DefaultMethod(kind="card", label="Card", fee_rate=_CARD_RATE),
-    DefaultMethod(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
+    _fiat_method(kind="card", label="Card", fee_rate=_CARD_RATE),
+    _fiat_method(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
 )
 _BY_PROVIDER = {
-    "stripe": (DefaultMethod(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
+    "stripe": (_fiat_method(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
     "ecpay": (
-        DefaultMethod(
+        NewPaymentMethod(
             kind="card",
             label="Card (ECPay)",
             fee_rate=_CARD_RATE,
@@ -296,74 +287,47 @@ _BY_PROVIDER = {
             countries=("TW",),
         ),
     ),
-    "test": (DefaultMethod(kind="card", label="Test card", fee_rate=Decimal(0)),),
+    "test": (_fiat_method(kind="card", label="Test card"),),
     # The gateway's page offers all of the merchant's methods.
-    "2c2p": (DefaultMethod(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
+    "2c2p": (_fiat_method(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
 }
 
 
-def default_methods(provider: str) -> tuple[DefaultMethod, ...]:
+def default_methods(provider: str) -> tuple[NewPaymentMethod, ...]:
     return _BY_PROVIDER.get(provider, _DEFAULT)
 
 
 async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
     """Add the default methods of all platform accounts of the merchant's mode."""
-    new: list[payment_methods.NewPaymentMethod] = []
+    position = 0
     for account in await account_store.list_platform_accounts(tx, livemode=livemode):
         contract = await chain_store.get_contract(tx, account.id)
-        if contract is not None:
-            new += await _list_token_methods(tx, merchant_id, contract)
+        if contract is None:
+            methods = default_methods(account.provider)
         else:
-            new += [
-                _fiat_method(merchant_id, account.id, method)
-                for method in default_methods(account.provider)
-            ]
-    for position, method in enumerate(new):
-        await payment_methods.add(tx, replace(method, position=position))
+            methods = await _list_token_methods(tx, contract.chain)
+        for method in methods:
+            await methods_store.add(tx, merchant_id, account.id, method, position)
+            position += 1
 
 
 async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str) -> None:
     for position, method in enumerate(default_methods(provider)):
-        new = _fiat_method(merchant_id, account_id, method)
-        await payment_methods.add(tx, replace(new, position=position))
+        await methods_store.add(tx, merchant_id, account_id, method, position)
 
 
-def _fiat_method(
-    merchant_id: int, account_id: int, method: DefaultMethod
-) -> payment_methods.NewPaymentMethod:
-    return payment_methods.NewPaymentMethod(
-        merchant_id=merchant_id,
-        account_id=account_id,
-        kind=method.kind,
-        label=method.label,
-        currencies=method.currencies,
-        countries=method.countries,
-        fee_mode=FeeMode.INCLUSIVE,
-        fee_rate=method.fee_rate,
-        position=0,
-    )
-
-
-async def _list_token_methods(
-    tx: Tx, merchant_id: int, contract: DeployedContract
-) -> list[payment_methods.NewPaymentMethod]:
-    """Return a method without a fee for each token that a contract's chain supports."""
-    chain = await chain_store.get_chain(tx, contract.chain)
-    name = chain.name if chain else contract.chain
+async def _list_token_methods(tx: Tx, slug: str) -> list[NewPaymentMethod]:
+    """Return a method without a fee for each token that a chain supports."""
+    chain = await chain_store.get_chain(tx, slug)
+    name = chain.name if chain else slug
     return [
-        payment_methods.NewPaymentMethod(
-            merchant_id=merchant_id,
-            account_id=contract.account_id,
+        NewPaymentMethod(
             kind="onchain",
             label=f"{token.symbol} on {name}",
             currencies=(token.symbol,),
-            countries=None,
-            fee_mode=FeeMode.INCLUSIVE,
-            fee_rate=Decimal(0),
-            position=0,
-            chain=contract.chain,
+            chain=slug,
             token=token.symbol,
         )
-        for token in await chain_store.list_tokens(tx, contract.chain)
+        for token in await chain_store.list_tokens(tx, slug)
         if token.enabled and token.address is not None
     ]

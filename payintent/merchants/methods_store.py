@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -15,6 +16,7 @@ from payintent.gateways.amount_limits import parse_limits
 from payintent.merchants.model import Acceptance, ExpectedToken, Market, PaymentMethod
 from payintent.merchants.price import FeeMode
 
+MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
 _ATTEMPTS_MAX = 3  # to store a catalog that a concurrent process may store first
 
@@ -57,15 +59,12 @@ ACCEPTANCES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPaymentMethod:
-    merchant_id: int
-    account_id: int
-    kind: str
+    kind: MethodKind
     label: str
     currencies: Sequence[str]
-    countries: Sequence[str] | None
-    fee_mode: FeeMode
-    fee_rate: Decimal
-    position: int
+    countries: Sequence[str] | None = None  # None: all
+    fee_mode: FeeMode = FeeMode.INCLUSIVE
+    fee_rate: Decimal = Decimal(0)
     chain: str | None = None
     token: str | None = None
     limits: Sequence[str] = ()
@@ -83,7 +82,9 @@ class ShownCatalog:
 _acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
 
 
-async def add(tx: Tx, new: NewPaymentMethod) -> int:
+async def add(
+    tx: Tx, merchant_id: int, account_id: int, new: NewPaymentMethod, position: int
+) -> int:
     return await tx.value(
         """
         INSERT INTO payment_method
@@ -93,15 +94,15 @@ async def add(tx: Tx, new: NewPaymentMethod) -> int:
             (SELECT livemode FROM merchant WHERE id = $1))
         RETURNING id
         """,
-        new.merchant_id,
-        new.account_id,
+        merchant_id,
+        account_id,
         new.kind,
         new.label,
         list(new.currencies),
         None if new.countries is None else list(new.countries),
         new.fee_mode,
         new.fee_rate,
-        new.position,
+        position,
         new.chain,
         new.token,
         list(new.limits),

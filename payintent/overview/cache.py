@@ -9,15 +9,7 @@ from enum import StrEnum
 
 from payintent.core.money import EXACT, minor_decimals
 from payintent.db.database import Executor
-from payintent.overview.store import (
-    ChainFigure,
-    ConversionFigure,
-    HourFigure,
-    OutageFigure,
-    Overview,
-    WaitingFigures,
-    read_overview,
-)
+from payintent.overview.store import ConversionFigure, HourFigure, Overview, read_overview
 from payintent.runtime.caches import TtlCache
 
 _MAX_AGE_S = 1.0
@@ -54,14 +46,10 @@ _Hour = dict[tuple[str, str], Amount]  # by kind and currency
 class Figures:
     """The figures of the last statement, and closed hours from earlier statements."""
 
-    read_at: datetime
-    counted_until: datetime
+    overview: Overview
     since: Mapping[Period, datetime]
     hours: Mapping[datetime, _Hour]
     conversion: Sequence[ConversionFigure]
-    waiting: WaitingFigures
-    outages: Sequence[OutageFigure]
-    chains: Sequence[ChainFigure]
 
     def sums(self, period: Period) -> dict[tuple[str, str], Amount]:
         total: dict[tuple[str, str], Amount] = {}
@@ -76,7 +64,7 @@ class Figures:
         step = HOURS_PER_POINT[period] * _HOUR
         starts: list[datetime] = []
         at = self.since[period]
-        while at <= self.read_at:
+        while at <= self.overview.now:
             starts.append(at)
             at += step
         counts: list[dict[str, int]] = [{} for _ in starts]
@@ -120,14 +108,10 @@ class OverviewCache:
         if with_conversion:
             self._conversion_until = started_at + _CONVERSION_MAX_AGE_S
         return Figures(
-            read_at=overview.now,
-            counted_until=overview.counted_until,
+            overview=overview,
             since=dict(zip(_PERIODS, overview.since, strict=True)),
             hours=hours,
             conversion=conversion,
-            waiting=overview.waiting,
-            outages=overview.outages,
-            chains=overview.chains,
         )
 
 

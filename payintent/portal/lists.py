@@ -16,7 +16,7 @@ from payintent.accounting.statements_operations import (
     require_statement,
     statement_view,
 )
-from payintent.accounting.statements_store import Statement, StatementFilter
+from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
 from payintent.cases.lookup import case_fields, read_case_filter
 from payintent.cases.model import CaseKind
@@ -195,12 +195,13 @@ def _includes(market: Market, country: str) -> bool:
 async def get_portal_statements(visit: Visit) -> Response:
     database, query = visit.context.database, visit.request.query_params
     currency = read_statement_currency(query.get("currency") or None)
-    statement_filter = StatementFilter(
+    records = await statement_store.list_statements(
+        database,
+        PAGE_ROWS + 1,
         merchant_id=visit.merchant_id,
         currency=currency,
         before=read_id_cursor(query.get("cursor")),
     )
-    records = await statement_store.list_statements(database, statement_filter, PAGE_ROWS + 1)
     balances = await statement_store.list_balances(database, visit.merchant_id)
     filters = {"currency": currency} if currency else {}
     return visit.render(

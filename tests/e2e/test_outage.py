@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -24,7 +23,6 @@ import pytest
 from payintent.core import ids
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.merchants import methods_store as payment_methods
-from payintent.merchants.price import FeeMode
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.conformance.faults import Fault, FaultProxy, faulty
@@ -199,18 +197,8 @@ async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> Wor
     await world.rows("UPDATE payment_method SET enabled = false")
     async with service.database.transaction() as tx:
         for position, label in enumerate(("Card", "Other card")):
-            method = payment_methods.NewPaymentMethod(
-                merchant_id=world.merchant_id,
-                account_id=account.id,
-                kind="card",
-                label=label,
-                currencies=("USD",),
-                countries=None,
-                fee_mode=FeeMode.INCLUSIVE,
-                fee_rate=Decimal(0),
-                position=position,
-            )
-            await payment_methods.add(tx, method)
+            method = payment_methods.NewPaymentMethod(kind="card", label=label, currencies=("USD",))
+            await payment_methods.add(tx, world.merchant_id, account.id, method, position)
     await set_clock(world, 0)
     return world
 

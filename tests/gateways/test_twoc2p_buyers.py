@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from decimal import Decimal
 
 import aiohttp
 import pytest
@@ -13,7 +12,6 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.gateways.twoc2p.messages import invoice_no
 from payintent.merchants import methods_store as payment_methods
-from payintent.merchants.price import FeeMode
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
@@ -70,19 +68,10 @@ async def faults(url: str) -> AsyncGenerator[FaultProxy]:
 async def method(world: World, faults: FaultProxy) -> int:
     """Offer the cards of 2C2P."""
     account = AddAccount(provider="2c2p", base_url=faults.url, credentials=CREDENTIALS)
-    offered = payment_methods.NewPaymentMethod(
-        merchant_id=world.merchant_id,
-        account_id=(await world.service.run_operation(account, ACTOR)).id,
-        kind="card",
-        label="2C2P",
-        currencies=("THB",),
-        countries=None,
-        fee_mode=FeeMode.INCLUSIVE,
-        fee_rate=Decimal(0),
-        position=3,
-    )
+    account_id = (await world.service.run_operation(account, ACTOR)).id
+    offered = payment_methods.NewPaymentMethod(kind="card", label="2C2P", currencies=("THB",))
     async with world.service.database.transaction() as tx:
-        return await payment_methods.add(tx, offered)
+        return await payment_methods.add(tx, world.merchant_id, account_id, offered, 3)
 
 
 @pytest.fixture

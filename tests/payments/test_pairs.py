@@ -31,7 +31,6 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 from payintent.merchants import methods_store as payment_methods
-from payintent.merchants.price import FeeMode
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments import sessions_store as sessions
 from payintent.payments import store as payment_store
@@ -246,17 +245,10 @@ async def add_side(world: World, stand: Stand) -> Side:
     account_id = (await world.perform(account)).id
     async with world.database.transaction() as tx:
         method = payment_methods.NewPaymentMethod(
-            merchant_id=world.merchant_id,
-            account_id=account_id,
-            kind="redirect",
-            label=stand.provider,
-            currencies=("TWD",),
-            countries=None,
-            fee_mode=FeeMode.INCLUSIVE,
-            fee_rate=Decimal(0),
-            position=0,
+            kind="redirect", label=stand.provider, currencies=("TWD",)
         )
-        return Side(stand, account_id, await payment_methods.add(tx, method))
+        method_id = await payment_methods.add(tx, world.merchant_id, account_id, method, 0)
+        return Side(stand, account_id, method_id)
 
 
 @pytest.fixture

@@ -157,17 +157,9 @@ async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World)
     async with world.service.database.transaction() as tx:
         for label, currency, countries in (("Yen only", "JPY", None), ("Thai only", "USD", ["TH"])):
             new = NewPaymentMethod(
-                merchant_id=world.merchant_id,
-                account_id=world.account_id,
-                kind="card",
-                label=label,
-                currencies=[currency],
-                countries=countries,
-                fee_mode=FeeMode.INCLUSIVE,
-                fee_rate=Decimal(0),
-                position=9,
+                kind="card", label=label, currencies=[currency], countries=countries
             )
-            await payment_methods.add(tx, new)
+            await payment_methods.add(tx, world.merchant_id, world.account_id, new, 9)
     await world.perform(DisablePaymentMethod(method_id=world.transfer))
     assert await reasons(world, payment, "US") == {
         ("Card", "USD"): "0.30 USD is less than the minimum of 0.50 USD",

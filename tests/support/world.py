@@ -20,7 +20,7 @@ from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.port import SessionReport
 from payintent.merchants import methods_store as payment_methods
 from payintent.merchants.operations import CreatedMerchant, CreateMerchant
-from payintent.merchants.price import FeeMode, TaxManager
+from payintent.merchants.price import TaxManager
 from payintent.operators.operation import Actor, AnyOperation
 from payintent.operators.operations import IssueOperatorToken
 from payintent.payment_sessions.open_session import SelectedSession
@@ -198,17 +198,9 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
     async with service.database.transaction() as tx:
         for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):
             method = payment_methods.NewPaymentMethod(
-                merchant_id=new.merchant.id,
-                account_id=account_id,
-                kind=kind,
-                label=label,
-                currencies=ALL_FIAT,
-                countries=None,
-                fee_mode=FeeMode.INCLUSIVE,
-                fee_rate=Decimal("0.029"),
-                position=position,
+                kind=kind, label=label, currencies=ALL_FIAT, fee_rate=Decimal("0.029")
             )
-            ids.append(await payment_methods.add(tx, method))
+            ids.append(await payment_methods.add(tx, new.merchant.id, account_id, method, position))
     return World(
         service=service,
         gateway=gateway,
