@@ -209,9 +209,7 @@ class Service:
         from payintent.reconciliation.intake import ReconciliationContext
 
         return ReconciliationContext(
-            database=self.database,
-            layouts=self.accounts.layouts,
-            currencies=self.accounts.currencies,
+            database=self.database, capabilities=self.accounts.capabilities
         )
 
     @cached_property

@@ -1,7 +1,7 @@
 """Gateway accounts with their credentials, which only this module decrypts, and gateway calls."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,7 +21,6 @@ from payintent.gateways.port import (
     GatewayCapabilities,
     OutcomeUnknown,
 )
-from payintent.gateways.settlement_file import FileLayout
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.encryption import Encryption, open_account
 from payintent.runtime.waiting import Waiters, release_slot
@@ -70,15 +69,6 @@ class GatewayAccounts:
     def capabilities(self, provider: str) -> GatewayCapabilities | None:
         gateway = self.gateways.get(provider)
         return gateway.capabilities if gateway else None
-
-    def currencies(self, provider: str) -> frozenset[str] | None:
-        """Return the currencies that a provider's gateway accepts; None: any."""
-        capabilities = self.capabilities(provider)
-        return capabilities.currencies if capabilities else None
-
-    def layouts(self, provider: str) -> Sequence[FileLayout]:
-        capabilities = self.capabilities(provider)
-        return capabilities.layouts if capabilities else ()
 
     async def unavailable(self) -> frozenset[int]:
         """Return the accounts with an open circuit breaker for sessions."""

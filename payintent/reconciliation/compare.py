@@ -14,6 +14,7 @@ from payintent.cases.store import NewCase
 from payintent.core.errors import ErrorCode, RefusedError, quote_input
 from payintent.core.money import CRYPTO, MINOR_DECIMALS, SETTLING, format_amount, minor_decimals
 from payintent.db.database import Executor, Tx
+from payintent.gateways.port import GatewayCapabilities
 from payintent.gateways.settlement_file import PayoutLine
 from payintent.payments.captures_store import MoneyOrigin
 from payintent.reconciliation import compare_store, disputes_store, orders_store, sums_store
@@ -225,6 +226,13 @@ class ReconciliationInput:
     until: datetime | None = None  # None: the time of the last line
     currencies: frozenset[str] | None = None  # that the gateway supports; None: any
     lists_disputes: bool = False  # the list contains every dispute
+
+    def for_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
+        """Add the file layouts and currencies of the gateway, if it is installed."""
+        if capabilities is None:
+            return self
+        file = replace(self.file, layouts=capabilities.layouts)
+        return replace(self, file=file, currencies=capabilities.currencies)
 
 
 async def find_accounts(database: Executor, comparison: ReconciliationInput) -> list[int]:

@@ -2,15 +2,15 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
 from payintent.core.errors import LockTimeoutError
 from payintent.db.database import Database
-from payintent.gateways.settlement_file import FileLayout
+from payintent.gateways.port import GatewayCapabilities
 from payintent.reconciliation import runs_store
 from payintent.reconciliation.compare import ReconciliationInput, compare_file
 from payintent.reconciliation.file import ProviderFile
@@ -27,8 +27,7 @@ _ATTEMPTS_MAX = 5  # a run that crashed its worker this often fails
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext:
     database: Database
-    layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
-    currencies: Callable[[str], frozenset[str] | None]  # that a provider supports; None: any
+    capabilities: Callable[[str], GatewayCapabilities | None]  # of a provider
 
 
 async def compare_new_files(context: ReconciliationContext, source: FileSource) -> None:
@@ -101,11 +100,7 @@ async def _compare(
     context: ReconciliationContext, new: NewRun, run: ClaimedRun, comparison: ReconciliationInput
 ) -> None:
     """Compare, open cases and end the run in one transaction, unless the claim is lost."""
-    comparison = replace(
-        comparison,
-        file=replace(comparison.file, layouts=context.layouts(comparison.provider)),
-        currencies=context.currencies(comparison.provider),
-    )
+    comparison = comparison.for_gateway(context.capabilities(comparison.provider))
     async with context.database.transaction() as tx:
         if not await runs_store.lock(tx, run):
             return

@@ -85,11 +85,8 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 
 def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
     """Convert the times to UTC, and add the file layouts and currencies of the gateway."""
-    capabilities = context.capabilities(comparison.provider)
     return replace(
-        comparison,
-        file=replace(comparison.file, layouts=capabilities.layouts if capabilities else ()),
-        currencies=capabilities and capabilities.currencies,
+        comparison.for_gateway(context.capabilities(comparison.provider)),
         since=as_utc("since", comparison.since),
         until=as_utc("until", comparison.until),
     )

@@ -1,7 +1,5 @@
 """ECPay's settlement files are compared by the orders that their lines name."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,12 +8,12 @@ import pytest
 from payintent.cases.operations import ListCases
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.ecpay.settlement_file import COLUMNS, LAYOUTS
-from payintent.gateways.settlement_file import FileLayout
 from payintent.payments.model import Payment
 from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import ListReconciliationRuns
 from payintent.reconciliation.runs_store import RunRecord
 from payintent.reconciliation.sources import FolderSource
+from tests.reconciliation.installed_layouts import with_layouts
 from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refunding import asked, work
 from tests.support.fakes import FakeGateway, captured
@@ -45,11 +43,6 @@ async def _paid(world: World, trade_no: str) -> tuple[Payment, str]:
     return payment, number
 
 
-def _layouts(provider: str) -> Sequence[FileLayout]:
-    del provider
-    return LAYOUTS
-
-
 async def _now(world: World) -> str:
     [row] = await world.rows(
         f"SELECT to_char(clock() AT TIME ZONE 'Asia/Taipei', '{_FORM}') AS now"
@@ -69,7 +62,7 @@ async def _take(
     path = folder / str(world.account_id) / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("\r\n".join([*rows, "合計,1546", ""]), encoding=encoding)
-    context = replace(world.service.reconciliation_context, layouts=_layouts)
+    context = with_layouts(world.service.reconciliation_context, LAYOUTS)
     await compare_new_files(context, FolderSource(str(folder)))
     return (await world.perform(ListReconciliationRuns()))[0]
 
