@@ -8,7 +8,7 @@ PICTURE = """
 <g><title>main (payintent/cli/__init__.py:20) (199 samples, 99.50%)</title></g>
 <g><title>get_quotes (payintent/checkout/routes.py:41) (60 samples, 30.00%)</title></g>
 <g><title>get_quotes (payintent/checkout/routes.py:44) (1 sample, 0.50%)</title></g>
-<g><title>Batcher.&lt;a&gt;.run (/x/payintent/storage/batcher.py:7) (80 samples, 40%)</title></g>
+<g><title>Batcher.&lt;a&gt;.run (/x/payintent/db/batcher.py:7) (80 samples, 40%)</title></g>
 <g><title>app (starlette/routing.py:660) (1,000 samples, 50.00%)</title></g>
 """
 
