@@ -151,15 +151,14 @@ async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetim
         tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
     )
     adopted_captures = [capture for capture in settled_captures if capture.adopted]
-    if adopted_captures:
+    adopted_ids = [capture.id for capture in adopted_captures]
+    if adopted_ids:
         await capture_store.adopt(tx, adopted_captures)
-        await ledger_store.reverse_resolutions(tx, [capture.id for capture in adopted_captures])
-        await case_store.dismiss_unknown(tx, [capture.id for capture in adopted_captures])
-        await case_store.assign_disputes_to_payments(
-            tx, [capture.id for capture in adopted_captures]
-        )
+        await ledger_store.reverse_resolutions(tx, adopted_ids)
+        await case_store.dismiss_unknown(tx, adopted_ids)
+        await case_store.assign_disputes_to_payments(tx, adopted_ids)
         await ledger_store.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
-        await ledger_store.record_disputes(tx, [capture.id for capture in adopted_captures])
+        await ledger_store.record_disputes(tx, adopted_ids)
 
 
 def _entries(item: Settlement) -> list[LedgerEntry]:

@@ -127,15 +127,13 @@ async def claim_or_match(
 
 def require_match(first: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
     """Return the first request of a key; raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
-    if first is None or not _is_repetition(first.request_hash, request):
+    if first is None or first.request_hash not in {request.request_hash, _raw_hash(request)}:
         raise RefusedError(
             ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another request"
         )
     return first
 
 
-def _is_repetition(stored_hash: bytes, request: IdempotentRequest) -> bool:
-    if stored_hash == request.request_hash:
-        return True
-    # Before version 1, raw fields were hashed. Keys expire after 24 hours.
-    return stored_hash == hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()
+def _raw_hash(request: IdempotentRequest) -> bytes:
+    """Return the hash of the raw fields, used before version 1. Keys expire after 24 hours."""
+    return hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()

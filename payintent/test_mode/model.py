@@ -1,7 +1,7 @@
 """Cards and amounts that the test gateway treats specially."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
@@ -25,10 +25,11 @@ class TestRefunding(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TestCard:
     number: str
     title: str  # shown on the card page
+    _: KW_ONLY
     decline_code: str | None = None
     paid_after_decline: bool = False
     challenge: bool = False  # 3-D Secure, which the buyer approves or declines
@@ -47,51 +48,35 @@ CHALLENGE_CARD = "4000002500003155"
 CHALLENGE_FAILED = "authentication_failed"
 
 _ALL = (
-    TestCard(number=APPROVED_CARD, title="approved"),
-    TestCard(number="4000000000000002", title="declined", decline_code="card_declined"),
+    TestCard(APPROVED_CARD, "approved"),
+    TestCard("4000000000000002", "declined", decline_code="card_declined"),
+    TestCard("4000000000009995", "declined: no funds", decline_code="insufficient_funds"),
+    TestCard("4000000000000069", "declined: expired card", decline_code="expired_card"),
+    TestCard("4000000000000127", "declined: wrong CVC", decline_code="incorrect_cvc"),
+    TestCard("4000000000000119", "processing error", decline_code="processing_error"),
+    TestCard(CHALLENGE_CARD, "asks for 3-D Secure first", challenge=True),
     TestCard(
-        number="4000000000009995", title="declined: no funds", decline_code="insufficient_funds"
+        "4000009900000012", f"in progress for {DECISION_S} s, then approved", decided_later=True
     ),
+    TestCard("4000009900000020", "approved; the callback is sent three times", callbacks=3),
     TestCard(
-        number="4000000000000069", title="declined: expired card", decline_code="expired_card"
+        "4000009900000046", "approved; no callback is sent, the service has to inquire", callbacks=0
     ),
-    TestCard(number="4000000000000127", title="declined: wrong CVC", decline_code="incorrect_cvc"),
-    TestCard(number="4000000000000119", title="processing error", decline_code="processing_error"),
-    TestCard(number=CHALLENGE_CARD, title="asks for 3-D Secure first", challenge=True),
+    TestCard("4000009900000079", "one minor unit too much is captured", extra_minor=1),
+    TestCard("4000009900000087", "another currency is captured", other_currency=True),
     TestCard(
-        number="4000009900000012",
-        title=f"in progress for {DECISION_S} s, then approved",
-        decided_later=True,
-    ),
-    TestCard(
-        number="4000009900000020",
-        title="approved; the callback is sent three times",
-        callbacks=3,
-    ),
-    TestCard(
-        number="4000009900000046",
-        title="approved; no callback is sent, the service has to inquire",
-        callbacks=0,
-    ),
-    TestCard(number="4000009900000079", title="one minor unit too much is captured", extra_minor=1),
-    TestCard(number="4000009900000087", title="another currency is captured", other_currency=True),
-    TestCard(
-        number="4000009900000103",
-        title="declined, then paid",
+        "4000009900000103",
+        "declined, then paid",
         decline_code="card_declined",
         paid_after_decline=True,
     ),
-    TestCard(number="4000000000000259", title="approved, then disputed", disputed=True),
+    TestCard("4000000000000259", "approved, then disputed", disputed=True),
     TestCard(
-        number="4000009900000160",
-        title=f"approved; refunds are pending for {PENDING_REFUND_S} s",
+        "4000009900000160",
+        f"approved; refunds are pending for {PENDING_REFUND_S} s",
         refunding=TestRefunding.PENDING,
     ),
-    TestCard(
-        number="4000009900000178",
-        title="approved; refunds are declined",
-        refunding=TestRefunding.REFUSED,
-    ),
+    TestCard("4000009900000178", "approved; refunds are declined", refunding=TestRefunding.REFUSED),
 )
 TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _ALL}
 
