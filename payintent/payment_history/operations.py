@@ -30,7 +30,10 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
     payment_id: PaymentId
 
     async def read(self, context: OperationContext) -> dict[str, Any]:
-        return await payment_details(context.database, self.payment_id)
+        database = context.database
+        payment = (await require_payment(database, self.payment_id)).payment
+        summary = await payment_summary(database, self.payment_id)
+        return summary | {"timeline": await read_timeline(database, payment)}
 
 
 class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
@@ -74,13 +77,6 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
         "cases": [_case(case) for case in await case_lists.list_for_payment(database, payment.id)],
     }
     return payment_fields(payment, snapshot.session) | details
-
-
-async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
-    """Return the payment's summary and timeline. Raises `NOT_FOUND`."""
-    payment = (await require_payment(database, payment_id)).payment
-    summary = await payment_summary(database, payment_id)
-    return summary | {"timeline": await read_timeline(database, payment)}
 
 
 def _session(session: Session) -> dict[str, Any]:

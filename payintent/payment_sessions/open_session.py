@@ -130,13 +130,22 @@ class SessionOpener:
         payments_by_id = {payment.id: payment for payment in locked.payments}
         outcomes: dict[UUID, Session | RefusedError] = {}
         for selection in batch:
+            payment = payments_by_id[selection.payment_id]
             try:
-                _require_open(payments_by_id[selection.payment_id], locked.now)
+                if payment.is_past_expiry(locked.now):
+                    raise checkout_expired_error()
+                require_not_ended(payment)
             except RefusedError as refused:
-                outcomes[selection.payment_id] = refused
+                outcomes[payment.id] = refused
             else:
-                session_id = self._database.id_generator.new_session_id()
-                outcomes[selection.payment_id] = _opening_session(selection, session_id, locked.now)
+                outcomes[payment.id] = Session(
+                    id=self._database.id_generator.new_session_id(),
+                    payment_id=payment.id,
+                    status=SessionStatus.OPENING,
+                    quote=selection.quote,
+                    return_url=selection.return_url,
+                    opened_at=locked.now,
+                )
         return outcomes
 
     async def _answer(self, batch: Sequence[AnsweredSession]) -> list[SelectedSession]:
@@ -247,28 +256,11 @@ def _patience_ms(batch: Sequence[object]) -> int | None:
     return LOCK_TIMEOUT_MS if len(batch) > 1 else None
 
 
-def _require_open(payment: Payment, now: datetime) -> None:
-    if payment.is_past_expiry(now):
-        raise checkout_expired_error()
-    require_not_ended(payment)
-
-
 def _limit_error(payment: Payment, now: datetime) -> RefusedError:
     return RefusedError(
         ErrorCode.RATE_LIMITED,
         f"this checkout has been selected {SELECTIONS_MAX} times",
         retry_after_s=max(1, ceil((payment.expires_at - now).total_seconds())),
-    )
-
-
-def _opening_session(selection: NewSelection, session_id: UUID, now: datetime) -> Session:
-    return Session(
-        id=session_id,
-        payment_id=selection.payment_id,
-        status=SessionStatus.OPENING,
-        quote=selection.quote,
-        return_url=selection.return_url,
-        opened_at=now,
     )
 
 

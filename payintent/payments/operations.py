@@ -187,18 +187,13 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
             before=await _before(context.database, self.before),
             limit=self.limit,
         )
-        return await _search(context.database, text, scope)
-
-
-async def _search(database: Executor, text: str, scope: PaymentFilter) -> list[PaymentRecord]:
-    """Find payments by a text, newest first, each with its matching property."""
-    properties: dict[UUID, str] = {}
-    for found_by, payment_ids in await _find_matches(database, text, scope):
-        for payment_id in payment_ids:
-            properties.setdefault(payment_id, found_by)
-    records = await search_store.list_records(database, list(properties), scope)
-    by_id = {ids.format_id(ids.PAYMENT, key): found_by for key, found_by in properties.items()}
-    return [replace(record, found_by=by_id[record.id]) for record in records]
+        properties: dict[UUID, str] = {}
+        for found_by, payment_ids in await _find_matches(context.database, text, scope):
+            for payment_id in payment_ids:
+                properties.setdefault(payment_id, found_by)
+        records = await search_store.list_records(context.database, list(properties), scope)
+        by_id = {ids.format_id(ids.PAYMENT, key): found_by for key, found_by in properties.items()}
+        return [replace(record, found_by=by_id[record.id]) for record in records]
 
 
 async def _find_matches(

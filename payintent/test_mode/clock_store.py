@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import LiteralString
 
-from payintent.db.database import Executor, Row, Tx
+from payintent.db.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ async def get(database: Executor, merchant_id: int) -> int:
 async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
     """Advance a merchant's clock; return its total advance in seconds and the moved times."""
     # The row stays locked until the commit, so advances of a clock do not overlap.
-    row = await tx.row(
+    advanced_s = await tx.value(
         """
         INSERT INTO test_clock AS c (merchant_id, advanced_s)
         VALUES ($1, $2)
@@ -38,24 +38,16 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTim
         merchant_id,
         seconds,
     )
-    assert row is not None  # noqa: S101 - RETURNING returns the row
-    return row["advanced_s"], await _move_times(tx, merchant_id, seconds)
-
-
-async def _move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
-    """Bring all due times of a merchant forward; the tables are locked in the usual order."""
-    payments = _count(await tx.row(_PAYMENTS, merchant_id, seconds))
-    sessions = _count(await tx.row(_SESSIONS, merchant_id, seconds))
-    refunds = _count(await tx.row(_REFUNDS, merchant_id, seconds))
-    deliveries = _count(await tx.row(_DELIVERIES, merchant_id, seconds))
+    # The tables are locked in the usual order.
+    moved_times = MovedTimes(
+        payments=await tx.value(_PAYMENTS, merchant_id, seconds),
+        sessions=await tx.value(_SESSIONS, merchant_id, seconds),
+        refunds=await tx.value(_REFUNDS, merchant_id, seconds),
+        deliveries=await tx.value(_DELIVERIES, merchant_id, seconds),
+    )
     await tx.row(_TEST_SESSIONS, merchant_id, seconds)
     await tx.row(_TEST_REFUNDS, merchant_id, seconds)
-    return MovedTimes(payments=payments, sessions=sessions, refunds=refunds, deliveries=deliveries)
-
-
-def _count(row: Row | None) -> int:
-    assert row is not None  # noqa: S101 - an aggregate returns a row
-    return row["moved"]
+    return advanced_s, moved_times
 
 
 def _bring_forward(
