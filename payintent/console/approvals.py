@@ -13,7 +13,7 @@ from payintent.approvals.operations import (
     ShowApproval,
 )
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import has_status, next_page, read_queue
+from payintent.console.lists import has_status, render_queue
 from payintent.console.operation_forms import read_operation
 from payintent.console.operations import render_done
 from payintent.core.access import Role
@@ -28,14 +28,9 @@ _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject
 
 
 async def get_approvals(visit: OperatorVisit) -> Response:
-    operation = read_queue(visit, ListApprovals, is_pending=has_status(visit, "WAITING"))
-    approvals = await visit.read(operation)
-    return visit.render(
-        "approvals.html",
-        approvals=approvals,
-        chosen=operation.status,
-        now=await current_time(visit.context.database),
-        following=next_page(visit, operation.order, [approval.id for approval in approvals]),
+    is_pending = has_status(visit, "WAITING")
+    return await render_queue(
+        visit, "approvals.html", "approvals", ListApprovals, is_pending=is_pending
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages of the case queue, and of a case with the expected and the received money."""
+"""Pages of cases, disputes and refunds, which may need a decision."""
 
 from starlette.responses import Response
 
@@ -6,7 +6,7 @@ from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import has_status, link_operation, next_page, other_page, read_queue
+from payintent.console.lists import has_status, link_operation, other_page, render_queue
 from payintent.console.operations import PageAction, offer
 from payintent.core.access import Role
 from payintent.db.database import current_time
@@ -41,17 +41,14 @@ _STATUSES = ("OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL")
 
 
 async def get_cases(visit: OperatorVisit) -> Response:
-    operation = read_queue(visit, ListCases, is_pending=has_status(visit, "OPEN"))
-    cases = await visit.read(operation)
-    return visit.render(
+    return await render_queue(
+        visit,
         "cases.html",
-        typed=visit.query,
-        cases=cases,
-        now=await current_time(visit.context.reading),
+        "cases",
+        ListCases,
+        is_pending=has_status(visit, "OPEN"),
         statuses=_STATUSES,
-        which=operation.status,
         kinds=[kind.value for kind in CaseKind],
-        following=next_page(visit, operation.order, [case.id for case in cases]),
     )
 
 
@@ -62,11 +59,11 @@ async def get_case_page(visit: OperatorVisit) -> Response:
         case=case,
         meaning=MEANINGS[CaseKind(case.kind)],
         now=await current_time(visit.context.reading),
-        actions=_actions(visit, case),
+        actions=_case_actions(visit, case),
     )
 
 
-def _actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
+def _case_actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
     """Return the decisions that the operator may make; a refund needs FINANCE."""
     if case.status != "OPEN":
         return []
@@ -81,31 +78,22 @@ def _actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
 
 
 async def get_disputes(visit: OperatorVisit) -> Response:
-    operation = read_queue(visit, ListDisputes, is_pending=has_status(visit, "RUNNING"))
-    disputes = await visit.read(operation)
-    return visit.render(
-        "disputes.html",
-        typed=visit.query,
-        disputes=disputes,
-        now=await current_time(visit.context.reading),
-        which=operation.status,
-        following=next_page(visit, operation.order, [dispute.id for dispute in disputes]),
+    is_pending = has_status(visit, "RUNNING")
+    return await render_queue(
+        visit, "disputes.html", "disputes", ListDisputes, is_pending=is_pending
     )
 
 
 async def get_refunds(visit: OperatorVisit) -> Response:
-    is_pending = visit.request.query_params.get("step") == RefundStep.APPROVAL
-    operation = read_queue(visit, ListRefunds, is_pending=is_pending)
-    refunds = await visit.read(operation)
-    return visit.render(
+    return await render_queue(
+        visit,
         "refunds.html",
-        typed=visit.query,
-        refunds=refunds,
-        now=await current_time(visit.context.reading),
+        "refunds",
+        ListRefunds,
+        is_pending=visit.request.query_params.get("step") == RefundStep.APPROVAL,
         statuses=[status.value for status in RefundStatus],
         steps=[step.value for step in RefundStep],
         waiting=other_page(visit, step="approval", status=None, before=None, order=None),
-        following=next_page(visit, operation.order, [refund.id for refund in refunds]),
     )
 
 
@@ -116,11 +104,11 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
         refund=refund,
         now=await current_time(visit.context.reading),
         is_own=refund.requested_by == visit.actor.who,
-        actions=_refunds_actions(visit, refund),
+        actions=_refund_actions(visit, refund),
     )
 
 
-def _refunds_actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
+def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
     """Return the operations on a refund; nobody can approve their own refund."""
     approve = link_operation(visit, ApproveRefund, refund_id=refund.id)
     reject = link_operation(visit, RejectRefund, refund_id=refund.id)

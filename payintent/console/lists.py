@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from starlette.responses import Response
+
 from payintent.console.access import OperatorVisit
+from payintent.db.database import current_time
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.operators.submit import convert_operation
 
@@ -30,11 +33,24 @@ def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
     return convert_operation({**values, **fixed}, kind, strict=False)
 
 
-def read_queue(visit: OperatorVisit, kind: type[Read], *, is_pending: bool) -> Read:
-    """Like `read_query` for a page; pending rows start with the oldest by default."""
+async def render_queue(
+    visit: OperatorVisit,
+    template: str,
+    name: str,
+    kind: type[ReadOperation[Any]],
+    *,
+    is_pending: bool,
+    **fields: Any,
+) -> Response:
+    """Render a page of a list under a name; pending rows start with the oldest by default."""
     is_oldest_first = is_pending and not visit.request.query_params.get("order")
     order = {"order": "oldest"} if is_oldest_first else {}
-    return read_query(visit, kind, limit=ROWS, **order)
+    operation: Any = read_query(visit, kind, limit=ROWS, **order)
+    rows = await visit.read(operation)
+    fields |= {name: rows, "typed": visit.query, "which": operation.status}
+    following = next_page(visit, operation.order, [row.id for row in rows])
+    now = await current_time(visit.context.reading)
+    return visit.render(template, now=now, following=following, **fields)
 
 
 def has_status(visit: OperatorVisit, default: str) -> bool:

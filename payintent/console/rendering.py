@@ -1,7 +1,6 @@
 """Rendering of console pages: templates, navigation and headers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, cast
@@ -24,31 +23,25 @@ from payintent.operators.fields import summarize
 from payintent.operators.operation import OperationType
 from payintent.runtime.json_format import format_timestamp
 
-
-@dataclass(frozen=True, slots=True)
-class NavigationEntry:
-    label: str
-    path: str
-
-
-NAVIGATION = (
-    NavigationEntry("Today", "/"),
-    NavigationEntry("Payments", "/payments"),
-    NavigationEntry("Cases", "/cases"),
-    NavigationEntry("Refunds", "/refunds"),
-    NavigationEntry("Disputes", "/disputes"),
-    NavigationEntry("Webhooks", "/webhooks"),
-    NavigationEntry("Merchants", "/merchants"),
-    NavigationEntry("Approvals", "/approvals"),
-    NavigationEntry("Gateways", "/gateways"),
-    NavigationEntry("Chains", "/chains"),
-    NavigationEntry("Audit", "/audit"),
-    NavigationEntry("Operations", "/operations"),
-)
+#: The labels and paths of the navigation.
+NAVIGATION = {
+    "Today": "/",
+    "Payments": "/payments",
+    "Cases": "/cases",
+    "Refunds": "/refunds",
+    "Disputes": "/disputes",
+    "Webhooks": "/webhooks",
+    "Merchants": "/merchants",
+    "Approvals": "/approvals",
+    "Gateways": "/gateways",
+    "Chains": "/chains",
+    "Audit": "/audit",
+    "Operations": "/operations",
+}
 
 
-def is_current(entry: NavigationEntry, path: str) -> bool:
-    return path == entry.path or (entry.path != "/" and path.startswith(entry.path + "/"))
+def is_current(entry: str, path: str) -> bool:
+    return path == entry or (entry != "/" and path.startswith(f"{entry}/"))
 
 
 _NAMES = (
@@ -117,10 +110,10 @@ def render_part(template_name: str, **fields: Any) -> str:
 
 def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
-    entries = NAVIGATION if session else ()
+    entries = NAVIGATION.items() if session else ()
     return {
         "asset": CONSOLE_FILES.url,
-        "navigation": [(entry, is_current(entry, path)) for entry in entries],
+        "navigation": [(label, entry, is_current(entry, path)) for label, entry in entries],
         "path": path,
         "session": session,
         "style": console_style,
