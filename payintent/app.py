@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+# aiohttp, keccak and screen are imported before processes are forked, so that the first gateway
+# call, on-chain buyer and payment do not wait for them.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
@@ -18,12 +20,8 @@ from payintent.approvals.operations import proposal_view
 from payintent.callbacks.routes import CallbackRoutes
 from payintent.cases.routes import CaseRoutes
 from payintent.chains.compare_endpoints import EndpointComparison
-from payintent.checkout import codes, page, static_files
-from payintent.checkout import events as checkout_events
+from payintent.checkout import codes, events, page, static_files, test_mode_card_page
 from payintent.checkout import routes as checkout
-from payintent.checkout import static_files as pictures
-from payintent.checkout import static_files as sdk_files
-from payintent.checkout import test_mode_card_page as test_card_page
 from payintent.checkout.context import CheckoutContext
 from payintent.checkout.events import CHECKOUT_STREAMS_MAX
 from payintent.console.context import ConsoleContext
@@ -71,7 +69,7 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
     Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
-    Route("/v1/checkout/{checkout_id}/events", checkout_events.get_events, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}/events", events.get_events, methods=["GET"]),
     Route("/c/{checkout_id}", page.get_page, methods=["GET"]),
     Route("/c/{checkout_id}/select", page.post_select, methods=["POST"]),
     Route("/c/{checkout_id}/cancel", page.post_cancel_form, methods=["POST"]),
@@ -79,13 +77,13 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/c/{checkout_id}/receipt", page.get_receipt, methods=["GET"]),
     Route("/c/{checkout_id}/qr.svg", codes.get_qr, methods=["GET"]),
     Route("/c/{checkout_id}/wallet.svg", codes.get_wallet_qr, methods=["GET"]),
-    Route("/c/test/card/{session_id}", test_card_page.get_card_page, methods=["GET"]),
-    Route("/c/test/card/{session_id}", test_card_page.post_card_page, methods=["POST"]),
+    Route("/c/test/card/{session_id}", test_mode_card_page.get_card_page, methods=["GET"]),
+    Route("/c/test/card/{session_id}", test_mode_card_page.post_card_page, methods=["POST"]),
     Route("/c/wallet/open/{code}", codes.get_open, methods=["GET"]),
-    Route("/c/static/pictures/{name}.webp", pictures.get_picture, methods=["GET"]),
+    Route("/c/static/pictures/{name}.webp", static_files.get_picture, methods=["GET"]),
     Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),
     Route("/c/static/{mark}/{name}", static_files.get_static_file, methods=["GET"]),
-    Route("/sdk/{name}", sdk_files.get_sdk_file, methods=["GET"]),
+    Route("/sdk/{name}", static_files.get_sdk_file, methods=["GET"]),
 ]
 #: Routes of the public port that exist while the service starts.
 PUBLIC_ROUTES: list[Route] = [
@@ -159,10 +157,6 @@ def operator_routes(parts: RouteParts) -> list[Route]:
         *OperatorWebhookRoutes(api, context).routes(),
         *OperationRoutes(api, context, proposal_view).routes(),
     ]
-
-
-# Imported here, before processes are forked, so that the first gateway call, the first payment and
-# the first on-chain buyer do not wait for the import.
 
 
 _HANDLERS = {**HANDLERS, FraudDeniedError: answer_denial}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from payintent.callbacks.receive import CallbackReceiver
 from payintent.checkout.picture_cache import PictureCache
-from payintent.db.availability import COMMAND_WAIT_S
+from payintent.db.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.db.database import Database
 from payintent.db.notify import EventNotifier
 from payintent.db.replica import ReadDatabase
@@ -24,7 +24,6 @@ from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.http.egress import EgressRules
 from payintent.onchain.gateway import OnchainGateway
-from payintent.open_database import open_database
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import Actor, AnyOperation, ChangeOperation, OperationContext
 from payintent.operators.proposals_store import Proposal
@@ -32,6 +31,7 @@ from payintent.operators.submit import ShowProgress, describe, foresee, run_oper
 from payintent.payment_sessions.open_session import SessionOpener
 from payintent.payments.create import PaymentCreator
 from payintent.payments.lookup import PaymentLookup
+from payintent.privacy.keyring_operations import check_encryption_keys
 from payintent.quotes.catalog import Catalogs
 from payintent.quotes.merchant_cache import MerchantCache
 from payintent.refunds.create import RefundCreator
@@ -228,6 +228,24 @@ class Service:
                 *(self.session_opener, self.callback_receiver, self.reading, self.database),
             ):
                 await resource.close()
+
+
+async def open_database(
+    settings: Settings,
+    encryption: Encryption,
+    process: str,
+    wait_s: float | None,
+    notice: Callable[[], None] | None = None,
+) -> Database:
+    """Wait for the database, and check that it belongs to our secrets (`EncryptionKeyError`)."""
+    database = Database(settings, process)
+    await wait_for_database(database.open, wait_s, notice)
+    try:
+        await check_encryption_keys(database, encryption)
+    except BaseException:
+        await database.close()
+        raise
+    return database
 
 
 async def open_service(

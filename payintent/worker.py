@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+# Before processes are forked; the service would import these at their first use.
 import payintent.payment_sessions.inquire  # pyright: ignore[reportUnusedImport]
 import payintent.refunds.send  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent.accounting.close_statements import close_due_days
@@ -53,6 +54,7 @@ from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import EndpointWindows
 from payintent.worker_metrics import check_ledger, measure
 
+_log = get_logger("workers")
 _LEASE_S = 60.0  # of a claimed session or refund; a gateway call takes at most 15 s
 _COUNT_EVERY_S = 2.0  # figures of the console are at most this old, plus `SETTLED_S`
 _MAIL_EVERY_S = 5.0
@@ -203,11 +205,6 @@ async def _apply_waiting(database: Database, settings: Settings) -> bool:
 
 async def _apply_retention(database: Database, settings: Settings) -> bool:
     return await prune_step(database, settings.retention, settings.prune_batch_max)
-
-
-# Imported here, before processes are forked; the service would import them at their first use.
-
-_log = get_logger("workers")
 
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:

@@ -11,8 +11,9 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateways.port import CallbackRequest
 from payintent.http.bodies import read_raw
+from payintent.http.pagination import parse_number
 
-_ACCOUNT_DIGITS_MAX = 18  # fits into a bigint; Starlette's `int` convertor accepts any number
+_ACCOUNT_MAX = 10**18 - 1  # fits into a bigint
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class CallbackRoutes:
     async def receive_callback(self, request: Request) -> Response:
         """`POST /callbacks/{provider}/{account_id}`: answered as the gateway expects."""
         provider: str = request.path_params["provider"]
-        account_id = _parse_account_id(request.path_params["account_id"])
+        account_id = parse_number(request.path_params["account_id"], _ACCOUNT_MAX)
         connection = await self.accounts.connect(account_id, provider) if account_id else None
         if connection is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such provider account")
@@ -41,8 +42,3 @@ class CallbackRoutes:
         )
         answer = await answer_callback(self.receiver, connection, callback)
         return Response(answer.body, 200, media_type=answer.content_type)
-
-
-def _parse_account_id(text: str) -> int | None:
-    is_valid = text.isascii() and text.isdecimal() and len(text) <= _ACCOUNT_DIGITS_MAX
-    return int(text) if is_valid else None

@@ -19,12 +19,16 @@ ID_BYTES = 16
 
 def read_limit(raw: str | None) -> int:
     """Read the number of entries of a page (`BAD_REQUEST` outside 1 to 100)."""
-    if raw is None:
-        return _LISTED_DEFAULT
-    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))
-    if not is_number or not 1 <= int(raw) <= LISTED_MAX:
+    limit = _LISTED_DEFAULT if raw is None else parse_number(raw, LISTED_MAX)
+    if not limit:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
-    return int(raw)
+    return limit
+
+
+def parse_number(raw: str, most: int) -> int | None:
+    """Parse a whole number from 0 to `most`; None if it is not valid."""
+    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(most))
+    return int(raw) if is_number and int(raw) <= most else None
 
 
 def write_id_cursor(last_id: UUID) -> str:

@@ -1,15 +1,16 @@
 """The operator's webhook routes: list deliveries and replay an event."""
 
-from dataclasses import dataclass, replace
-from uuid import UUID
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.application import read_path_uuid
 from payintent.http.bodies import read_raw
-from payintent.http.pagination import read_limit
+from payintent.http.pagination import parse_number, read_limit
 from payintent.http.responses import json_response
 from payintent.operators.access import OperatorApi, read_fields, read_reason
 from payintent.operators.operation import Actor, OperationContext
@@ -19,7 +20,7 @@ from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ReplayEvent
 
-_INTEGER_CHARS_MAX = 18
+_NUMBER_MAX = 10**18 - 1  # fits into a bigint
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,7 @@ class OperatorWebhookRoutes:
 
     async def replay_event(self, request: Request, actor: Actor) -> Response:
         """`POST /operator/webhooks/{event_id}/replay`: deliver it again with its webhook-id."""
-        try:
-            event_id = UUID(request.path_params["event_id"])
-        except ValueError:
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such event") from None
+        event_id = read_path_uuid(request, "event_id", "no such event")
         raw = await read_raw(request, self.context.settings.body_bytes_max)
         actor = replace(actor, why=read_reason(read_fields(raw)))
         await run_operation(self.context, ReplayEvent(event_id=event_id), actor)
@@ -62,9 +60,10 @@ def _read_merchant_id(request: Request) -> int | None:
     raw = request.query_params.get("merchant")
     if raw is None:
         return None
-    if not (raw.isascii() and raw.isdecimal()) or len(raw) > _INTEGER_CHARS_MAX:
+    merchant_id = parse_number(raw, _NUMBER_MAX)
+    if merchant_id is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "merchant must be a whole number")
-    return int(raw)
+    return merchant_id
 
 
 def _read_state(request: Request) -> str | None:
@@ -76,14 +75,6 @@ def _read_state(request: Request) -> str | None:
     return state
 
 
-def _delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, object]:
-    return {
-        "event_id": str(delivery.event_id),
-        "type": delivery.type,
-        "payment_id": delivery.payment_id,
-        "merchant_id": delivery.merchant_id,
-        "state": delivery.state,
-        "attempts": delivery.attempts,
-        "next_at": format_timestamp(delivery.next_at),
-        "occurred_at": format_timestamp(delivery.occurred_at),
-    }
+def _delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, Any]:
+    times = {"next_at": delivery.next_at, "occurred_at": delivery.occurred_at}
+    return asdict(delivery) | {name: format_timestamp(at) for name, at in times.items()}

@@ -15,12 +15,14 @@ from starlette.routing import Route
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed, ChangeSubscriber
+from payintent.http.application import read_path_uuid
 from payintent.http.pagination import (
     ID_BYTES,
     NUMBER_BYTES,
     decode_cursor,
     decode_number,
     encode_cursor,
+    parse_number,
     read_limit,
 )
 from payintent.http.responses import json_response
@@ -80,7 +82,7 @@ class EventFeedRoutes:
 
     async def replay_event(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /events/{event_id}/replay`: deliver the event again, from the first attempt."""
-        event_id = _event_id(request.path_params["event_id"])
+        event_id = read_path_uuid(request, "event_id", "no such event")
         merchant_id = merchant.merchant_id
         actor = key_actor(merchant_id, merchant.public_id)
         await replay_own_event(self.context, merchant_id, actor, event_id)
@@ -188,17 +190,10 @@ def _event_types(raw: str | None) -> tuple[EventType, ...]:
 
 
 def _wait_s(raw: str) -> int:
-    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(WAIT_MAX_S))
-    if not is_number or int(raw) > WAIT_MAX_S:
+    wait_s = parse_number(raw, WAIT_MAX_S)
+    if wait_s is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"wait must be from 0 to {WAIT_MAX_S} seconds")
-    return int(raw)
-
-
-def _event_id(raw: str) -> UUID:
-    try:
-        return UUID(raw)
-    except ValueError:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such event") from None
+    return wait_s
 
 
 async def _wake_on_disconnect(request: Request, subscriber: ChangeSubscriber) -> None:

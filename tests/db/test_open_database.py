@@ -4,8 +4,8 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.db.availability import COMMAND_WAIT_S
-from payintent.open_database import open_database
 from payintent.runtime.encryption import EncryptionKeyError, load_encryption
+from payintent.service import open_database
 from tests.support.patience import until
 from tests.support.world import World
 
