@@ -2,7 +2,7 @@
 
 from prometheus_client import Gauge
 
-from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_check_store
 from payintent.cases.model import CaseKind
 from payintent.mail import store as mail_store
 from payintent.overview import store as overview_store
@@ -65,7 +65,7 @@ async def measure(service: Service) -> None:
 
 async def check_ledger(service: Service) -> None:
     """Compare the ledger with its sources, such as captures, and log the first differences."""
-    differences = await ledger_check.find_differences(service.reading)
+    differences = await ledger_check_store.find_differences(service.reading)
     LEDGER_IMBALANCE.set(len(differences))
     for difference in differences[:_LEDGER_LOGGED_MAX]:
         _log.error(

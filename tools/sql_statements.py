@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from payintent.accounting import gateway_payouts_store as gateway_payouts
-from payintent.accounting import payouts_store as payouts
+from payintent.accounting import gateway_payouts_store as gateway_payout_store
+from payintent.accounting import payouts_store as payout_store
 from payintent.db.lists import KeysetList
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +43,7 @@ def statements() -> Iterator[Statement]:
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for query in _queries(function, names, label):
                     yield Statement(f"{label}.{function.name}", query)
-    for table in (payouts.TABLE, gateway_payouts.TABLE):
+    for table in (payout_store.TABLE, gateway_payout_store.TABLE):
         yield Statement("accounting.payouts_store.list_page", table.keyset.text)
     listing = vars(importlib.import_module("payintent.payments.list_store"))
     for query in vars(listing["NEWEST"]).values():
@@ -73,7 +73,7 @@ def _queries(function: ast.AST, names: dict[str, Any], label: str) -> Iterator[s
             code = compile(ast.Expression(call.args[0]), "query", "eval")
             try:
                 if "self" in code.co_names and "PayoutTable" in names:
-                    for table in (payouts.TABLE, gateway_payouts.TABLE):
+                    for table in (payout_store.TABLE, gateway_payout_store.TABLE):
                         yield eval(code, names, {"self": table})  # noqa: S307
                     continue
                 query = eval(code, names)  # noqa: S307

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from payintent.accounting import ledger_store as ledger_balances
-from payintent.accounting import statements_store as statements
+from payintent.accounting import ledger_store
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
 from payintent.accounting.payouts_operations import RecordPayout
 from payintent.core.money import format_smallest_units
@@ -41,7 +41,7 @@ class Operator:
 
     async def _collect(self) -> None:
         """Let each gateway pay out half of what it has, less a fee."""
-        for line in await ledger_balances.list_balances(self.service.database, None, None):
+        for line in await ledger_store.list_balances(self.service.database, None, None):
             half = int(line.balance_minor) // 2
             if line.account.startswith(_CLEARING) and half > 1:
                 record = RecordGatewayPayout(
@@ -54,7 +54,7 @@ class Operator:
                 await self.service.run_operation(record, _ACTOR)
 
     async def _pay(self, merchant_id: int) -> None:
-        for owed in await statements.list_balances(self.service.database, merchant_id):
+        for owed in await statement_store.list_balances(self.service.database, merchant_id):
             half = owed.amount_minor // 2
             if half > 0 and not owed.chain:
                 record = RecordPayout(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from payintent.accounting import statements_store as statements
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statements_store import Statement
 
 _LINES = 5_000
@@ -107,7 +107,7 @@ async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int])
 
 async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[PagesVerdict]:
     # A connection has what these functions need of a database.
-    found = await statements.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
+    found = await statement_store.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
     pages: dict[tuple[str, str], list[Page]] = {}
     for statement in reversed(found):
         money = (statement.currency, statement.chain)
@@ -116,7 +116,7 @@ async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[P
     for row in await database.fetch(_OWED, f"merchant_payable:{merchant_id}"):
         facts = owed.setdefault((row["currency"], row["chain"]), {})
         facts[row["fact"], str(row["fact_id"])] = int(row["amount"])
-    shown = await statements.list_balances(database, merchant_id)  # type: ignore[arg-type]
+    shown = await statement_store.list_balances(database, merchant_id)  # type: ignore[arg-type]
     balances = {(balance.currency, balance.chain): balance.amount_minor for balance in shown}
     return [
         judge_pages(pages.get(money, []), owed.get(money, {}), balances.get(money, 0))
@@ -126,7 +126,7 @@ async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[P
 
 async def _page(database: asyncpg.Connection, statement: Statement) -> Page:
     lines: list[tuple[Key, int]] = []
-    while found := await statements.list_lines(
+    while found := await statement_store.list_lines(
         database,  # type: ignore[arg-type]
         statement,
         len(lines),

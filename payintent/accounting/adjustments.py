@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from payintent.accounting import ledger_store as ledger
-from payintent.accounting import ledger_store as ledger_balances
+from payintent.accounting import ledger_store
 from payintent.accounting.model import adjustment_entry, parse_account
 from payintent.core.access import Role
 from payintent.core.errors import BadRequestError, NotFoundError
@@ -85,7 +84,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             self.currency,
             self.chain,
         )
-        await ledger.add(tx, [entry])
+        await ledger_store.add(tx, [entry])
         return LedgerAdjustment(
             id=str(entry.fact_id),
             debit=entry.debit,
@@ -107,9 +106,7 @@ async def _check_account(database: Executor, account: str) -> None:
     if parsed.number is None:
         return
     has_owner = (
-        ledger_balances.has_live_merchant
-        if parsed.is_merchants
-        else ledger_balances.has_live_account
+        ledger_store.has_live_merchant if parsed.is_merchants else ledger_store.has_live_account
     )
     if not is_database_id(parsed.number) or not await has_owner(database, parsed.number):
         raise NotFoundError(f"account {quote_input(account)} does not exist")

@@ -6,8 +6,8 @@ day that is closed, so no ledger entry is in two statements.
 
 from datetime import timedelta
 
-from payintent.accounting import closing_store as statement_closing
-from payintent.accounting import statements_store as statements
+from payintent.accounting import closing_store
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statement_model import day_of, end_of_day, sum_movements
 from payintent.accounting.statements_store import Covered, Statement
 from payintent.db.database import Database, Tx
@@ -20,10 +20,10 @@ _DAY = timedelta(days=1)
 
 async def close_due_days(database: Database) -> bool:
     """Close the next due day of each merchant; return whether more may be due."""
-    due = await statement_closing.list_due(database, _MERCHANTS_MAX)
+    due = await closing_store.list_due(database, _MERCHANTS_MAX)
     if not due:
         return False
-    watermark = await statement_closing.read_watermark(database)
+    watermark = await closing_store.read_watermark(database)
     if watermark is None:
         _log.warning("statements_wait", merchants=len(due))
         return False  # a long transaction writes entries; try again in a minute
@@ -35,13 +35,13 @@ async def close_due_days(database: Database) -> bool:
 
 async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     """Close the first day that has entries; without entries, close all past days."""
-    closing = await statement_closing.lock_closing(tx, merchant_id)
+    closing = await closing_store.lock_closing(tx, merchant_id)
     # If a concurrent worker closed a day up to a later number, its entries must not repeat.
     watermark = max(watermark, closing.closed_number)
     ended = day_of(closing.now, closing.time_zone) - _DAY
     if closing.day is not None and ended <= closing.day:
         return  # a concurrent worker closed it
-    first = await statement_closing.first_unstated(tx, closing)
+    first = await closing_store.first_unstated(tx, closing)
     day = ended
     if first is not None:
         entry_day = day_of(first, closing.time_zone)
@@ -55,8 +55,8 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
         closed_number=closing.closed_number,
         closed_at=closing.closed_at,
     )
-    for sums in await statement_closing.sum_unstated(tx, closing, watermark, until_at):
-        last = await statements.find_last(tx, merchant_id, sums.currency, sums.chain)
+    for sums in await closing_store.sum_unstated(tx, closing, watermark, until_at):
+        last = await statement_store.find_last(tx, merchant_id, sums.currency, sums.chain)
         movements = sum_movements(sums.sums)
         opening_minor = 0 if last is None else last.closing_minor
         new = Statement(
@@ -74,5 +74,5 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
             covered=covered,
             created_at=closing.now,
         )
-        await statements.add(tx, new)
-    await statement_closing.close(tx, closing, day, until_at, watermark)
+        await statement_store.add(tx, new)
+    await closing_store.close(tx, closing, day, until_at, watermark)

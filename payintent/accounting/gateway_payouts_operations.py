@@ -5,8 +5,8 @@ from functools import partial
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.accounting import gateway_payouts_store as gateway_payouts
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import gateway_payouts_store as gateway_payout_store
+from payintent.accounting import ledger_store
 from payintent.accounting.gateway_payouts_store import (
     GatewayPayoutRecord,
     PayingAccount,
@@ -74,7 +74,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
         )
         if not await record_gateway_payout(tx, new):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
-        return await require_payout(tx, gateway_payouts.TABLE, new.payout.id)
+        return await require_payout(tx, gateway_payout_store.TABLE, new.payout.id)
 
     def audit_details(self, result: GatewayPayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
@@ -93,9 +93,9 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
-        table = gateway_payouts.TABLE
+        table = gateway_payout_store.TABLE
         record = await reverse_payout(tx, table, self.payout_id, context.who, self.note)
-        await ledger.add(tx, gateway_payout_entries(record.payout, reversal=True))
+        await ledger_store.add(tx, gateway_payout_entries(record.payout, reversal=True))
         return record
 
 
@@ -116,14 +116,16 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, 
         check_list_limit(self.limit)
         if self.account_id is not None:
             await _require_account(context.database, self.account_id)
-        return await gateway_payouts.TABLE.list_page(
+        return await gateway_payout_store.TABLE.list_page(
             context.reading, self.limit, self.account_id, self.currency, self.before
         )
 
 
 async def _require_account(database: Executor, account_id: int) -> PayingAccount:
     is_id = is_database_id(account_id)
-    account = await gateway_payouts.find_paying_account(database, account_id) if is_id else None
+    account = (
+        await gateway_payout_store.find_paying_account(database, account_id) if is_id else None
+    )
     if account is None:
         raise NotFoundError(f"no account {account_id}")
     return account

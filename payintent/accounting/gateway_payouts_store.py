@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from payintent.accounting import ledger_store as ledger
-from payintent.accounting import payouts_store as payouts
+from payintent.accounting import ledger_store
+from payintent.accounting import payouts_store as payout_store
 from payintent.accounting.model import GatewayPayout, clearing, gateway_payout_entries
 from payintent.accounting.payouts_store import NewPayout, PayoutTable, RecordedPayout
 from payintent.core.errors import ErrorCode, RefusedError
@@ -162,9 +162,9 @@ TABLE = PayoutTable(
     noun="gateway payout",
     owner="account_id",
     select="SELECT p.account_id, a.merchant_id, p.fee_minor::text AS fee_minor,"
-    + payouts.COLUMNS
+    + payout_store.COLUMNS
     + "FROM gateway_payout p JOIN provider_account a ON a.id = p.account_id"
-    + payouts.TOKENS,
+    + payout_store.TOKENS,
     record=GatewayPayoutRecord,
 )
 
@@ -176,7 +176,7 @@ async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
     """
     payout = new.payout
     if await add(tx, new):
-        await ledger.add(tx, gateway_payout_entries(payout))
+        await ledger_store.add(tx, gateway_payout_entries(payout))
         return True
     active = await TABLE.find_active(tx, payout.account_id, new.reference)
     if active is None or _amounts(active.payout) != _amounts(payout):
@@ -202,7 +202,7 @@ async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: s
     if await table.find_active(tx, account_id, reference) is None:
         return False
     await table.reverse(tx, active.id, who, "the gateway lists it as returned")
-    await ledger.add(tx, gateway_payout_entries(active.payout, reversal=True))
+    await ledger_store.add(tx, gateway_payout_entries(active.payout, reversal=True))
     return True
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_store
 from payintent.accounting.ledger_store import TimedEntry
 from payintent.accounting.model import (
     Charges,
@@ -48,7 +48,7 @@ _FACTS: LiteralString = (
         FROM capture c
         LEFT JOIN session s ON s.id = c.session_id
     """
-    + ledger.MONEY_SOURCES
+    + ledger_store.MONEY_SOURCES
     + """
         WHERE a.livemode
     ), resolved AS (
@@ -58,7 +58,7 @@ _FACTS: LiteralString = (
         FROM money_case m
         JOIN money c ON c.id = m.capture_id
         WHERE """
-    + ledger.RESOLVED
+    + ledger_store.RESOLVED
     + """ AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
     ), disputed AS (
         SELECT c.clearing, c.account_id, c.currency, c.chain, d.state,
@@ -172,9 +172,9 @@ _CAPTURES: LiteralString = (
     " s.estimated_tax, s.total_amount, "
     + _ENTERED
     + "c.id AND e.fact = 'capture_adopted') AS adopted,"
-    + ledger.MONEY
+    + ledger_store.MONEY
     + "FROM capture c LEFT JOIN session s ON s.id = c.session_id"
-    + ledger.MONEY_SOURCES
+    + ledger_store.MONEY_SOURCES
     + "WHERE a.livemode AND c.amount_minor > 0 AND "
     + _NO_ENTRY
     + "c.id AND e.fact = 'capture')"
@@ -186,9 +186,9 @@ _REFUNDS: LiteralString = (
     + "r.id AND e.fact = 'refund_reserved') AS reserved, "
     + _ENTERED
     + "r.id AND e.fact IN ('refund_done', 'refund_reversed')) AS ended,"
-    + ledger.MONEY
+    + ledger_store.MONEY
     + "FROM refund r JOIN capture c ON c.id = r.capture_id"
-    + ledger.MONEY_SOURCES
+    + ledger_store.MONEY_SOURCES
     + "WHERE a.livemode AND ("
     + _NO_ENTRY
     + "r.id AND e.fact = 'refund_reserved') OR r.status <> 'PENDING' AND "
@@ -199,11 +199,11 @@ _CASES: LiteralString = (
     "SELECT m.id AS fact_id, m.closed_at AS at, m.status,"
     " CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor"
     " ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount_minor,"
-    + ledger.MONEY
+    + ledger_store.MONEY
     + "FROM money_case m JOIN capture c ON c.id = m.capture_id"
-    + ledger.MONEY_SOURCES
+    + ledger_store.MONEY_SOURCES
     + "WHERE a.livemode AND "
-    + ledger.RESOLVED
+    + ledger_store.RESOLVED
     + " AND c.amount_minor > c.refunded_minor + c.reserved_minor"
     + " AND (m.status = 'DISMISSED' OR coalesce(o.merchant_id, a.merchant_id) IS NOT NULL) AND "
     + _NO_ENTRY
@@ -249,7 +249,7 @@ async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list
         rows = await tx.fetch("SELECT * FROM (" + _DISPUTES + _NEXT, after, limit)
         await _enter_disputes(tx, rows)
         return [row["fact_id"] for row in rows]
-    await ledger.add_missing(tx, [timed for row in rows for timed in _ENTRIES[kind](row)])
+    await ledger_store.add_missing(tx, [timed for row in rows for timed in _ENTRIES[kind](row)])
     return [row["fact_id"] for row in rows]
 
 
@@ -259,11 +259,11 @@ async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
     await tx.fetch(
         "SELECT FROM capture WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", capture_ids
     )
-    await ledger.record_disputes(tx, capture_ids)
+    await ledger_store.record_disputes(tx, capture_ids)
 
 
 def _capture(row: Row) -> list[TimedEntry]:
-    money, charges = ledger.money_of(row), Charges(0, 0)
+    money, charges = ledger_store.money_of(row), Charges(0, 0)
     if row["adopted"]:
         money = replace(money, credited=False)  # as it was when it was captured
     elif money.credited:
@@ -274,7 +274,7 @@ def _capture(row: Row) -> list[TimedEntry]:
 
 
 def _refund(row: Row) -> list[TimedEntry]:
-    money, amount_minor = ledger.money_of(row), int(row["amount_minor"])
+    money, amount_minor = ledger_store.money_of(row), int(row["amount_minor"])
     entries = list[TimedEntry]()
     if not row["reserved"]:
         entry = refund_entry(Fact.REFUND_RESERVED, money, row["fact_id"], amount_minor)
@@ -288,7 +288,9 @@ def _refund(row: Row) -> list[TimedEntry]:
 
 def _case(row: Row) -> list[TimedEntry]:
     fact = Fact.CASE_ACCEPTED if row["status"] == "ACCEPTED" else Fact.CASE_DISMISSED
-    entries = case_entries(fact, ledger.money_of(row), row["fact_id"], int(row["amount_minor"]))
+    entries = case_entries(
+        fact, ledger_store.money_of(row), row["fact_id"], int(row["amount_minor"])
+    )
     return [(entry, row["at"]) for entry in entries]
 
 

@@ -7,10 +7,8 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.accounting import ledger_check_store as ledger_backfill
-from payintent.accounting import ledger_check_store as ledger_check
-from payintent.accounting import ledger_store as ledger_balances
-from payintent.accounting import payouts_store as payouts
+from payintent.accounting import ledger_check_store, ledger_store
+from payintent.accounting import payouts_store as payout_store
 from payintent.accounting.ledger_check_store import FactKind, LedgerDifference
 from payintent.accounting.ledger_store import AccountBalance
 from payintent.core.access import Role
@@ -40,7 +38,7 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
 
     async def read(self, context: OperationContext) -> list[AccountBalance]:
         await check_merchant(context.database, self.merchant_id)
-        return await ledger_balances.list_balances(context.reading, self.merchant_id, self.currency)
+        return await ledger_store.list_balances(context.reading, self.merchant_id, self.currency)
 
 
 class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=True):
@@ -53,7 +51,7 @@ class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=Tr
     columns = ("account", "currency", "chain", "ledger_minor", "facts_minor")
 
     async def read(self, context: OperationContext) -> list[LedgerDifference]:
-        return await ledger_check.find_differences(context.database)
+        return await ledger_check_store.find_differences(context.database)
 
 
 class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True):
@@ -72,7 +70,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return [f"{await self.total(context)} facts are entered in the ledger"]
 
     async def total(self, context: OperationContext) -> int:
-        return await ledger_backfill.count_missing(context.database)
+        return await ledger_check_store.count_missing(context.database)
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
         return {"facts": await self.total(context)}
@@ -86,7 +84,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         kinds = list(FactKind)
         for current in kinds[kinds.index(kind) :]:
             start = after if current is kind else UUID(int=0)
-            fact_ids = await ledger_backfill.enter_missing(tx, current, start, _BATCH)
+            fact_ids = await ledger_check_store.enter_missing(tx, current, start, _BATCH)
             if fact_ids:
                 return LedgerBackfilled(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
         return LedgerBackfilled(facts=0, kind=kinds[-1], last_id=None)
@@ -146,7 +144,7 @@ async def read_amount_minor(
 async def _get_decimals(database: Executor, currency: str, chain: str | None) -> int:
     decimals = MINOR_DECIMALS.get(currency)
     if chain is not None:
-        decimals = await payouts.find_token_decimals(database, chain, currency)
+        decimals = await payout_store.find_token_decimals(database, chain, currency)
     if decimals is None:
         network = "" if chain is None else f" on {quote_input(chain)}"
         raise BadRequestError(f"{quote_input(currency)}{network} is not known")

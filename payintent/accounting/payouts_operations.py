@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.accounting import ledger_store as ledger
-from payintent.accounting import payouts_store as payouts
+from payintent.accounting import ledger_store
+from payintent.accounting import payouts_store as payout_store
 from payintent.accounting.ledger_operations import read_amount_minor
 from payintent.accounting.model import Payout, payout_entry
 from payintent.accounting.payouts_store import AnyRecord, NewPayout, PayoutRecord, PayoutTable
@@ -65,11 +65,11 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference is recorded."""
         new = await _parse_payout(context, tx, self)
-        await payouts.lock_payable(tx, self.merchant_id)
-        if await payouts.TABLE.find_active(tx, self.merchant_id, self.reference):
+        await payout_store.lock_payable(tx, self.merchant_id)
+        if await payout_store.TABLE.find_active(tx, self.merchant_id, self.reference):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
         await _add(tx, new)
-        return await require_payout(tx, payouts.TABLE, new.payout.id)
+        return await require_payout(tx, payout_store.TABLE, new.payout.id)
 
     def audit_details(self, result: PayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
@@ -103,7 +103,7 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
         for merchant_id in merchant_ids:
             await require_merchant(tx, merchant_id)
         for merchant_id in merchant_ids:
-            await payouts.lock_payable(tx, merchant_id)
+            await payout_store.lock_payable(tx, merchant_id)
         recorded = 0
         for number, record in records.items():
             try:
@@ -129,8 +129,10 @@ class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
-        record = await reverse_payout(tx, payouts.TABLE, self.payout_id, context.who, self.note)
-        await ledger.add(tx, [payout_entry(record.payout, reversal=True)])
+        record = await reverse_payout(
+            tx, payout_store.TABLE, self.payout_id, context.who, self.note
+        )
+        await ledger_store.add(tx, [payout_entry(record.payout, reversal=True)])
         return record
 
 
@@ -150,7 +152,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> list[PayoutRecord]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        return await payouts.TABLE.list_page(
+        return await payout_store.TABLE.list_page(
             context.reading, self.limit, self.merchant_id, self.currency, self.before
         )
 
@@ -158,7 +160,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
 async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
     """Add an imported payout; return False if it was recorded before."""
     new = await _parse_payout(context, tx, record)
-    active = await payouts.TABLE.find_active(tx, record.merchant_id, record.reference)
+    active = await payout_store.TABLE.find_active(tx, record.merchant_id, record.reference)
     if active is None:
         await _add(tx, new)
         return True
@@ -172,16 +174,18 @@ async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -
 async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
     """Add a payout and its ledger entry; the caller has locked the merchant's payable balance."""
     payout = new.payout
-    payable = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
+    payable = await payout_store.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > payable:
         raise await _exceeds_payable(tx, payout, payable)
-    await payouts.add(tx, new)
-    await ledger.add(tx, [payout_entry(payout)])
+    await payout_store.add(tx, new)
+    await ledger_store.add(tx, [payout_entry(payout)])
 
 
 async def _exceeds_payable(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
     currency, chain = payout.currency, payout.chain
-    decimals = None if chain is None else await payouts.find_token_decimals(tx, chain, currency)
+    decimals = (
+        None if chain is None else await payout_store.find_token_decimals(tx, chain, currency)
+    )
     payable, requested = (
         format_smallest_units(minor, currency, decimals, on_chain=chain is not None)
         for minor in (payable_minor, payout.amount_minor)

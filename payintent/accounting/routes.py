@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.accounting import statements_store as statements
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statements_operations import (
     balance_fields,
     line_view,
@@ -50,13 +50,13 @@ class StatementRoutes:
     async def get_balance(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /balance`: the current balance in each currency that has ledger entries."""
         del request
-        balances = await statements.list_balances(self.database, merchant.merchant_id)
+        balances = await statement_store.list_balances(self.database, merchant.merchant_id)
         return json_response({"data": [balance_fields(balance) for balance in balances]})
 
     async def list_statements(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /statements?currency=&limit=&cursor=`: newest first."""
         limit = read_limit(request.query_params.get("limit"))
-        page = await statements.list_statements(
+        page = await statement_store.list_statements(
             self.database,
             limit + 1,
             merchant_id=merchant.merchant_id,
@@ -72,7 +72,7 @@ class StatementRoutes:
         )
         limit = read_limit(request.query_params.get("limit"))
         offset = read_offset_cursor(request.query_params.get("cursor"))
-        lines = await statements.list_lines(self.database, statement, offset, limit + 1)
+        lines = await statement_store.list_lines(self.database, statement, offset, limit + 1)
         fields = _statement_fields(statement)
         fields["lines"] = [_line_fields(statement, line) for line in lines[:limit]]
         if len(lines) > limit:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from payintent.accounting import statements_store as statements
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.model import Fact
 from payintent.accounting.statement_model import (
     MOVEMENTS,
@@ -77,7 +77,7 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     async def read(self, context: OperationContext) -> list[StatementView]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        records = await statements.list_statements(
+        records = await statement_store.list_statements(
             context.reading,
             self.limit,
             merchant_id=self.merchant_id,
@@ -126,7 +126,7 @@ async def require_statement(
 ) -> Statement:
     """Return a statement; raise `NOT_FOUND` if it does not exist or has a different merchant."""
     parsed = ids.parse_id(ids.STATEMENT, statement_id)
-    statement = await statements.get(database, parsed) if parsed else None
+    statement = await statement_store.get(database, parsed) if parsed else None
     if statement is None or merchant_id not in (None, statement.merchant_id):
         name = quote_input(statement_id) if merchant_id is None else "with this id"
         raise NotFoundError(f"no statement {name}")
@@ -191,7 +191,7 @@ async def export_lines(
     if export_format == "csv":
         yield _write_csv([list(StatementLineView.__slots__)])
     skipped = 0
-    while lines := await statements.list_lines(database, statement, skipped, _LINES_BATCH):
+    while lines := await statement_store.list_lines(database, statement, skipped, _LINES_BATCH):
         views = [line_view(statement, line) for line in lines]
         if export_format == "csv":
             yield _write_csv([[getattr(view, n) or "" for n in view.__slots__] for view in views])
@@ -202,7 +202,7 @@ async def export_lines(
 
 async def draw_pdf(database: Executor, statement: Statement) -> bytes:
     """Draw a statement as a PDF; raise `UNPROCESSABLE` if it has too many lines."""
-    lines = await statements.list_lines(database, statement, 0, PDF_LINES_MAX + 1)
+    lines = await statement_store.list_lines(database, statement, 0, PDF_LINES_MAX + 1)
     if len(lines) > PDF_LINES_MAX:
         raise UnprocessableError(
             f"a PDF has at most {PDF_LINES_MAX} lines; export this statement as CSV"

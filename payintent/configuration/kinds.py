@@ -39,8 +39,8 @@ from payintent.gateway_accounts.providers_operations import (
     EnableProvider,
     RenameProvider,
 )
-from payintent.merchants import limits_store as rate_limits
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import limits_store as rate_limit_store
+from payintent.merchants import methods_store as method_store
 from payintent.merchants import restrictions
 from payintent.merchants import store as merchant_store
 from payintent.merchants import taxes as tax_rates
@@ -227,7 +227,7 @@ async def _read_retention(context: OperationContext) -> list[InstalledEntry]:
 async def _read_rate_limits(context: OperationContext) -> list[InstalledEntry]:
     return [
         InstalledEntry(entry=copy_fields(RateLimitEntry, row, kind=RateLimitClass(row.kind)))
-        for row in await rate_limits.list_limits(context.database, None, _LIMITS_MAX)
+        for row in await rate_limit_store.list_limits(context.database, None, _LIMITS_MAX)
     ]
 
 
@@ -268,7 +268,7 @@ async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
             is_exported=method.enabled,
         )
         for merchant in await _list_merchants(context)
-        for method in await payment_methods.list_for_merchant(context.database, merchant.id, ())
+        for method in await method_store.list_for_merchant(context.database, merchant.id, ())
     ]
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_store
 from payintent.core import ids
 from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor, Row, Tx
@@ -99,7 +99,7 @@ async def _update_disputed_amount(tx: Tx, capture_id: UUID) -> None:
         """,
         capture_id,
     )
-    await ledger.record_disputes(tx, [capture_id])
+    await ledger_store.record_disputes(tx, [capture_id])
 
 
 def _from_row(row: Row) -> Dispute:

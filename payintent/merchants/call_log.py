@@ -17,8 +17,8 @@ from payintent.db.database import Database
 from payintent.http.application import ROUTE
 from payintent.http.errors import ERROR_CODE
 from payintent.http.responses import MERCHANT
-from payintent.merchants import calls_store as api_calls
-from payintent.merchants import keys_store as api_keys
+from payintent.merchants import calls_store as call_store
+from payintent.merchants import keys_store as key_store
 from payintent.merchants.calls_store import NewApiCall
 
 _WRITE_INTERVAL_S = 1.0
@@ -89,7 +89,7 @@ class CallLogWriter:
         if not calls:
             return
         try:
-            await api_calls.add(self._database, calls)
+            await call_store.add(self._database, calls)
         except (StorageUnavailableError, LockTimeoutError):
             DROPPED.inc(len(calls))
 
@@ -117,7 +117,7 @@ class KeyUses:
         public_ids, self._public_ids = self._public_ids, set()
         if public_ids:
             with suppress(StorageUnavailableError, LockTimeoutError):
-                await api_keys.note_uses(self._database, sorted(public_ids))
+                await key_store.note_uses(self._database, sorted(public_ids))
 
     async def run(self) -> None:
         while True:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from payintent.core import access as api_key
 from payintent.core.errors import NotFoundError
 from payintent.db.database import Tx
-from payintent.merchants import keys_store as api_keys
+from payintent.merchants import keys_store as key_store
 from payintent.merchants.keys_store import ApiKey
 from payintent.merchants.store import require_merchant
 from payintent.merchants.test_side import ensure_test_side
@@ -84,7 +84,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> list[ApiKey]:
         check_list_limit(self.limit)
         await require_merchant(context.database, self.merchant_id)
-        return await api_keys.list_keys(context.database, self.merchant_id, self.limit)
+        return await key_store.list_keys(context.database, self.merchant_id, self.limit)
 
 
 class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     ]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
-        key = await api_keys.revoke_key(tx, self.public_id)
+        key = await key_store.revoke_key(tx, self.public_id)
         if key is None:
             raise NotFoundError(f"no key {quote_input(self.public_id)}")
         return key
@@ -107,7 +107,7 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
     """Add a key, of which only the digest is stored; return its text."""
     merchant = await require_merchant(tx, merchant_id)
     key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
-    await api_keys.add_key(
+    await key_store.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )
     return key.text
@@ -120,7 +120,7 @@ async def revoke_own_key(
     if not (public_id.isascii() and public_id.isalnum()):
         raise NotFoundError("no such key")
     async with context.database.transaction() as tx:
-        if not await api_keys.is_key_of(tx, merchant_id, public_id):
+        if not await key_store.is_key_of(tx, merchant_id, public_id):
             raise NotFoundError("no such key")
         return await run(replace(context, actor=actor), tx, RevokeApiKey(public_id=public_id))
 

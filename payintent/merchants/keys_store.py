@@ -6,7 +6,7 @@ from datetime import datetime
 
 from payintent.core.access import RateLimit, RateLimitClass
 from payintent.db.database import Executor, Tx
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.merchants.model import Acceptance, ActivationStatus, Market
 from payintent.merchants.price import TaxManager
 
@@ -60,7 +60,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
             merchant.countries, merchant.currencies,
             c.per_s AS create_per_s, c.burst AS create_burst,
             r.per_s AS read_per_s, r.burst AS read_burst,"""
-        + payment_methods.ACCEPTANCES
+        + method_store.ACCEPTANCES
         + """ AS methods
         FROM api_key k
         JOIN merchant ON merchant.id = k.merchant_id
@@ -77,8 +77,8 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
         activation=ActivationStatus(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
-        market=payment_methods.market_of(row),
-        methods=payment_methods.acceptances_of(row),
+        market=method_store.market_of(row),
+        methods=method_store.acceptances_of(row),
         limits={
             kind: RateLimit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
             for kind in RateLimitClass

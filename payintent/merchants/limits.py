@@ -15,7 +15,7 @@ from payintent.core.access import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.http.address_limits import AddressBuckets, round_up_s
-from payintent.merchants import limits_store as rate_limits
+from payintent.merchants import limits_store as rate_limit_store
 from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.runtime.settings import Settings
 
@@ -129,7 +129,9 @@ class MerchantRateLimiter:
         # At most half a burst, so that the bucket can refill while the batch is spent.
         size = max(1, min(limit.per_s // _BATCHES_PER_S, limit.burst // 2))
         try:
-            grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, size)
+            grant = await rate_limit_store.take_tokens(
+                self._database, merchant_id, kind, limit, size
+            )
         except (StorageUnavailableError, LockTimeoutError) as error:
             bucket.failures += 1
             raise StorageUnavailableError(_UNAVAILABLE) from error

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Generic, TypeVar
 from payintent.core.access import RateLimitClass
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.db.database import Tx
-from payintent.merchants import limits_store as rate_limits
+from payintent.merchants import limits_store as rate_limit_store
 from payintent.merchants.limits_store import RateLimitSetting
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
@@ -54,7 +54,7 @@ class SetRateLimit(_RateLimitChange[RateLimitSetting], frozen=True, kw_only=True
             per_s=self.per_s,
             burst=2 * self.per_s if self.burst is None else self.burst,
         )
-        await rate_limits.set_limit(tx, limit)
+        await rate_limit_store.set_limit(tx, limit)
         return limit
 
 
@@ -69,7 +69,7 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
     async def read(self, context: OperationContext) -> list[RateLimitSetting]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        return await rate_limits.list_limits(context.database, self.merchant_id, self.limit)
+        return await rate_limit_store.list_limits(context.database, self.merchant_id, self.limit)
 
 
 class ClearRateLimit(_RateLimitChange[None], frozen=True, kw_only=True):
@@ -79,5 +79,5 @@ class ClearRateLimit(_RateLimitChange[None], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
 
     async def apply(self, context: OperationContext, tx: Tx) -> None:
-        if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
+        if not await rate_limit_store.clear_limit(tx, self.merchant_id, self.kind):
             raise NotFoundError(f"merchant {self.merchant_id} has no {self.kind} limit")

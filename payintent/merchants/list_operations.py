@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from payintent.merchants import callback_secrets
-from payintent.merchants import keys_store as api_keys
-from payintent.merchants import methods_store as configuration
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import keys_store as key_store
+from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.callback_secrets import CallbackSecretTimes
 from payintent.merchants.model import (
@@ -87,9 +86,9 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
         merchant = await require_merchant(database, self.merchant_id)
         record = await merchant_store.get_activation(database, merchant.id)
         assert record is not None  # noqa: S101 - merchants are never deleted
-        watched = (await configuration.get_version(database)).watched_chains
-        methods = await payment_methods.list_for_merchant(database, merchant.id, watched)
-        keys = await api_keys.list_keys(database, merchant.id, LISTED_MAX)
+        watched = (await method_store.get_version(database)).watched_chains
+        methods = await method_store.list_for_merchant(database, merchant.id, watched)
+        keys = await key_store.list_keys(database, merchant.id, LISTED_MAX)
         return [
             _key_step(sum(key.revoked_at is None for key in keys)),
             _webhook_step(merchant),

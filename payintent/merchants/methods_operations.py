@@ -11,7 +11,7 @@ from payintent.core.money import FIAT
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateways.amount_limits import parse_limits
-from payintent.merchants import methods_store
+from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.methods_store import MethodKind, NewPaymentMethod
 from payintent.merchants.model import PaymentMethod
@@ -123,7 +123,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             token=self.token,
             limits=self.limits or (),
         )
-        method_id = await methods_store.add(
+        method_id = await method_store.add(
             tx, self.merchant_id, self.account_id, new, self.position
         )
         return await _lock_method(tx, method_id)
@@ -141,8 +141,8 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
         await require_merchant(context.database, self.merchant_id)
-        watched = (await methods_store.get_version(context.database)).watched_chains
-        return await methods_store.list_for_merchant(context.database, self.merchant_id, watched)
+        watched = (await method_store.get_version(context.database)).watched_chains
+        return await method_store.list_for_merchant(context.database, self.merchant_id, watched)
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
             position=before.position if self.position is None else self.position,
             limits=before.limits if self.limits is None else tuple(self.limits),
         )
-        await methods_store.update(tx, changed)
+        await method_store.update(tx, changed)
         return changed
 
 
@@ -227,20 +227,20 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
 
 async def _set_enabled(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
     method = replace(await _lock_method(tx, method_id), enabled=enabled)
-    await methods_store.update(tx, method)
+    await method_store.update(tx, method)
     return method
 
 
 async def _require_method(database: Executor, method_id: int) -> PaymentMethod:
     if is_database_id(method_id):
-        method = await methods_store.get(database, method_id)
+        method = await method_store.get(database, method_id)
         if method is not None:
             return method
     raise NotFoundError(f"no payment method {method_id}")
 
 
 async def _lock_method(tx: Tx, method_id: int) -> PaymentMethod:
-    method = await methods_store.lock(tx, method_id) if is_database_id(method_id) else None
+    method = await method_store.lock(tx, method_id) if is_database_id(method_id) else None
     if method is None:
         raise NotFoundError(f"no payment method {method_id}")
     return method
@@ -307,13 +307,13 @@ async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None
         else:
             methods = await _list_token_methods(tx, contract.chain)
         for method in methods:
-            await methods_store.add(tx, merchant_id, account.id, method, position)
+            await method_store.add(tx, merchant_id, account.id, method, position)
             position += 1
 
 
 async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str) -> None:
     for position, method in enumerate(default_methods(provider)):
-        await methods_store.add(tx, merchant_id, account_id, method, position)
+        await method_store.add(tx, merchant_id, account_id, method, position)
 
 
 async def _list_token_methods(tx: Tx, slug: str) -> list[NewPaymentMethod]:

@@ -10,7 +10,7 @@ from payintent.core.errors import NotFoundError
 from payintent.core.money import CURRENCIES
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import KeysetList, build
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.merchants.model import ActivationStatus, Merchant
 from payintent.merchants.price import TaxCountry, TaxManager
 from payintent.operators.fields import is_database_id
@@ -277,7 +277,7 @@ def from_row(row: Row) -> Merchant:
         Merchant,
         row,
         activation=ActivationStatus(row["activation"]),
-        market=payment_methods.market_of(row),
+        market=method_store.market_of(row),
         tax_manager=TaxManager(row["tax_manager"]),
         allowed_origins=tuple(row["allowed_origins"]),
         tax_country=TaxCountry(row["tax_country"]),

@@ -12,7 +12,7 @@ from payintent.core.countries import COUNTRY_NAMES
 from payintent.core.money import CURRENCIES
 from payintent.db.database import Database
 from payintent.fraud.policy_cache import PolicyCache
-from payintent.merchants import methods_store
+from payintent.merchants import methods_store as method_store
 from payintent.merchants.model import Market
 from payintent.merchants.payable import Restrictions, list_payable
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
@@ -74,7 +74,7 @@ class Catalogs:
         markets = tuple(market for _, market in setup.payable.methods)
         content = _content(merchant.market, markets, restricted_countries, viewer)
         key = viewer or _UNRESTRICTED
-        earlier = await methods_store.list_shown(self._database, merchant.id, key)
+        earlier = await method_store.list_shown(self._database, merchant.id, key)
         since = await _since(self._database, merchant.id, key, earlier, content.hash)
         return _document(content, since)
 
@@ -83,7 +83,7 @@ async def _since(
     database: Database,
     merchant_id: int,
     viewer: str,
-    earlier: Iterable[methods_store.ShownCatalog],
+    earlier: Iterable[method_store.ShownCatalog],
     content_hash: bytes,
 ) -> datetime:
     """Return when this content was first shown to a viewer."""
@@ -93,7 +93,7 @@ async def _since(
     general = catalogs.get(_UNRESTRICTED)
     # A country with its own catalog was shown the general catalog before.
     since = general.since if general is not None and general.content_hash == content_hash else None
-    return await methods_store.show(database, merchant_id, viewer, content_hash, since)
+    return await method_store.show(database, merchant_id, viewer, content_hash, since)
 
 
 @lru_cache(maxsize=_CACHED_MAX)

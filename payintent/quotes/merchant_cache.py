@@ -8,7 +8,7 @@ from functools import partial
 from payintent.db.batcher import Batcher
 from payintent.db.database import Database
 from payintent.gateway_accounts.accounts import GatewayAccounts
-from payintent.merchants import methods_store
+from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.methods_store import ConfigurationVersion
 from payintent.merchants.model import Merchant, PaymentMethod, is_in_service
@@ -53,7 +53,7 @@ class MerchantCache:
         self._database = database
         self._accounts = accounts
         self._versions: Batcher[None, ConfigurationVersion] = Batcher(
-            together=partial(methods_store.get_versions, database),
+            together=partial(method_store.get_versions, database),
         )
         self._setups: dict[int, MerchantSetup] = {}
 
@@ -77,7 +77,7 @@ class MerchantCache:
         assert merchant is not None  # noqa: S101 - merchants are never deleted
         methods = tuple(
             apply_capabilities(method, self._accounts.capabilities(method.provider))
-            for method in await methods_store.list_for_merchant(
+            for method in await method_store.list_for_merchant(
                 self._database, merchant_id, version.watched_chains
             )
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from payintent.accounting import gateway_payouts_store as gateway_payouts
+from payintent.accounting import gateway_payouts_store as gateway_payout_store
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError, quote_input
 from payintent.core.money import minor_decimals, to_smallest_unit
@@ -377,7 +377,7 @@ async def settle_lines(
     """Record payouts, or without `recorded_by` only compare them, and sum each side."""
     if not lines:
         return SettledPayouts(), []
-    paying = await gateway_payouts.find_paying_account(tx, account_id)
+    paying = await gateway_payout_store.find_paying_account(tx, account_id)
     account = PayoutAccount(
         id=account_id,
         provider=provider,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from payintent.accounting import gateway_payouts_store
+from payintent.accounting import gateway_payouts_store as gateway_payout_store
 from payintent.accounting.gateway_payouts_store import PayoutSum
 from payintent.accounting.model import GatewayPayout
 from payintent.accounting.payouts_store import NewPayout
@@ -60,7 +60,7 @@ async def settle_payouts(
     """Compare payouts with ours and record the new payouts, unless `recorded_by` is None."""
     new, different, reversed_count = list[ListedPayout](), list[str](), 0
     references = [payout.reference for payout in payouts]
-    records = await gateway_payouts_store.find_last(tx, account.id, references)
+    records = await gateway_payout_store.find_last(tx, account.id, references)
     # Sorted, so that two lists with the same payouts cannot deadlock.
     for payout in sorted(payouts, key=lambda payout: payout.reference):
         record = records.get(payout.reference)
@@ -70,7 +70,7 @@ async def settle_payouts(
             new.append(payout)
             continue
         if record is None:  # it was recorded concurrently
-            reread = await gateway_payouts_store.find_last(tx, account.id, [payout.reference])
+            reread = await gateway_payout_store.find_last(tx, account.id, [payout.reference])
             record = reread[payout.reference]
         if record.reversed_at is not None:
             reversed_count += 1
@@ -106,7 +106,7 @@ async def sum_payouts(
     references = [payout.reference for payout in payouts]
     our_sums = {
         payout_sum.currency: payout_sum
-        for payout_sum in await gateway_payouts_store.sum_active(database, account_id, references)
+        for payout_sum in await gateway_payout_store.sum_active(database, account_id, references)
     }
     amounts = defaultdict[str, list[int]](list)
     for payout in payouts:
@@ -138,7 +138,7 @@ async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded
         recorded_by=recorded_by,
     )
     try:
-        return await gateway_payouts_store.record_gateway_payout(tx, new)
+        return await gateway_payout_store.record_gateway_payout(tx, new)
     except RefusedError:  # it was recorded with a different amount
         return False
 

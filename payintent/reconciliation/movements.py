@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TextIO
 
-from payintent.accounting import gateway_payouts_store as gateway_payouts
+from payintent.accounting import gateway_payouts_store as gateway_payout_store
 from payintent.accounting.gateway_payouts_store import reverse_gateway_payout
 from payintent.cases import store as case_store
 from payintent.core import ids
@@ -281,7 +281,7 @@ async def _record_payout(
     database = comparison.context.database
     gateway, credentials = await _connect(comparison.accounts, account)
     fee_minor = None
-    if not await gateway_payouts.find_last(database, account.account_id, [movement.reference]):
+    if not await gateway_payout_store.find_last(database, account.account_id, [movement.reference]):
         fee_minor = await gateway.sum_payout_fees(credentials, movement.reference)
         if isinstance(fee_minor, OutcomeUnknown):
             raise ListUnavailableError(fee_minor.detail)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import LiteralString
 
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_store
 from payintent.db.database import Tx
 from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 
@@ -60,7 +60,7 @@ _PAYMENTS: LiteralString = f"""
         SELECT DISTINCT m.capture_id
         FROM provider_record r
         JOIN money_case m ON m.capture_id = r.fact_id
-        WHERE r.type = 'payment' AND m.kind NOT IN {ledger.WITHOUT_MONEY}
+        WHERE r.type = 'payment' AND m.kind NOT IN {ledger_store.WITHOUT_MONEY}
     )
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,

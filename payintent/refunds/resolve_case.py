@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_store
 from payintent.cases import store as case_store
 from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
@@ -59,7 +59,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
         else:
             await _lock(tx, case)
             await case_store.close(tx, case.id, _CLOSED[self.resolution], context.who, self.note)
-            await ledger.add_resolution(tx, case.id)
+            await ledger_store.add_resolution(tx, case.id)
         return await read_case_details(tx, self.case_id)
 
     async def _refund(self, context: OperationContext, tx: Tx, case: CaseStanding) -> None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_store
 from payintent.accounting.model import Fact, refund_entry
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import KeysetList, build
@@ -87,9 +87,9 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         SELECT"""
         + COLUMNS
         + ","
-        + ledger.MONEY
+        + ledger_store.MONEY
         + "FROM r CROSS JOIN reserved c"
-        + ledger.MONEY_SOURCES,
+        + ledger_store.MONEY_SOURCES,
         new.id,
         new.merchant_id,
         new.payment_id,
@@ -112,7 +112,9 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
 
 
 async def _record(tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int) -> None:
-    await ledger.add(tx, [refund_entry(fact, ledger.money_of(row), refund_id, amount_minor)])
+    await ledger_store.add(
+        tx, [refund_entry(fact, ledger_store.money_of(row), refund_id, amount_minor)]
+    )
 
 
 async def get(database: Executor, refund_id: UUID) -> Refund | None:
@@ -182,9 +184,9 @@ async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: date
             WHERE id = $1
         )
         SELECT"""
-        + ledger.MONEY
+        + ledger_store.MONEY
         + "FROM returned c"
-        + ledger.MONEY_SOURCES,
+        + ledger_store.MONEY_SOURCES,
         refund.id,
         Decimal(refund.amount_minor),
         refund.capture_id,
@@ -217,9 +219,9 @@ async def mark_failed(
             WHERE id = $1
         )
         SELECT"""
-        + ledger.MONEY
+        + ledger_store.MONEY
         + "FROM released c"
-        + ledger.MONEY_SOURCES,
+        + ledger_store.MONEY_SOURCES,
         refund.id,
         Decimal(refund.amount_minor),
         refund.capture_id,

@@ -6,7 +6,7 @@ everything else stays as it is.
 
 import base64
 
-from payintent.accounting import closing_store as statement_closing
+from payintent.accounting import closing_store
 from payintent.accounting.close_statements import close_day
 from payintent.db.database import Database, Tx
 from payintent.runtime.settings import Settings
@@ -21,7 +21,7 @@ async def end_day(database_url: str, merchant_id: int) -> None:
     database = Database(settings, "payintent demo")
     await database.open()
     try:
-        watermark = await statement_closing.read_watermark(database)
+        watermark = await closing_store.read_watermark(database)
         if watermark is None:
             raise ValueError("something writes entries for long")
         async with database.transaction() as tx:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_check_store
 from payintent.accounting.gateway_payouts_operations import (
     ListGatewayPayouts,
     RecordGatewayPayout,
@@ -106,7 +106,7 @@ async def test_the_check_finds_a_payout_that_was_changed_beside_the_ledger(
     await world.perform(came(world))
     await world.rows("ALTER TABLE gateway_payout DISABLE TRIGGER gateway_payout_stands")
     await world.rows(f"UPDATE gateway_payout SET {column} = {column} + 1")
-    found = await ledger_check.find_differences(world.database)
+    found = await ledger_check_store.find_differences(world.database)
     other = "bank" if column == "amount_minor" else "fee_income"
     assert {difference.account for difference in found} == {
         f"gateway_clearing:{world.account_id}",

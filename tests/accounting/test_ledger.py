@@ -7,8 +7,7 @@ from uuid import UUID
 import pytest
 from asyncpg import UniqueViolationError
 
-from payintent.accounting import ledger_check_store as ledger_check
-from payintent.accounting import ledger_store as ledger
+from payintent.accounting import ledger_check_store, ledger_store
 from payintent.accounting.ledger_check_store import LedgerDifference
 from payintent.accounting.model import Fact, LedgerEntry
 from payintent.callbacks.receive import apply_waiting_callbacks
@@ -49,7 +48,7 @@ def _kind(account: str) -> str:
 
 
 async def agrees(world: World) -> bool:
-    return await ledger_check.find_differences(world.database) == []
+    return await ledger_check_store.find_differences(world.database) == []
 
 
 async def resolve(world: World, resolution: Any) -> None:
@@ -102,7 +101,7 @@ async def test_a_fact_is_entered_once_whoever_tries(world: World) -> None:
     )
     with pytest.raises(UniqueViolationError):
         async with world.database.transaction() as tx:
-            await ledger.add(tx, [twin])
+            await ledger_store.add(tx, [twin])
 
 
 async def test_a_refund_that_is_told_twice_is_entered_once(world: World) -> None:
@@ -248,7 +247,7 @@ async def test_the_check_finds_what_was_changed_beside_the_ledger_to_the_unit(
 ) -> None:
     await paid(world)
     await world.rows("UPDATE capture SET amount_minor = amount_minor + 1")
-    found = await ledger_check.find_differences(world.database)
+    found = await ledger_check_store.find_differences(world.database)
     clearing, payable = (
         f"gateway_clearing:{world.account_id}",
         f"merchant_payable:{world.merchant_id}",

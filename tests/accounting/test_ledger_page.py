@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_check_store
 from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
 from payintent.accounting.model import Fact
 from payintent.accounting.payouts_operations import RecordPayout
@@ -163,7 +163,7 @@ async def test_a_flow_of_the_page_makes_its_entries(world: World, flow: str) -> 
     shown = PAGE.partition(f"### {flow}\n")[2].partition("\n#")[0]
     tables = "\n".join(await _tables(world))
     assert tables in shown, tables
-    assert await ledger_check.find_differences(world.database) == []
+    assert await ledger_check_store.find_differences(world.database) == []
 
 
 def test_the_page_shows_every_flow_and_names_every_fact() -> None:

@@ -14,9 +14,9 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from payintent.accounting import closing_store as statement_closing
-from payintent.accounting import payouts_store as payouts
-from payintent.accounting import statements_store as statements
+from payintent.accounting import closing_store
+from payintent.accounting import payouts_store as payout_store
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.close_statements import close_day, close_due_days
 from payintent.accounting.model import Fact
 from payintent.accounting.payouts_operations import RecordPayout
@@ -78,11 +78,11 @@ async def lines(world: World, statement: StatementView) -> list[dict[str, str]]:
 
 
 async def owed(world: World) -> int:
-    return await payouts.get_payable(world.database, world.merchant_id, "THB", None)
+    return await payout_store.get_payable(world.database, world.merchant_id, "THB", None)
 
 
 async def balance(world: World) -> int:
-    found = await statements.list_balances(world.database, world.merchant_id)
+    found = await statement_store.list_balances(world.database, world.merchant_id)
     return sum(one.amount_minor for one in found if one.currency == "THB")
 
 
@@ -192,7 +192,7 @@ async def test_a_worker_that_looked_earlier_than_another_states_nothing_twice(
     world: World, writer: asyncpg.Connection
 ) -> None:
     await enter(writer, world, 100)
-    seen_early = await statement_closing.read_watermark(world.database)
+    seen_early = await closing_store.read_watermark(world.database)
     assert seen_early is not None
     await enter(writer, world, 200)
     await world.move_clock(DAY_S)

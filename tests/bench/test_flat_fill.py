@@ -3,7 +3,7 @@
 import asyncpg
 
 from bench.flat_fill import multiply
-from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_check_store
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent_sandbox.seed.history import seed
@@ -43,6 +43,6 @@ async def test_each_payment_is_there_so_many_times_with_all_that_belongs_to_it(
     assert await one.fetchval(_UNLIKE) == 0
     assert await one.fetchval(_TOGETHER) == 0
     assert await one.fetchval(_UNUSABLE) == 0
-    assert await ledger_check.find_differences(service.database) == []
+    assert await ledger_check_store.find_differences(service.database) == []
     await one.close()
     await service.close()

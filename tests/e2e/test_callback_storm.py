@@ -23,7 +23,7 @@ import pytest
 from payintent.core import ids
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.port import GatewayRefundState, RefundReport
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
@@ -313,8 +313,8 @@ async def stage(service: Service, gateway: FakeGateway, stand: Stand) -> Stage:
 
 async def _add_method(world: World, account_id: int, position: int) -> int:
     async with world.database.transaction() as tx:
-        method = payment_methods.NewPaymentMethod(kind="card", label="Card", currencies=("THB",))
-        return await payment_methods.add(tx, world.merchant_id, account_id, method, position)
+        method = method_store.NewPaymentMethod(kind="card", label="Card", currencies=("THB",))
+        return await method_store.add(tx, world.merchant_id, account_id, method, position)
 
 
 @pytest.fixture

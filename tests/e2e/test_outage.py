@@ -22,7 +22,7 @@ import pytest
 
 from payintent.core import ids
 from payintent.gateway_accounts.operations import AddAccount
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.conformance.faults import Fault, FaultProxy, faulty
@@ -197,8 +197,8 @@ async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> Wor
     await world.rows("UPDATE payment_method SET enabled = false")
     async with service.database.transaction() as tx:
         for position, label in enumerate(("Card", "Other card")):
-            method = payment_methods.NewPaymentMethod(kind="card", label=label, currencies=("USD",))
-            await payment_methods.add(tx, world.merchant_id, account.id, method, position)
+            method = method_store.NewPaymentMethod(kind="card", label=label, currencies=("USD",))
+            await method_store.add(tx, world.merchant_id, account.id, method, position)
     await set_clock(world, 0)
     return world
 

@@ -11,7 +11,7 @@ from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.gateways.twoc2p.messages import invoice_no
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
@@ -69,9 +69,9 @@ async def method(world: World, faults: FaultProxy) -> int:
     """Offer the cards of 2C2P."""
     account = AddAccount(provider="2c2p", base_url=faults.url, credentials=CREDENTIALS)
     account_id = (await world.service.run_operation(account, ACTOR)).id
-    offered = payment_methods.NewPaymentMethod(kind="card", label="2C2P", currencies=("THB",))
+    offered = method_store.NewPaymentMethod(kind="card", label="2C2P", currencies=("THB",))
     async with world.service.database.transaction() as tx:
-        return await payment_methods.add(tx, world.merchant_id, account_id, offered, 3)
+        return await method_store.add(tx, world.merchant_id, account_id, offered, 3)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_check_store
 from payintent.callbacks.receive import apply_waiting_callbacks
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.health import FAILURES_MAX, GatewayChannel, GatewayHealth
@@ -462,7 +462,7 @@ class History(RuleBasedStateMachine):
         )
         self._check_money(payments, sessions, captures, about)
         self._check_refunds(payments, captures, cases, await rows("SELECT * FROM refund"))
-        assert await ledger_check.find_differences(self.world.database) == []
+        assert await ledger_check_store.find_differences(self.world.database) == []
 
     def _check_payment(self, payment: Any, told: list[str]) -> None:
         status, before = payment["status"], self.seen.get(payment["id"])

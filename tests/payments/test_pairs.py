@@ -30,7 +30,7 @@ from payintent.gateways.port import (
     SessionReport,
     VerifiedCallback,
 )
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments import sessions_store as sessions
 from payintent.payments import store as payment_store
@@ -244,10 +244,10 @@ async def add_side(world: World, stand: Stand) -> Side:
     )
     account_id = (await world.perform(account)).id
     async with world.database.transaction() as tx:
-        method = payment_methods.NewPaymentMethod(
+        method = method_store.NewPaymentMethod(
             kind="redirect", label=stand.provider, currencies=("TWD",)
         )
-        method_id = await payment_methods.add(tx, world.merchant_id, account_id, method, 0)
+        method_id = await method_store.add(tx, world.merchant_id, account_id, method, 0)
         return Side(stand, account_id, method_id)
 
 

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from payintent.app import build_app
 from payintent.db.database import Database
 from payintent.http.responses import MERCHANT
-from payintent.merchants import calls_store as api_calls
+from payintent.merchants import calls_store as call_store
 from payintent.merchants.call_log import _CALLS_MAX, CallLog, CallLogWriter
 from payintent.runtime.settings import Settings
 from payintent.service import Service
@@ -29,7 +29,7 @@ async def _calls(world: World, count: int) -> list[Any]:
     """Wait until so many calls are stored; newest first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = await api_calls.list_last(world.database, world.merchant_id, 1_000)
+        found = await call_store.list_last(world.database, world.merchant_id, 1_000)
         if len(found) >= count:
             return found
         assert time.monotonic() < deadline
@@ -124,9 +124,9 @@ async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
         log.note(_scope(world.merchant_id), 200, b"x", time.monotonic())
     await CallLogWriter(log, service.database).flush()
     await world.move_clock(7 * _DAY_S - 60)
-    assert await api_calls.delete_old(service.database, 7, 100) == 0
+    assert await call_store.delete_old(service.database, 7, 100) == 0
     await world.move_clock(7 * _DAY_S + 60)
-    assert await api_calls.delete_old(service.database, 7, 2) == 2
+    assert await call_store.delete_old(service.database, 7, 2) == 2
     await prune(service.database, service.settings)
     assert await world.rows("SELECT FROM api_call") == []
 

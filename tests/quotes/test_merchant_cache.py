@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from payintent.merchants import methods_store as configuration
+from payintent.merchants import methods_store as method_store
 from payintent.quotes.merchant_cache import MerchantCache
 from tests.support.world import World
 
@@ -92,13 +92,13 @@ async def test_a_change_counts_from_its_commit_and_holds_up_no_other(world: Worl
 
 
 async def test_a_change_that_is_taken_back_is_none(world: World) -> None:
-    before = await configuration.get_version(world.database)
+    before = await method_store.get_version(world.database)
     async with another_process(world) as other:
         under_way = other.transaction()
         await under_way.start()
         await other.execute("UPDATE merchant SET name = 'never'")
         await under_way.rollback()
-    assert await configuration.get_version(world.database) == before
+    assert await method_store.get_version(world.database) == before
 
 
 async def test_a_version_never_comes_again(world: World) -> None:
@@ -106,7 +106,7 @@ async def test_a_version_never_comes_again(world: World) -> None:
     async with another_process(world) as other:
         for name in ("a", "b", "a", "b"):
             await other.execute("UPDATE merchant SET name = $1", name)
-            versions.add((await configuration.get_version(world.database)).version)
+            versions.add((await method_store.get_version(world.database)).version)
     assert len(versions) == 4
 
 

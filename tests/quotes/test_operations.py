@@ -13,7 +13,7 @@ from payintent.gateways.amount_limits import fiat_limits
 from payintent.gateways.port import OutcomeUnknown
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.api import DECIMALS
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.merchants.methods_operations import (
     ChangePaymentMethod,
     DisablePaymentMethod,
@@ -159,7 +159,7 @@ async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World)
             new = NewPaymentMethod(
                 kind="card", label=label, currencies=[currency], countries=countries
             )
-            await payment_methods.add(tx, world.merchant_id, world.account_id, new, 9)
+            await method_store.add(tx, world.merchant_id, world.account_id, new, 9)
     await world.perform(DisablePaymentMethod(method_id=world.transfer))
     assert await reasons(world, payment, "US") == {
         ("Card", "USD"): "0.30 USD is less than the minimum of 0.50 USD",

@@ -9,7 +9,7 @@ from uuid import RFC_4122
 import asyncpg
 import pytest
 
-from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_check_store
 from payintent.core import ids
 from payintent.operators.operation import Actor
 from payintent.payment_history.operations import ShowPayment
@@ -80,7 +80,7 @@ async def test_a_seeded_history_is_what_the_service_would_have_written(
     }
     cases = await raw.fetchval("SELECT count(*) FROM money_case WHERE status = 'ACCEPTED'")
     assert cases > 0
-    assert await ledger_check.find_differences(seeded.database) == []
+    assert await ledger_check_store.find_differences(seeded.database) == []
     await _check_ids(raw)
     await _check_events(seeded, raw)
     await _check_shown(seeded, raw)

@@ -18,7 +18,7 @@ from payintent.db.database import Database
 from payintent.gateway_accounts.health import GatewayHealth
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.port import SessionReport
-from payintent.merchants import methods_store as payment_methods
+from payintent.merchants import methods_store as method_store
 from payintent.merchants.operations import CreatedMerchant, CreateMerchant
 from payintent.merchants.price import TaxManager
 from payintent.operators.operation import Actor, AnyOperation
@@ -197,10 +197,10 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
     ids = []
     async with service.database.transaction() as tx:
         for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):
-            method = payment_methods.NewPaymentMethod(
+            method = method_store.NewPaymentMethod(
                 kind=kind, label=label, currencies=ALL_FIAT, fee_rate=Decimal("0.029")
             )
-            ids.append(await payment_methods.add(tx, new.merchant.id, account_id, method, position))
+            ids.append(await method_store.add(tx, new.merchant.id, account_id, method, position))
     return World(
         service=service,
         gateway=gateway,

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.accounting import ledger_check_store as ledger_check
+from payintent.accounting import ledger_check_store
 from payintent.accounting.ledger_operations import BackfillLedger
 from payintent.core.errors import RefusedError
 from payintent.core.ids import STATEMENT, format_id
@@ -276,7 +276,7 @@ async def test_no_test_money_is_in_the_ledger(api: Api) -> None:
         rows = await api.world.rows("SELECT DISTINCT merchant_id FROM ledger_entry")
         assert [row["merchant_id"] for row in rows] == [api.world.merchant_id]
         database = api.world.database
-        assert await ledger_check.find_differences(database) == []
+        assert await ledger_check_store.find_differences(database) == []
 
 
 async def _advance(side: Api, seconds: Any) -> Any:
