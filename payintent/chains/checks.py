@@ -20,6 +20,9 @@ from payintent.evm.port import CallRevertedError, ChainReader
 from payintent.evm.signer import ExternalSigner
 from payintent.runtime.log import get_logger
 
+_contract_log = get_logger("contracts")
+_token_log = get_logger("tokens")
+_ADDRESS_BYTES = 20
 RECEIVER = bytes.fromhex("f7260d3e")  # receiver()
 _FAULTS = {
     "connection": "cannot be reached",
@@ -141,10 +144,6 @@ async def read_contract_word(
     return answer if len(answer) == WORD else "returns an invalid answer"
 
 
-_contract_log = get_logger("contracts")
-_ADDRESS_BYTES = 20
-
-
 async def contracts_match(
     chain: str, reader: RpcChainReader, contracts: Sequence[DeployedContract]
 ) -> bool:
@@ -177,9 +176,6 @@ async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> b
     if not has_answer:
         raise ChainUnavailableError("no endpoint returns the code of a contract")
     return False
-
-
-_token_log = get_logger("tokens")
 
 
 async def token_decimals_match(

@@ -1,4 +1,4 @@
-"""Compare the endpoints of a chain within four seconds; empty if it has none."""
+"""Compare the newest blocks of a chain's endpoints."""
 
 import asyncio
 import time

@@ -23,7 +23,7 @@ from payintent.evm.abi import parse_address
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.evm.rpc import RpcLimits
 from payintent.gateway_accounts import store as account_store
-from payintent.gateway_accounts.operations import NewSeal, seal_credentials
+from payintent.gateway_accounts.operations import add_account
 from payintent.gateway_accounts.store import NewAccount
 from payintent.operators.fields import (
     OwnerId,
@@ -44,6 +44,8 @@ from payintent.operators.operation import (
 
 ChainSlug = Annotated[str, argument("The chain, such as ethereum.")]
 TOKENS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
+_BLOCK_MAX = 1 << 62
+_LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at most 24 KiB
 
 
 async def require_chain(database: Executor, slug: str) -> ChainRecord:
@@ -68,9 +70,6 @@ def read_address(name: str, text: str) -> bytes:
         return parse_address(text)
     except ValueError as error:
         raise BadRequestError(f"{name}: {error}") from error
-
-
-_LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at most 24 KiB
 
 
 async def check_code(
@@ -107,9 +106,6 @@ def _open_reader(context: OperationContext, chain: ChainRecord) -> RpcChainReade
     except ValueError as error:  # the message has the endpoint's name, not its URL
         problem = str(error)
     raise UnprocessableError(problem)
-
-
-_BLOCK_MAX = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +200,8 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
             name=self.name,
             base_url=f"evm:{self.chain}",
         )
-        account_id = await account_store.add(tx, new)
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
-        account = NewSeal(account_id, PROVIDER, f"evm:{self.chain}")
-        await seal_credentials(context, tx, account, credentials)
+        account_id = await add_account(context, tx, new, credentials)
         contract = DeployedContract(
             account_id=account_id,
             merchant_id=self.merchant_id,

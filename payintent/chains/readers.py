@@ -1,9 +1,11 @@
-"""."""
+"""Readers of the configured chains."""
 
 from payintent.chains.store import ChainRecord
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
+
+_log = get_logger("watching")
 
 
 def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:
@@ -20,6 +22,3 @@ def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainRe
     except ValueError as error:
         _log.error("chain_not_watched", chain=chain.slug, why=str(error))
         return None
-
-
-_log = get_logger("watching")

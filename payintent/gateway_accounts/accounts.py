@@ -11,7 +11,8 @@ from payintent.core.access import RateLimit
 from payintent.core.addresses import web_origin
 from payintent.db.database import Database
 from payintent.gateway_accounts import store as account_store
-from payintent.gateway_accounts.calls import BuyerCalls, GatewayCall, GatewayCallLog
+from payintent.gateway_accounts.buyer_calls import BuyerCalls
+from payintent.gateway_accounts.calls import GatewayCall, GatewayCallLog
 from payintent.gateway_accounts.health import GatewayChannel, GatewayHealth, is_too_slow
 from payintent.gateways.port import (
     AccountCheck,

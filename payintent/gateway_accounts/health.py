@@ -20,17 +20,39 @@ from payintent.gateways.port import OutcomeUnknown
 from payintent.runtime.caches import TtlCache
 from payintent.runtime.log import get_logger
 
+_log = get_logger("health")
 _OUTAGES_MAX = 10_000
 _PROBE_S = 20.0  # longer than any gateway timeout
+FAILURES_MAX = 5
+_WITHIN_S = 60.0
+#: An answer is too slow after `SLOW_S` if `CROWD` callers wait for the same account, because
+#: they pile up. A slow gateway with few callers still works, up to `SLOW_ALONE_S`: by then most
+#: buyers have left.
+SLOW_S = 3.0
+CROWD = 16
+SLOW_ALONE_S = 10.0
+PAUSE_S = 15
+_LONGEST_PAUSE_S = 300
+_DETAIL_CHARS_MAX = 300
+_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that no card number is cut before it is masked
+_CACHED_S = 1.0
 
+OUTAGES = Counter(
+    "payintent_gateway_outages_total",
+    "Number of times the circuit breaker of a channel opened",
+    ["channel"],
+)
 
-@dataclass(frozen=True, slots=True)
-class ChannelState:
-    """The state of a channel with an open circuit."""
-
-    account_id: int
-    channel: str
-    open: bool  # False: a probe is allowed
+THROTTLED = Counter(
+    "payintent_gateway_throttled_total",
+    "Calls that a gateway rejected with 403 or 429 because of its rate limit",
+    ["channel"],
+)
+SLOW = Counter(
+    "payintent_gateway_slow_answers_total",
+    "Answers that came too late and counted as failures",
+    ["channel"],
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,33 +110,7 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
     return [GatewayOutage(**row) for row in rows]
 
 
-async def list_channel_states(database: Executor) -> list[ChannelState]:
-    """List circuits that have opened; they are stored until a request succeeds."""
-    rows = await database.fetch(
-        """
-        SELECT account_id, channel,
-            until > clock() OR coalesce(probed_at > clock() - $2 * interval '1 second', false)
-                AS open
-        FROM gateway_outage
-        LIMIT $1
-        """,
-        _OUTAGES_MAX,
-        _PROBE_S,
-    )
-    return [ChannelState(**row) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class CircuitPauses:
-    """The length of the first pause, and the maximum after repeated failures."""
-
-    first_s: float
-    longest_s: float
-
-
-async def open_circuit(
-    database: Executor, account_id: int, channel: str, pauses: CircuitPauses, detail: str
-) -> bool:
+async def open_circuit(database: Executor, account_id: int, channel: str, detail: str) -> bool:
     """Open a circuit; each pause is twice as long as the last. `detail` is the last failure.
 
     False if a concurrent process has just opened it.
@@ -146,8 +142,8 @@ async def open_circuit(
         """,
         account_id,
         channel,
-        pauses.first_s,
-        pauses.longest_s,
+        PAUSE_S,
+        _LONGEST_PAUSE_S,
         detail,
     )
     return row is not None
@@ -175,40 +171,6 @@ async def close_circuit(database: Executor, account_id: int, channel: str) -> No
     await database.fetch(
         "DELETE FROM gateway_outage WHERE account_id = $1 AND channel = $2", account_id, channel
     )
-
-
-_log = get_logger("health")
-FAILURES_MAX = 5
-_WITHIN_S = 60.0
-#: An answer is too slow after `SLOW_S` if `CROWD` callers wait for the same account, because
-#: they pile up. A slow gateway with few callers still works, up to `SLOW_ALONE_S`: by then most
-#: buyers have left.
-SLOW_S = 3.0
-CROWD = 16
-SLOW_ALONE_S = 10.0
-PAUSE_S = 15
-_LONGEST_PAUSE_S = 300
-_PAUSES = CircuitPauses(PAUSE_S, _LONGEST_PAUSE_S)
-_DETAIL_CHARS_MAX = 300
-_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that no card number is cut before it is masked
-_CACHED_S = 1.0
-
-OUTAGES = Counter(
-    "payintent_gateway_outages_total",
-    "Number of times the circuit breaker of a channel opened",
-    ["channel"],
-)
-
-THROTTLED = Counter(
-    "payintent_gateway_throttled_total",
-    "Calls that a gateway rejected with 403 or 429 because of its rate limit",
-    ["channel"],
-)
-SLOW = Counter(
-    "payintent_gateway_slow_answers_total",
-    "Answers that came too late and counted as failures",
-    ["channel"],
-)
 
 
 class GatewayChannel(StrEnum):
@@ -286,15 +248,12 @@ class GatewayHealth:
         account_id, channel = key
         self._failures.pop(key, None)
         self._channels.invalidate()
-        if not await open_circuit(
-            self._database, account_id, channel, _PAUSES, storable_detail(detail)
-        ):
+        if not await open_circuit(self._database, account_id, channel, storable_detail(detail)):
             return
         OUTAGES.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)
 
-    async def _load_channels(self, previous: _OpenCircuits) -> _OpenCircuits:
-        del previous
+    async def _load_channels(self, _: _OpenCircuits) -> _OpenCircuits:
         return await _read_channels(self._database)
 
 
@@ -316,5 +275,16 @@ async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
 
 
 async def _read_channels(database: Executor) -> _OpenCircuits:
-    states = await list_channel_states(database)
-    return {(state.account_id, GatewayChannel(state.channel)): state.open for state in states}
+    """Read the circuits that have opened; they are stored until a request succeeds."""
+    rows = await database.fetch(
+        """
+        SELECT account_id, channel,
+            until > clock() OR coalesce(probed_at > clock() - $2 * interval '1 second', false)
+                AS open
+        FROM gateway_outage
+        LIMIT $1
+        """,
+        _OUTAGES_MAX,
+        _PROBE_S,
+    )
+    return {(row["account_id"], GatewayChannel(row["channel"])): row["open"] for row in rows}

@@ -10,7 +10,7 @@ import msgspec
 from payintent.core.access import Role
 from payintent.core.addresses import web_origin
 from payintent.core.errors import BadRequestError, NotFoundError
-from payintent.db.database import Tx
+from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.accounts import GatewayAccounts
@@ -185,9 +185,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             countries=self.countries,
             livemode=not self.test,
         )
-        account_id = await account_store.add(tx, new)
-        account = NewSeal(account_id, self.provider, self.base_url)
-        await seal_credentials(context, tx, account, self.credentials)
+        account_id = await add_account(context, tx, new, self.credentials)
         return _to_view(context, await _require_account(tx, account_id))
 
 
@@ -317,8 +315,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         )
         await account_store.update(tx, changed)
         if self.credentials is not None:
-            account = NewSeal(changed.id, changed.provider, changed.base_url)
-            await seal_credentials(context, tx, account, self.credentials)
+            await _set_credentials(context, tx, changed.id, changed, self.credentials)
         return _to_view(context, changed)
 
 
@@ -363,31 +360,35 @@ async def _lock_account(tx: Tx, account_id: int) -> AccountRecord:
     return account
 
 
-async def _require_account(database: account_store.Executor, account_id: int) -> AccountRecord:
+async def _require_account(database: Executor, account_id: int) -> AccountRecord:
     account = await account_store.get(database, account_id) if is_database_id(account_id) else None
     if account is None:
         raise NotFoundError(f"no account {account_id}")
     return account
 
 
-@dataclass(frozen=True, slots=True)
-class NewSeal:
-    """The encryption context of an account's credentials."""
+async def add_account(
+    context: OperationContext, tx: Tx, new: NewAccount, credentials: Mapping[str, str]
+) -> int:
+    """Add an account with encrypted credentials; returns its id."""
+    account_id = await account_store.add(tx, new)
+    await _set_credentials(context, tx, account_id, new, credentials)
+    return account_id
 
-    account_id: int
-    provider: str
-    base_url: str
 
-
-async def seal_credentials(
-    context: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
+async def _set_credentials(
+    context: OperationContext,
+    tx: Tx,
+    account_id: int,
+    account: NewAccount | AccountRecord,
+    credentials: Mapping[str, str],
 ) -> None:
     """Store encrypted credentials, bound to the account's id, provider and base URL."""
     sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
-        account_context(account.account_id, account.provider, account.base_url),
+        account_context(account_id, account.provider, account.base_url),
     )
-    await account_store.set_credentials(tx, account.account_id, sealed)
+    await account_store.set_credentials(tx, account_id, sealed)
 
 
 async def _check_owner(context: OperationContext, owner: int | None, *, livemode: bool) -> None:

@@ -7,7 +7,7 @@ from payintent.core.errors import BadRequestError
 from payintent.db.database import Tx
 from payintent.db.encryption_keys import ensure_writing_key
 from payintent.gateway_accounts import store as account_store
-from payintent.gateway_accounts.operations import NewSeal, seal_credentials
+from payintent.gateway_accounts.operations import add_account
 from payintent.gateway_accounts.store import NewAccount
 from payintent.merchants import store as merchant_store
 from payintent.merchants.callback_secrets import add_callback_secret
@@ -59,13 +59,8 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
         base_url=BASE_URL,
         livemode=False,
     )
-    account_id = await account_store.add(tx, new)
-    await seal_credentials(
-        context,
-        tx,
-        NewSeal(account_id, PROVIDER, new.base_url),
-        {SIGNING_SECRET: chance.token_urlsafe(SECRET_BYTES)},
-    )
+    credentials = {SIGNING_SECRET: chance.token_urlsafe(SECRET_BYTES)}
+    account_id = await add_account(context, tx, new, credentials)
     await offer_methods(tx, side_id, account_id, PROVIDER)
 
 

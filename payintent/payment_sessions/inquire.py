@@ -15,7 +15,8 @@ from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.db.sealing import order_id_of
 from payintent.gateway_accounts.accounts import GatewayAccounts
-from payintent.gateway_accounts.calls import BuyerCall, GatewayCall, GatewayRequestKind
+from payintent.gateway_accounts.buyer_calls import BuyerCall
+from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
 from payintent.gateways.port import (
     GatewaySessionRef,
     GatewaySessionState,

@@ -9,7 +9,6 @@ import pytest
 from payintent.chains.operations import AddContract
 from payintent.core import ids
 from payintent.gateway_accounts import health as gateway_outages
-from payintent.gateway_accounts.health import CircuitPauses
 from payintent.refunds.create import refund_case
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
@@ -139,7 +138,7 @@ def test_two_tokens_at_one_terminal_are_two_persons(
 
 async def _down(world: World) -> None:
     assert await gateway_outages.open_circuit(
-        world.database, world.account_id, "refunds", CircuitPauses(15, 300), "no answer"
+        world.database, world.account_id, "refunds", "no answer"
     )
 
 

@@ -6,7 +6,6 @@ from payintent.core import ids
 from payintent.core.access import Role
 from payintent.gateway_accounts import health as gateway_outages
 from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
-from payintent.gateway_accounts.health import CircuitPauses
 from payintent.gateways.port import OutcomeUnknown
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.world import Api, World
@@ -97,11 +96,8 @@ async def test_the_last_errors_lead_to_the_payment_they_were_about(
 async def test_an_outage_says_since_when_and_what_was_wrong(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert "Every gateway answers." in words(await visitor.get("/gateways"))
-    pauses = CircuitPauses(15, 300)
     database, account_id = world.database, world.account_id
-    await gateway_outages.open_circuit(
-        database, account_id, "refunds", pauses, "no answer <in> 15 s"
-    )
+    await gateway_outages.open_circuit(database, account_id, "refunds", "no answer <in> 15 s")
     page = words(await visitor.get("/gateways"))
     assert "1 channel does not answer" in page
     assert "circuit open since" in page

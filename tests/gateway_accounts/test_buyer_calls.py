@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from payintent.core.access import RateLimit
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.gateway_accounts.calls import (
+from payintent.gateway_accounts.buyer_calls import (
     WAITING_PER_ACCOUNT_MAX,
     WAITING_PER_MERCHANT_MAX,
     BuyerCall,

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 import payintent
 from payintent.checkout.picture_cache import WAITERS_PER_PICTURE_MAX
 from payintent.checkout.picture_cache import WAITING_PER_MERCHANT_MAX as PICTURES
-from payintent.gateway_accounts.calls import WAITING_PER_MERCHANT_MAX
+from payintent.gateway_accounts.buyer_calls import WAITING_PER_MERCHANT_MAX
 from payintent.gateways.port import AccountCheck, SessionReport
 from payintent.http import egress
 from payintent.runtime.settings import Settings
