@@ -8,7 +8,7 @@ import msgspec
 from payintent.core.access import Role, parse_claim_roles
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.store import AccountRecord
-from payintent.operators import tokens_store as operator_tokens
+from payintent.operators import tokens_store
 from payintent.operators.operation import OperationContext
 from payintent.runtime.encryption import Encryption, open_account
 
@@ -37,9 +37,9 @@ async def examine_setup(context: OperationContext) -> list[SetupFinding]:
 
 
 async def _examine_admins(context: OperationContext) -> SetupFinding:
-    if not await operator_tokens.is_readable(context.database):
+    if not await tokens_store.is_readable(context.database):
         return SetupFinding("operators", True, "not examined: this database role cannot read them")
-    count = await operator_tokens.count_live(context.database, Role.ADMIN)
+    count = await tokens_store.count_live(context.database, Role.ADMIN)
     text = f"admins with a valid token: {count}"
     settings = context.database.settings
     if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():

@@ -26,7 +26,7 @@ from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.merchants import calls_store as call_store
 from payintent.onchain.watch_loop import chain_alarm, run_watch_loop
-from payintent.operators import proposals_store as proposals
+from payintent.operators import proposals_store
 from payintent.overview.hourly_figures import count_outcomes
 from payintent.payment_sessions.expire import expire_processing
 from payintent.payments import idempotency
@@ -132,7 +132,7 @@ async def prune(database: Database, settings: Settings) -> bool:
         await fraud_store.delete_old(database, settings.fraud_decisions_days, limit),
         await call_store.delete_old(database, settings.api_calls_days, limit),
         await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
-        await proposals.forget_lapsed(database, limit),
+        await proposals_store.forget_lapsed(database, limit),
         await endpoint_store.delete_old(database, limit),
     )
 

@@ -11,8 +11,7 @@ from payintent.core import ids
 from payintent.core.access import PROPOSAL_HOURS, Role
 from payintent.core.errors import ConflictError, NotFoundError
 from payintent.db.database import Executor, Tx
-from payintent.operators import proposals_store as proposals
-from payintent.operators import tokens_store as operator_tokens
+from payintent.operators import proposals_store, tokens_store
 from payintent.operators.fields import (
     ListLimit,
     ListOrder,
@@ -101,9 +100,9 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         status = None if self.status == "ALL" else self.status
         before, after = _parse_cursor("before", self.before), _parse_cursor("after", self.after)
         page = (
-            await proposals.list_waiting(context.database, after, self.limit)
+            await proposals_store.list_waiting(context.database, after, self.limit)
             if is_oldest_first
-            else await proposals.list_proposals(context.database, status, before, self.limit)
+            else await proposals_store.list_proposals(context.database, status, before, self.limit)
         )
         views = [proposal_view(proposal) for proposal in page]
         if self.status in (_WAITING, "ALL"):
@@ -258,7 +257,7 @@ def _proposal_details(view: ApprovalView) -> dict[str, object]:
 
 async def _require_proposal(database: Executor, approval_id: str) -> Proposal:
     proposal_id = ids.parse_id(ids.APPROVAL, approval_id)
-    proposal = await proposals.get(database, proposal_id) if proposal_id else None
+    proposal = await proposals_store.get(database, proposal_id) if proposal_id else None
     if proposal is None:
         raise NotFoundError(f"no approval {quote_input(approval_id)}")
     return proposal
@@ -267,7 +266,7 @@ async def _require_proposal(database: Executor, approval_id: str) -> Proposal:
 async def _lock_undecided(tx: Tx, approval_id: str) -> Proposal:
     """Lock a proposal; raise `CONFLICT` if it is already decided or has expired."""
     proposal_id = (await _require_proposal(tx, approval_id)).id
-    proposal = await proposals.lock(tx, proposal_id)
+    proposal = await proposals_store.lock(tx, proposal_id)
     assert proposal is not None  # noqa: S101 - proposals are never deleted
     _check_undecided(proposal)
     return proposal
@@ -293,7 +292,7 @@ async def _check_approver(
             f"another operator than {quote_input(proposal.proposed_by)}, who proposed it, "
             "must approve"
         )
-    role = await operator_tokens.role_of(tx, proposal.proposed_by)
+    role = await tokens_store.role_of(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
         raise ConflictError(
             f"{quote_input(proposal.proposed_by)} may no longer propose this operation: reject it"
@@ -303,8 +302,8 @@ async def _check_approver(
 async def _record_decision(
     tx: Tx, proposal: Proposal, status: str, who: str, note: str
 ) -> Proposal:
-    await proposals.mark_decided(tx, proposal.id, status, who, note)
-    decided = await proposals.get(tx, proposal.id)
+    await proposals_store.mark_decided(tx, proposal.id, status, who, note)
+    decided = await proposals_store.get(tx, proposal.id)
     assert decided is not None  # noqa: S101 - proposals are never deleted
     return decided
 

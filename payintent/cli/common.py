@@ -45,45 +45,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-_LINES_MAX = 20
-
-
-@contextmanager
-def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
-    """Show a bar at a terminal, and lines anywhere else."""
-    if sys.stderr.isatty():
-        with _bar(action, total) as advance:
-            yield advance
-        return
-    yield _lines(action, total)
-
-
-@contextmanager
-def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn(action), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(action, total=total)
-        yield lambda count: progress.advance(task, count)
-
-
-def _lines(action: str, total: int) -> Callable[[int], None]:
-    """Print the total, and then a line for each twentieth of it."""
-    print(f"payintent: {action}: {total} rows", file=sys.stderr)
-    finished_rows = printed_rows = 0
-
-    def advance(count: int) -> None:
-        nonlocal finished_rows, printed_rows
-        finished_rows += count
-        if finished_rows == total or finished_rows - printed_rows >= max(1, total // _LINES_MAX):
-            printed_rows = finished_rows
-            print(f"payintent: {action}: {finished_rows} of {total}", file=sys.stderr)
-
-    return advance
-
-
 T = TypeVar("T")
 #: The file that `payintent dev` writes into VAR_DIR, with the settings of the sandbox.
 SANDBOX_ENV = "dev.env"
@@ -100,12 +61,19 @@ STOPPING = (
     GatewayPackageError,
     TracingUnavailableError,
 )
+_LINES_MAX = 20  # of a progress display
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
 _UNWRAPPED_MAX = 36  # characters, such as the id of an event
 _WRAPPED_MIN = 8
 Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Why = typer.Option("", help="The reason, for the audit log; required outside the sandbox.")
+Yes = typer.Option(
+    False,
+    "--yes",
+    help="Do not ask for confirmation. Without a terminal, no confirmation is needed.",
+)
+DryRun = typer.Option(False, "--dry-run", help="Print the changes without making them.")
 
 
 def settings() -> Settings:
@@ -333,14 +301,6 @@ def _format_title(name: str) -> str:
     return "merchant" if name == "merchant_id" else name.replace("_", " ")
 
 
-Yes = typer.Option(
-    False,
-    "--yes",
-    help="Do not ask for confirmation. Without a terminal, no confirmation is needed.",
-)
-DryRun = typer.Option(False, "--dry-run", help="Print the changes without making them.")
-
-
 def is_at_terminal() -> bool:
     return sys.stdin.isatty()
 
@@ -353,3 +313,39 @@ def confirm(action: str, changes: Sequence[str]) -> None:
     print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         fail("nothing was done")
+
+
+@contextmanager
+def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
+    """Show a bar at a terminal, and lines anywhere else."""
+    if sys.stderr.isatty():
+        with _bar(action, total) as advance:
+            yield advance
+        return
+    yield _lines(action, total)
+
+
+@contextmanager
+def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn(action), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(action, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def _lines(action: str, total: int) -> Callable[[int], None]:
+    """Print the total, and then a line for each twentieth of it."""
+    print(f"payintent: {action}: {total} rows", file=sys.stderr)
+    finished_rows = printed_rows = 0
+
+    def advance(count: int) -> None:
+        nonlocal finished_rows, printed_rows
+        finished_rows += count
+        if finished_rows == total or finished_rows - printed_rows >= max(1, total // _LINES_MAX):
+            printed_rows = finished_rows
+            print(f"payintent: {action}: {finished_rows} of {total}", file=sys.stderr)
+
+    return advance

@@ -29,7 +29,7 @@ from payintent.gateways.packages import (
     list_gateway_packages,
     load_gateway_packages,
 )
-from payintent.operators import audit_store as audit
+from payintent.operators import audit_store
 from payintent.runtime.address_checks import (
     AddressUnusableError,
     address_doubts,
@@ -43,17 +43,6 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.settings_problems import interpreter_doubts, problem_lines, unknown_settings
 from payintent.runtime.version import API_VERSION
 from payintent.service import BUILT_IN, Service, most_connections, open_service
-
-
-async def chain_check_results(settings: Settings) -> AsyncGenerator[tuple[str, CheckResult]]:
-    """Check every chain that has endpoints; yields its slug with each result."""
-    service = await open_service(settings)
-    try:
-        for slug in service.settings.endpoints:
-            async for finding in _check_chain(service, slug):
-                yield slug, finding
-    finally:
-        await service.close()
 
 
 async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
@@ -167,7 +156,6 @@ def _examine_gateways(report: _Report) -> bool:
 
 
 async def _examine_identity_provider(report: _Report, settings: Settings) -> None:
-
     finding = await check_identity_provider(settings)
     (report.right if finding.right else report.wrong)("oidc", finding.text)
 
@@ -295,10 +283,10 @@ async def _examine_service(report: _Report, settings: Settings) -> None:
             for finding in await examine_setup(service.operation_context):
                 add_line = report.right if finding.works else report.doubtful
                 add_line(finding.subject, finding.text)
-        if settings.sandbox:
-            for name, describe in EXTRA_CHECKS.items():
-                report.right(name, describe())
-        await _examine_chains(report, settings)
+            if settings.sandbox:
+                for name, describe in EXTRA_CHECKS.items():
+                    report.right(name, describe())
+            await _examine_chains(report, service)
     except EncryptionKeyError as error:
         report.wrong("secrets", str(error))
     except STOPPING as error:
@@ -322,7 +310,7 @@ async def _running_service(settings: Settings) -> AsyncGenerator[Service]:
 
 async def _examine_rights(report: _Report, service: Service) -> None:
     text = "the secrets match this database"
-    if not service.settings.sandbox and await audit.is_writable(service.database):
+    if not service.settings.sandbox and await audit_store.is_writable(service.database):
         report.doubtful("service", f"{text}; this database role can change the audit log")
     else:
         report.right("service", text)
@@ -335,8 +323,8 @@ async def _examine_replica(report: _Report, service: Service) -> None:
         add_line("replica", finding.text)
 
 
-async def _examine_chains(report: _Report, settings: Settings) -> None:
-
-    async for slug, finding in chain_check_results(settings):
-        add_line = report.right if finding.right else report.wrong
-        add_line(slug, finding.text)
+async def _examine_chains(report: _Report, service: Service) -> None:
+    """Check every chain that has endpoints."""
+    for slug in service.settings.endpoints:
+        async for finding in _check_chain(service, slug):
+            (report.right if finding.right else report.wrong)(slug, finding.text)

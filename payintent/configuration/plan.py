@@ -1,6 +1,7 @@
-"""Read and write configuration files in a safe subset of YAML; errors report the line.
+"""Configuration files: read, write and compare them with the installation, and apply them.
 
-Aliases, tags and repeated keys are rejected, so the time to read a file grows only with its size.
+Files are a safe subset of YAML, and errors report the line. Aliases, tags and repeated keys are
+rejected, so the time to read a file grows only with its size.
 """
 
 from collections import defaultdict, deque
@@ -17,11 +18,14 @@ from payintent.configuration.kinds import KINDS, Change, ConfigKind, InstalledEn
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.db.locks import hold_advisory_lock
-from payintent.operators import proposals_store as proposals
+from payintent.operators import proposals_store
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.operators.proposals_store import Proposal
 from payintent.runtime.encryption import proposal_context
 
+_PAGE = 1_000
+_LOCK = "config"
+Submit = Callable[[ReadOperation[Any] | ChangeOperation[Any]], Awaitable[Any]]
 _VERSION = "1"
 _BYTES_MAX = 16 << 20
 _DEPTH_MAX = 8
@@ -176,11 +180,6 @@ def _build(events: Iterator[Any], event: Any, name: str, depth: int) -> Node:
 
 def _refuse(position: str, problem: str) -> NoReturn:
     raise BadRequestError(f"{position}: {problem}")
-
-
-_PAGE = 1_000
-_LOCK = "config"
-Submit = Callable[[ReadOperation[Any] | ChangeOperation[Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +372,7 @@ async def _load_pending(context: OperationContext, steps: Sequence[Step]) -> dic
     pending: dict[bytes, str] = {}
     after: UUID | None = None
     while actions:
-        page = await proposals.list_waiting(context.database, after, _PAGE)
+        page = await proposals_store.list_waiting(context.database, after, _PAGE)
         for proposal in page:
             if proposal.action in actions and proposal.sealed is not None:
                 encryption_context = proposal_context(

@@ -13,7 +13,7 @@ from payintent.mail.message import Mail, MailKind
 from payintent.mail.store import add_mail
 from payintent.members import store as member_store
 from payintent.members.model import EMAIL_MAX, LINK_HOURS, MemberRole, is_email, member_name
-from payintent.members.store import MemberRecord, NewMember
+from payintent.members.store import MemberRecord
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
     LISTED_MAX,
@@ -103,14 +103,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> InvitedMember:
         if context.settings.sends_mail:
             await ensure_writing_key(tx, context.encryption)
-        new = NewMember(
-            id=tx.id_generator.new_id(),
-            merchant_id=self.merchant_id,
-            email=self.email,
-            role=self.role,
-            invited_by=context.who,
-        )
-        await member_store.add(tx, new)
+        await member_store.add(tx, self.merchant_id, self.email, self.role, context.who)
         member = await member_store.find_by_email(tx, self.merchant_id, self.email)
         if member is None:
             raise ConflictError("the member was removed just now; try again")

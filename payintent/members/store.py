@@ -12,15 +12,6 @@ _PASSKEYS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewMember:
-    id: UUID
-    merchant_id: int
-    email: str
-    role: MemberRole
-    invited_by: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
     id: UUID
     merchant_id: int
@@ -54,22 +45,20 @@ class PasskeyUse:
     challenged_at: datetime  # creation of its challenge
 
 
-async def add(tx: Tx, new: NewMember) -> bool:
-    """Store a new member; False if the merchant already has a member with this address."""
-    row = await tx.row(
+async def add(tx: Tx, merchant_id: int, email: str, role: MemberRole, invited_by: str) -> None:
+    """Store a member, unless the merchant already has a member with this address."""
+    await tx.fetch(
         """
         INSERT INTO member (id, merchant_id, email, role, invited_by)
         VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT DO NOTHING
-        RETURNING id
         """,
-        new.id,
-        new.merchant_id,
-        new.email,
-        new.role,
-        new.invited_by,
+        tx.id_generator.new_id(),
+        merchant_id,
+        email,
+        role,
+        invited_by,
     )
-    return row is not None
 
 
 async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:

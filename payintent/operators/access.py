@@ -20,7 +20,7 @@ from payintent.http.address_limits import (
     mismatch_reason,
     read_bearer_key,
 )
-from payintent.operators import tokens_store as operator_tokens
+from payintent.operators import tokens_store
 from payintent.operators.operation import (
     Actor,
 )
@@ -63,11 +63,11 @@ async def check_operator_token(
     database: Database, encryption: Encryption, token: api_key.ApiKeyText
 ) -> AuthenticatedOperator:
     """Return the operator of a well-formed token (`UNAUTHORIZED` if the token is not valid)."""
-    operator = await operator_tokens.find_by_public_id(database, token.public_id)
+    operator = await tokens_store.find_by_public_id(database, token.public_id)
     if operator is None or not hmac.compare_digest(operator.digest, encryption.digest(token.text)):
         raise UnauthorizedError(api_key.OPERATOR, mismatch_reason(operator and operator.digest))
     if not operator.is_use_noted:
-        await operator_tokens.note_use(database, token.public_id)
+        await tokens_store.note_use(database, token.public_id)
     return operator
 
 

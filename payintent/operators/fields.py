@@ -1,4 +1,4 @@
-"""Describe the fields of operations as command line arguments, options and form fields.
+"""Check the fields of operations, and describe them as arguments, options and form fields.
 
 A field is annotated: `position: Annotated[int, option("Lower values are offered first.")]` is the
 option `--position`. A field without an annotation exists only in the operator routes.
@@ -23,7 +23,7 @@ from payintent.core.countries import COUNTRIES, TOR
 from payintent.core.errors import BadRequestError, NotFoundError, quote_input
 from payintent.core.money import TENDER
 from payintent.db.database import Executor, current_time
-from payintent.operators import audit_store as audit
+from payintent.operators import audit_store
 
 LISTED_MAX = 1_000
 NAME_MAX = 100
@@ -31,6 +31,8 @@ _URL_MAX = 2_048
 _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
+_AGE = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)", re.ASCII)
+_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _RATE_DECIMALS_MAX = 8
 _NOTE_MAX = 500
 _ID_MAX = 2**63 - 1
@@ -110,7 +112,7 @@ async def check_merchant(database: Executor, merchant_id: int | None) -> None:
     """Raise `NOT_FOUND` for an unknown merchant; None passes."""
     if merchant_id is None:
         return
-    if not is_database_id(merchant_id) or not await audit.has_merchant(database, merchant_id):
+    if not is_database_id(merchant_id) or not await audit_store.has_merchant(database, merchant_id):
         raise NotFoundError(f"no merchant {merchant_id}")
 
 
@@ -279,8 +281,6 @@ MadeUntil = Annotated[datetime | None, option("Created before this time (UTC).")
 OlderThan = Annotated[
     str | None, option("Created at least this long ago, such as 90s, 30m, 2h or 1d.")
 ]
-_AGE = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)", re.ASCII)
-_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from payintent.core.money import format_rate
 from payintent.db.database import Database, Executor, Tx
 from payintent.evm.abi import to_checksum_address, to_hex
 from payintent.gateways.port import Gateway, GatewayCapabilities
-from payintent.operators import audit_store as audit
+from payintent.operators import audit_store
 from payintent.operators.fields import (
     ListLimit,
     ListOrder,
@@ -34,6 +34,7 @@ from payintent.runtime.encryption import Encryption
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.settings import Settings
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -80,7 +81,6 @@ def to_hex_or_none(value: bytes | None) -> str | None:
     return None if value is None else to_hex(value)
 
 
-R = TypeVar("R")
 #: Prefixes of actor names in the audit log: a terminal, and an operator signed in with OpenID
 #: Connect.
 TERMINAL = "cli:"
@@ -257,7 +257,7 @@ async def run(
 ) -> R:
     """Apply a change and write its audit entry, with `extra_details` added."""
     result = await change.apply(context, tx)
-    await audit.add(
+    await audit_store.add(
         tx,
         who=context.who,
         why=context.actor.why,

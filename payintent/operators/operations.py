@@ -1,4 +1,4 @@
-"""The audit log."""
+"""Operations on the audit log, and on operators' tokens and identities."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -16,9 +16,7 @@ from payintent.core.errors import (
     RefusedError,
 )
 from payintent.db.database import Tx
-from payintent.operators import audit_store as audit
-from payintent.operators import identities_store as operator_identities
-from payintent.operators import tokens_store as operator_tokens
+from payintent.operators import audit_store, identities_store, tokens_store
 from payintent.operators.audit_store import AuditEntry
 from payintent.operators.fields import (
     LISTED_MAX,
@@ -43,6 +41,13 @@ from payintent.operators.tokens_store import OperatorTokenRecord
 from payintent.runtime.id_generator import generate_key_text
 
 _WHO_MAX, _ACTION_MAX = 200, 100
+_PublicId = Annotated[
+    str, argument("The public part of the token: the eight characters after op_.")
+]
+_Days = Annotated[int, option("Days until the token expires, from now.")]
+_IdentityName = Annotated[
+    str, argument("The full name, such as oidc:ada@example.com/3f0c9a1b7d2e.")
+]
 
 
 class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=True):
@@ -67,7 +72,7 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
         await check_merchant(context.database, self.merchant_id)
         check_text_if_given("who", self.who, _WHO_MAX)
         check_text_if_given("of", self.of, _ACTION_MAX)
-        return await audit.list_entries(
+        return await audit_store.list_entries(
             context.reading,
             self.before,
             self.limit,
@@ -85,12 +90,6 @@ class IssuedToken:
     role: Role
     expires_at: datetime
     token: str
-
-
-_PublicId = Annotated[
-    str, argument("The public part of the token: the eight characters after op_.")
-]
-_Days = Annotated[int, option("Days until the token expires, from now.")]
 
 
 class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
@@ -118,7 +117,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     async def check(self, context: OperationContext) -> None:
         _check_name(self.name)
         _check_days(self.days)
-        if await operator_tokens.is_taken(context.database, self.name):
+        if await tokens_store.is_taken(context.database, self.name):
             raise _name_in_use(self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
@@ -126,15 +125,13 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         if context.actor.role is None and not context.settings.sandbox:
             await self._check_first(tx)
         token = generate_key_text(api_key.OPERATOR)
-        expires_at = await operator_tokens.add(
+        expires_at = await tokens_store.add(
             tx,
-            operator_tokens.NewToken(
-                public_id=token.public_id,
-                name=self.name,
-                role=self.role,
-                days=self.days,
-                digest=context.encryption.digest(token.text),
-            ),
+            token.public_id,
+            context.encryption.digest(token.text),
+            name=self.name,
+            role=self.role,
+            days=self.days,
         )
         if expires_at is None:
             raise _name_in_use(self.name)
@@ -142,8 +139,8 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
 
     async def _check_first(self, tx: Tx) -> None:
         """Let a terminal without a token issue the first two, so that their holders can approve."""
-        await operator_tokens.hold(tx)
-        if await operator_tokens.count(tx) >= FIRST_OPERATORS:
+        await tokens_store.hold(tx)
+        if await tokens_store.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
                 "a terminal without a token can issue only the first two tokens",
@@ -172,10 +169,10 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
         await _require_token(context, self.public_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        token = _require(await operator_tokens.lock(tx, self.public_id), self.public_id)
+        token = _require(await tokens_store.lock(tx, self.public_id), self.public_id)
         if not token.role.includes(self.role) and not context.is_agreed:
             raise ConflictError("the role was changed just now; try again")
-        return await operator_tokens.set_role(tx, self.public_id, self.role)
+        return await tokens_store.set_role(tx, self.public_id, self.role)
 
 
 class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
@@ -200,9 +197,9 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
         _check_live(await _require_token(context, self.public_id))
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        token = _require(await operator_tokens.lock(tx, self.public_id), self.public_id)
+        token = _require(await tokens_store.lock(tx, self.public_id), self.public_id)
         _check_live(token)
-        return await operator_tokens.extend(tx, self.public_id, self.days)
+        return await tokens_store.extend(tx, self.public_id, self.days)
 
 
 class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
@@ -216,12 +213,12 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        token = await operator_tokens.lock_named(tx, context.who)
+        token = await tokens_store.lock_named(tx, context.who)
         if token is None or context.actor.role is None:
             raise NotFoundError("operator replace needs to run with the token that it replaces")
         new = generate_key_text(api_key.OPERATOR)
         digest = context.encryption.digest(new.text)
-        await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
+        await tokens_store.replace(tx, token.public_id, new.public_id, digest)
         return IssuedToken(token.name, token.role, token.expires_at, new.text)
 
 
@@ -234,7 +231,7 @@ class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, 
 
     async def read(self, context: OperationContext) -> list[OperatorTokenRecord]:
         check_list_limit(self.limit)
-        return await operator_tokens.list_tokens(context.database, self.limit)
+        return await tokens_store.list_tokens(context.database, self.limit)
 
 
 class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
@@ -245,7 +242,7 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
     public_id: _PublicId
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        return _require(await operator_tokens.revoke(tx, self.public_id), self.public_id)
+        return _require(await tokens_store.revoke(tx, self.public_id), self.public_id)
 
 
 def _check_name(name: str) -> None:
@@ -268,7 +265,7 @@ def _check_live(token: OperatorTokenRecord) -> None:
 
 
 async def _require_token(context: OperationContext, public_id: str) -> OperatorTokenRecord:
-    return _require(await operator_tokens.get(context.database, public_id), public_id)
+    return _require(await tokens_store.get(context.database, public_id), public_id)
 
 
 def _require(token: OperatorTokenRecord | None, public_id: str) -> OperatorTokenRecord:
@@ -283,9 +280,6 @@ def _name_in_use(name: str) -> RefusedError:
     )
 
 
-_Name = Annotated[str, argument("The full name, such as oidc:ada@example.com/3f0c9a1b7d2e.")]
-
-
 class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):
     """List the operators that have signed in with OpenID Connect."""
 
@@ -295,7 +289,7 @@ class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, k
 
     async def read(self, context: OperationContext) -> list[OperatorIdentityRecord]:
         check_list_limit(self.limit)
-        return await operator_identities.list_identities(context.database, self.limit)
+        return await identities_store.list_identities(context.database, self.limit)
 
 
 class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
@@ -303,17 +297,17 @@ class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_onl
 
     action: ClassVar[str] = "operator.block"
     is_destructive: ClassVar[bool] = True
-    name: _Name
+    name: _IdentityName
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
-        return _identities_require(await operator_identities.block(tx, self.name), self.name)
+        return _require_identity(await identities_store.block(tx, self.name), self.name)
 
 
 class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
     """Unblock an OpenID Connect identity."""
 
     action: ClassVar[str] = "operator.unblock"
-    name: _Name
+    name: _IdentityName
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: this creates an operator."""
@@ -325,16 +319,14 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
         ]
 
     async def check(self, context: OperationContext) -> None:
-        _identities_require(await operator_identities.get(context.database, self.name), self.name)
+        _require_identity(await identities_store.get(context.database, self.name), self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
         """Unblock the identity; its earlier sessions stay ended."""
-        return _identities_require(await operator_identities.unblock(tx, self.name), self.name)
+        return _require_identity(await identities_store.unblock(tx, self.name), self.name)
 
 
-def _identities_require(
-    identity: OperatorIdentityRecord | None, name: str
-) -> OperatorIdentityRecord:
+def _require_identity(identity: OperatorIdentityRecord | None, name: str) -> OperatorIdentityRecord:
     if identity is None:
         raise NotFoundError(f"nobody has signed in as {quote_input(name)}")
     return identity

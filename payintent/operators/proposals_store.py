@@ -9,17 +9,6 @@ from payintent.db.lists import KeysetList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewProposal:
-    id: UUID
-    action: str
-    merchant_id: int | None
-    sealed: bytes = field(repr=False)
-    changes: list[str]
-    proposed_by: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A stored proposal; `status` is LAPSED if it expired without a decision."""
 
@@ -38,29 +27,41 @@ class Proposal:
     note: str
 
 
-_PROPOSAL = """
-    SELECT id, action, merchant_id, sealed, changes, proposed_by, why, proposed_at, expires_at,
-        CASE WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED' ELSE status END
-            AS status,
-        decided_by, decided_at, note
-    FROM proposal
+_STATUS = "CASE WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED' ELSE status END"
+_COLUMNS = f"""
+    id, action, merchant_id, sealed, changes, proposed_by, why, proposed_at, expires_at,
+    {_STATUS} AS status, decided_by, decided_at, note
 """
+_PROPOSAL = f"SELECT {_COLUMNS} FROM proposal "
 
 
-async def add(tx: Tx, new: NewProposal) -> None:
-    await tx.fetch(
-        """
+async def add(
+    tx: Tx,
+    proposal_id: UUID,
+    *,
+    action: str,
+    merchant_id: int | None,
+    sealed: bytes,
+    changes: list[str],
+    proposed_by: str,
+    why: str,
+) -> Proposal:
+    row = await tx.row(
+        f"""
         INSERT INTO proposal (id, action, merchant_id, sealed, changes, proposed_by, why)
         VALUES ($1, $2, $3, $4, $5, $6, $7)
+        RETURNING {_COLUMNS}
         """,
-        new.id,
-        new.action,
-        new.merchant_id,
-        new.sealed,
-        new.changes,
-        new.proposed_by,
-        new.why,
+        proposal_id,
+        action,
+        merchant_id,
+        sealed,
+        changes,
+        proposed_by,
+        why,
     )
+    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    return Proposal(**row)
 
 
 async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
@@ -76,8 +77,7 @@ async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
 _PROPOSALS = KeysetList(
     _PROPOSAL,
     "id",
-    status="CASE WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED' ELSE status END"
-    " = {}",
+    status=_STATUS + " = {}",
 )
 _WAITING = KeysetList(
     _PROPOSAL, "id", "status = 'WAITING' AND expires_at > clock()", oldest_first=True

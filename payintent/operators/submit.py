@@ -1,4 +1,4 @@
-"""Create operations from a query, a JSON body or a form."""
+"""Create operations from requests, run them, and store proposals for a second operator."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -10,8 +10,7 @@ import msgspec
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.db.encryption_keys import ensure_writing_key
-from payintent.operators import audit_store as audit
-from payintent.operators import proposals_store as proposals
+from payintent.operators import audit_store, proposals_store
 from payintent.operators.operation import (
     Actor,
     AnyOperation,
@@ -25,10 +24,15 @@ from payintent.operators.operation import (
     run,
     to_json_value,
 )
-from payintent.operators.proposals_store import NewProposal, Proposal
+from payintent.operators.proposals_store import Proposal
 from payintent.runtime.encryption import proposal_context
 
+R = TypeVar("R")
 T = TypeVar("T", bound=msgspec.Struct)
+#: Opens a progress display for an action and its number of rows; the display is called with the
+#: number of rows of each batch.
+ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+_WHO_MAX, _WHY_MAX = 200, 500
 
 
 def find_operation(operations: Mapping[str, OperationType], action: str) -> OperationType:
@@ -47,13 +51,6 @@ def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: 
         return msgspec.convert(fields, operation, strict=strict)
     except msgspec.ValidationError as error:
         raise BadRequestError(f"{error}".replace("`$.", "`")) from error
-
-
-R = TypeVar("R")
-#: Opens a progress display for an action and its number of rows; the display is called with the
-#: number of rows of each batch.
-ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-_WHO_MAX, _WHY_MAX = 200, 500
 
 
 async def submit(
@@ -165,8 +162,9 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
     async with context.database.transaction() as tx:
         await ensure_writing_key(tx, context.encryption)
         proposal_id = tx.id_generator.new_id()
-        new = NewProposal(
-            id=proposal_id,
+        proposal = await proposals_store.add(
+            tx,
+            proposal_id,
             action=operation.action,
             merchant_id=merchant_id,
             sealed=context.encryption.encrypt(
@@ -177,8 +175,7 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             proposed_by=context.who,
             why=context.actor.why,
         )
-        await proposals.add(tx, new)
-        await audit.add(
+        await audit_store.add(
             tx,
             who=context.who,
             why=context.actor.why,
@@ -187,6 +184,4 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             details={"approval_id": ids.format_id(ids.APPROVAL, proposal_id)}
             | {"action": operation.action, "fields": to_json_value(details(operation))},
         )
-        proposal = await proposals.get(tx, proposal_id)
-        assert proposal is not None  # noqa: S101 - it was just written
     return proposal

@@ -29,20 +29,13 @@ class OperatorTokenRecord:
     revoked_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewToken:
-    public_id: str
-    name: str
-    role: Role
-    days: int
-    digest: bytes = field(repr=False)
-
-
 _COLUMNS = "public_id, name, role, created_at, expires_at, last_used_at, revoked_at"
 _SELECT = f"SELECT {_COLUMNS} FROM operator_token "
 
 
-async def add(tx: Tx, new: NewToken) -> datetime | None:
+async def add(
+    tx: Tx, public_id: str, digest: bytes, *, name: str, role: Role, days: int
+) -> datetime | None:
     """Store a new token and return its expiry; None if the name is or was in use."""
     return await tx.value(
         """
@@ -51,11 +44,11 @@ async def add(tx: Tx, new: NewToken) -> datetime | None:
         ON CONFLICT DO NOTHING
         RETURNING expires_at
         """,
-        new.public_id,
-        new.name,
-        new.role,
-        new.digest,
-        new.days,
+        public_id,
+        name,
+        role,
+        digest,
+        days,
     )
 
 

@@ -28,7 +28,7 @@ from payintent.merchants.keys_operations import ListApiKeys
 from payintent.merchants.taxes import SetTaxRate
 from payintent.onchain.operations import SetChain
 from payintent.operations import OPERATIONS
-from payintent.operators import tokens_store as operator_tokens
+from payintent.operators import tokens_store
 from payintent.operators.operation import Actor
 from payintent.operators.operations import (
     IssueOperatorToken,
@@ -292,7 +292,7 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
     lower = SetRole(public_id=eve, role=Role.SUPPORT)
 
     async def become_viewer(tx: Tx) -> None:
-        await operator_tokens.set_role(tx, eve, Role.VIEWER)
+        await tokens_store.set_role(tx, eve, Role.VIEWER)
 
     async with held(stage.world, become_viewer) as first:
         asked = asyncio.create_task(stage.service.submit(lower, ADA))
@@ -305,8 +305,7 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
 
 
 async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
-    grace = _token("grace", 8 * "a")
-    async with held(stage.world, lambda tx: operator_tokens.add(tx, grace)) as first:
+    async with held(stage.world, lambda tx: _add_admin(tx, "grace", 8 * "a")) as first:
         issue = asyncio.create_task(stage.perform(IssueOperatorToken(name="Grace")))
         await until_waiting(stage.world, issue)
         await first.commit()
@@ -482,9 +481,9 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
     await stage.world.rows("DELETE FROM operator_token")
 
     async def issue_two(tx: Tx) -> None:
-        await operator_tokens.hold(tx)
+        await tokens_store.hold(tx)
         for at, name in enumerate(("Grace", "Edsger")):
-            await operator_tokens.add(tx, _token(name, f"{at:08}"))
+            await _add_admin(tx, name, f"{at:08}")
 
     async with held(stage.world, issue_two) as first:
         third = IssueOperatorToken(name="Barbara", role=Role.ADMIN)
@@ -496,10 +495,8 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
     assert len(await stage.perform(ListOperatorTokens())) == 2
 
 
-def _token(name: str, public_id: str) -> operator_tokens.NewToken:
-    return operator_tokens.NewToken(
-        public_id=public_id, name=name, role=Role.ADMIN, days=1, digest=bytes(32)
-    )
+async def _add_admin(tx: Tx, name: str, public_id: str) -> None:
+    await tokens_store.add(tx, public_id, bytes(32), name=name, role=Role.ADMIN, days=1)
 
 
 async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage: Stage) -> None:

@@ -24,7 +24,7 @@ from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.operations import CreateMerchant
 from payintent.onchain.operations import SetChain
 from payintent.operations import OPERATIONS
-from payintent.operators import identities_store as operator_identities
+from payintent.operators import identities_store
 from payintent.operators.identities_store import NewSignIn
 from payintent.operators.operation import Actor, AnyOperation, ChangeOperation
 from payintent.operators.proposals_store import Proposal
@@ -552,7 +552,7 @@ async def _identity(service: Service) -> str:
         role=Role.VIEWER,
     )
     async with service.database.transaction() as tx:
-        await operator_identities.sign_in(tx, new)
+        await identities_store.sign_in(tx, new)
     return new.name
 
 

@@ -22,8 +22,7 @@ from payintent.core.errors import NotFoundError, RefusedError
 from payintent.db.database import Tx, current_time
 from payintent.http.address_limits import PROVIDER_SIGN_IN, UnauthorizedError
 from payintent.http.pages.forms import SignInCookie
-from payintent.operators import audit_store as audit
-from payintent.operators import identities_store as operator_identities
+from payintent.operators import audit_store, identities_store
 from payintent.operators.identities_store import NewSignIn, SignedIn
 from payintent.operators.operation import IDENTITY
 from payintent.runtime.settings import Settings
@@ -126,7 +125,7 @@ async def _open_session(
     role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
     if role is None:
         async with database.transaction() as tx:
-            await operator_identities.end_role(tx, token.issuer, token.subject)
+            await identities_store.end_role(tx, token.issuer, token.subject)
         raise _refused("no_role")
     sign_in = NewSignIn(
         id=database.id_generator.new_id(),
@@ -137,9 +136,9 @@ async def _open_session(
     )
     digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
     async with database.transaction() as tx:
-        if not await operator_identities.complete(tx, digest, VALID_S):
+        if not await identities_store.complete(tx, digest, VALID_S):
             raise _refused("replayed")
-        identity = await operator_identities.sign_in(tx, sign_in)
+        identity = await identities_store.sign_in(tx, sign_in)
         if identity is None:
             raise _refused("blocked")
         if identity.role is not identity.role_before:
@@ -156,7 +155,7 @@ async def _audit(tx: Tx, identity: SignedIn, token: "IdToken") -> None:
         "role": identity.role,
         "role_before": identity.role_before,
     }
-    await audit.add(
+    await audit_store.add(
         tx,
         who=identity.name,
         why="signed in by OpenID Connect",
