@@ -29,11 +29,7 @@ from payintent.merchants.model import require_in_service
 from payintent.payments.create import OPERATION, RefusedCreate
 from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.list_store import PaymentFilter
-from payintent.payments.model import (
-    CreateAttempt,
-    CreatePaymentRequest,
-    PaymentStatus,
-)
+from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentStatus
 from payintent.runtime.settings import Settings
 
 #: Python's parser refuses integers of more than 4,300 digits, and many clients have lower limits.

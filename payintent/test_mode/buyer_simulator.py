@@ -18,11 +18,7 @@ from payintent.gateways.port import DisputeState
 from payintent.merchants.test_side import PROVIDER
 from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
 from payintent.payments import idempotency
-from payintent.payments.idempotency import (
-    claim_or_match,
-    request_fingerprint,
-    require_match,
-)
+from payintent.payments.idempotency import claim_or_match, request_fingerprint, require_match
 from payintent.payments.model import OPEN, IdempotentRequest, Payment, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
 from payintent.test_mode import store as test_mode_store
