@@ -84,12 +84,7 @@ EXACT = Context(prec=80)
 _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
 
 
-def parse_amount(
-    raw: object,
-    currency: str,
-    lowest: Decimal,
-    highest: Decimal,
-) -> Decimal:
+def parse_amount(raw: object, currency: str, lowest: Decimal, highest: Decimal) -> Decimal:
     """Parse the `amount` of a request in a supported currency.
 
     Raises `INVALID_AMOUNT` if it is not a plain decimal string (malformed), or if the value is not

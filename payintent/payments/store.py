@@ -19,12 +19,7 @@ from payintent.payments.model import Payment, PaymentStatus, Session
 from payintent.runtime.encryption import EncryptionKeyError
 
 _FIELDS = tuple(field.name for field in fields(Payment))
-COLUMNS = """
-    p.id, p.merchant_id, p.checkout_id, p.currency, p.amount, p.amount_text, p.payer_uid,
-    p.payer_email, p.include_pegged_assets, p.metadata, p.tax_manager, p.expires_at, p.created_at,
-    p.updated_at, p.status, p.version, p.session_id, p.receipt_id, p.failure_reason,
-    p.refunded_amount, p.paid_at, p.failed_at, p.expired_at, p.cancelled_at
-"""
+COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS))
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
 # Rows are converted by position, because this is the most frequent conversion.
 _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
