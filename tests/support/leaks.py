@@ -1,16 +1,12 @@
 """Collect what a test left unclosed while that test is still the one to blame."""
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-_DESCRIPTORS = Path("/proc/self/fd")
 
 
 class LeakError(AssertionError):
@@ -29,11 +25,6 @@ def freeze() -> None:
 def thaw() -> None:
     """Make everything collectable again: what module and session fixtures left in cycles."""
     gc.unfreeze()
-
-
-def count_descriptors() -> int:
-    """Count the open files and sockets of this process."""
-    return len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - one system call, after every test
 
 
 def forget_logs(config: pytest.Config) -> None:

@@ -1,9 +1,6 @@
 """Where a server of a test keeps its data: in memory, so that no test waits for a disk."""
 
 import os
-import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -11,12 +8,3 @@ def memory_folder() -> str | None:
     """Name the folder in memory, where the system has one."""
     shared = Path("/dev/shm")  # noqa: S108 - Linux's own folder in memory
     return str(shared) if shared.is_dir() and os.access(shared, os.W_OK) else None
-
-
-@contextmanager
-def server_folder() -> Generator[Path]:
-    """Make a folder in memory that a server's own user can reach too."""
-    with tempfile.TemporaryDirectory(prefix="payintent-tests-", dir=memory_folder()) as name:
-        folder = Path(name)
-        folder.chmod(0o711)
-        yield folder

@@ -21,7 +21,6 @@ from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 
 COIN = 10**18
-PLENTY = 10**6 * COIN
 
 
 class Mood(StrEnum):

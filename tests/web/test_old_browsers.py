@@ -19,8 +19,6 @@ LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 _OWN_FAULT = "Something went wrong on this page"
-#: What no browser does: a fault that stands for any of ours.
-_BREAKS = "AbortController.prototype.abort.call = 0; globalThis.AbortController = undefined;"
 
 
 @fixture(loop_scope=LOOP)
