@@ -26,6 +26,27 @@ if TYPE_CHECKING:
     from payintent.checkout.picture_fetch import PictureFetcher
 
 
+CACHED_BYTES_MAX = 8 * 1024 * 1024
+CACHED_MAX = 2_000
+FRESH_S = 3_600.0
+FAILED_S = 300.0
+#: The time limit of a request, including the queue.
+REQUEST_S = 5.0
+QUEUE_S = 2.0  # the rest is for the fetch
+FETCHES_MAX = 8
+FETCHES_PER_MERCHANT_MAX = 2
+WAITING_MAX = 64  # pictures that are being fetched or queued
+WAITING_PER_MERCHANT_MAX = 16
+WAITERS_PER_PICTURE_MAX = 32
+_SIGNATURE_BYTES = 15
+_SIGNATURE_CHARS = 20  # of base64
+_OWNER_BYTES = 6
+_OWNER_CHARS = 8  # of base64
+_CONTEXT = "picture:"
+_OWNER = "picture owner:"
+_log = get_logger("pictures")
+
+
 class FairTurns:
     """Grants up to `total_max` turns at once, and up to `party_max` of them to the same party.
 
@@ -78,27 +99,6 @@ class FairTurns:
     def _next(self) -> str | None:
         eligible = (name for name in self._waiting if self._active[name] < self._party_max)
         return next(eligible, None)
-
-
-CACHED_BYTES_MAX = 8 * 1024 * 1024
-CACHED_MAX = 2_000
-FRESH_S = 3_600.0
-FAILED_S = 300.0
-#: The time limit of a request, including the queue.
-REQUEST_S = 5.0
-QUEUE_S = 2.0  # the rest is for the fetch
-FETCHES_MAX = 8
-FETCHES_PER_MERCHANT_MAX = 2
-WAITING_MAX = 64  # pictures that are being fetched or queued
-WAITING_PER_MERCHANT_MAX = 16
-WAITERS_PER_PICTURE_MAX = 32
-_SIGNATURE_BYTES = 15
-_SIGNATURE_CHARS = 20  # of base64
-_OWNER_BYTES = 6
-_OWNER_CHARS = 8  # of base64
-_CONTEXT = "picture:"
-_OWNER = "picture owner:"
-_log = get_logger("pictures")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,14 @@ from payintent.http.egress import (
 from payintent.runtime.addresses import encode_unsendable, exact_url
 from payintent.runtime.version import API_VERSION
 
-
-class NoPictureError(Exception):
-    """A picture is unavailable; the message has the reason without the URL."""
-
-
+USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
+BYTES_MAX = 4 * 1024 * 1024
+TIMEOUT_S = 3.0
+REDIRECTS_MAX = 3
+_SOCKETS_MAX = 8
+_HEADER_BYTES_MAX = 8 * 1024
+_OK = 200
+_MOVED = frozenset({301, 302, 303, 307, 308})
 SIDE_PX = 256
 #: By format. JPEG is decoded at a reduced size; PNG and WebP need 4 and about 17 bytes per pixel.
 PIXELS_MAX = {"JPEG": 16_000_000, "PNG": 9_000_000, "WEBP": 9_000_000}
@@ -37,6 +40,10 @@ _QUALITY = 80
 
 # Pillow only warns; our own limit is lower and is checked before decoding.
 Image.MAX_IMAGE_PIXELS = None
+
+
+class NoPictureError(Exception):
+    """A picture is unavailable; the message has the reason without the URL."""
 
 
 def encode_picture(content: bytes) -> bytes:
@@ -86,16 +93,6 @@ def _write_webp(picture: Image.Image) -> bytes:
     buffer = BytesIO()
     plain.save(buffer, "WEBP", quality=_QUALITY)
     return buffer.getvalue()
-
-
-USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
-BYTES_MAX = 4 * 1024 * 1024
-TIMEOUT_S = 3.0
-REDIRECTS_MAX = 3
-_SOCKETS_MAX = 8
-_HEADER_BYTES_MAX = 8 * 1024
-_OK = 200
-_MOVED = frozenset({301, 302, 303, 307, 308})
 
 
 class _PictureResolver(CheckedResolver, AbstractResolver):

@@ -1,4 +1,4 @@
-"""Static files of the checkout: localised scripts, the style with a merchant's colour, flags."""
+"""Files of the checkout: scripts, styles, flags, the browser SDK and merchants' pictures."""
 
 import base64
 import gzip
@@ -39,6 +39,17 @@ _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 _TEXTS = re.compile(r"\{/\* texts \*/\}")
 _KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
 _TINTED_MAX = 500  # style sheets in memory, about 10 KiB each
+_SDK_HASH_CHARS = 12
+_SDK_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
+_FOR_EVER = "public, max-age=31536000, immutable"
+_FOR_MINUTES = "public, max-age=300"
+_SCRIPT = "text/javascript"
+_URL_CHARS_MAX = 2_048  # longer URLs are cut off
 
 
 def static_url(name: str, locale: str = LOCALES[0]) -> str:
@@ -92,20 +103,8 @@ def _properties(shades: Shades) -> str:
     return f":root {{ --act: {shades.button}; --on: {shades.text}; --link: {shades.link} }}"
 
 
-_HASH_CHARS = 12
-_HEADERS = {
-    "Access-Control-Allow-Origin": "*",
-    "Cross-Origin-Resource-Policy": "cross-origin",
-    "Vary": "Accept-Encoding",
-    "X-Content-Type-Options": "nosniff",
-}
-_FOR_EVER = "public, max-age=31536000, immutable"
-_FOR_MINUTES = "public, max-age=300"
-_SCRIPT = "text/javascript"
-
-
 @dataclass(frozen=True, slots=True)
-class _File:
+class _SdkFile:
     type: str
     plain: bytes
     packed: bytes
@@ -117,7 +116,7 @@ async def get_sdk_file(request: Request) -> Response:
     file = _sdk_files().get(request.path_params["name"])
     if file is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
-    headers = {**_HEADERS, "Cache-Control": file.cache_control}
+    headers = {**_SDK_HEADERS, "Cache-Control": file.cache_control}
     if file.pinned_url:
         headers["Content-Location"] = file.pinned_url
     body = file.plain
@@ -127,14 +126,14 @@ async def get_sdk_file(request: Request) -> Response:
 
 
 @cache
-def _sdk_files() -> Mapping[str, _File]:
+def _sdk_files() -> Mapping[str, _SdkFile]:
     wallets = minify(_read_source("v1.onchain.js"))
     core = minify(_insert_hash(_read_source("v1.js"), wallets))
     return {
-        **_script("v1.js", core),
-        **_script("v1.onchain.js", wallets),
-        "loader.js": _file(_SCRIPT, minify(_read_source("loader.js"))),
-        "v1.d.ts": _file("text/plain", _read_source("v1.d.ts")),
+        **_sdk_script("v1.js", core),
+        **_sdk_script("v1.onchain.js", wallets),
+        "loader.js": _sdk_file(_SCRIPT, minify(_read_source("loader.js"))),
+        "v1.d.ts": _sdk_file("text/plain", _read_source("v1.d.ts")),
     }
 
 
@@ -147,30 +146,27 @@ def _insert_hash(core: str, wallets: str) -> str:
     return core.replace('INTEGRITY = ""', f'INTEGRITY = "sha384-{digest}"')
 
 
-def _script(name: str, text: str) -> dict[str, _File]:
+def _sdk_script(name: str, text: str) -> dict[str, _SdkFile]:
     pinned = _pinned_name(name, text)
     return {
-        name: _file(_SCRIPT, text, pinned_url=f"/sdk/{pinned}"),
-        pinned: _file(_SCRIPT, text, cache_control=_FOR_EVER),
+        name: _sdk_file(_SCRIPT, text, pinned_url=f"/sdk/{pinned}"),
+        pinned: _sdk_file(_SCRIPT, text, cache_control=_FOR_EVER),
     }
 
 
 def _pinned_name(name: str, text: str) -> str:
-    return f"{name.removesuffix('.js')}.{sha256(text.encode()).hexdigest()[:_HASH_CHARS]}.js"
+    return f"{name.removesuffix('.js')}.{sha256(text.encode()).hexdigest()[:_SDK_HASH_CHARS]}.js"
 
 
-def _file(
+def _sdk_file(
     type_: str, text: str, *, cache_control: str = _FOR_MINUTES, pinned_url: str = ""
-) -> _File:
+) -> _SdkFile:
     plain = text.encode()
-    return _File(type_, plain, gzip.compress(plain, mtime=0), cache_control, pinned_url)
+    return _SdkFile(type_, plain, gzip.compress(plain, mtime=0), cache_control, pinned_url)
 
 
 def _read_source(name: str) -> str:
     return (resources.files("payintent") / "checkout" / "sdk" / name).read_text()
-
-
-_URL_CHARS_MAX = 2_048  # longer URLs are cut off
 
 
 def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:

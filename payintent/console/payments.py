@@ -1,4 +1,4 @@
-"""The page that searches and lists payments."""
+"""Pages of payments: search, list, and the history of a payment."""
 
 import json
 from collections.abc import Mapping
@@ -32,6 +32,9 @@ _KINDS = ("card", "redirect", "qr", "onchain")
 _EXACT = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
+_REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
+#: Details that the page shows elsewhere.
+_SHOWN_ELSEWHERE = frozenset({"body", "answer", "what"})
 
 
 async def get_payments(visit: OperatorVisit) -> Response:
@@ -70,11 +73,6 @@ async def get_payments(visit: OperatorVisit) -> Response:
         older=page.following and other_page(visit, before=page.following),
         newest=other_page(visit, before=None) if query.get("before") else None,
     )
-
-
-_REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-#: Details that the page shows elsewhere.
-_SHOWN_ELSEWHERE = frozenset({"body", "answer", "what"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

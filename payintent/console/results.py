@@ -1,4 +1,4 @@
-"""URLs of lists in the console, with their filters."""
+"""Results of operations as pages show them, and links to lists and records."""
 
 import re
 from collections.abc import Sequence

@@ -30,6 +30,9 @@ _ROWS_MAX = 12  # of methods, and of countries
 _MINUTE = timedelta(minutes=1)
 _OLD = timedelta(minutes=5)
 _PROCESSING_OLD = timedelta(hours=1)
+_POLL_S = 1.0
+_RELOAD_S = 30
+_log = get_logger("events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,11 +276,6 @@ def _conversion_row(
         ended=sum(sum(by_kind.values()) for by_kind in counts),
         filters=filters,
     )
-
-
-_log = get_logger("events")
-_POLL_S = 1.0
-_RELOAD_S = 30
 
 
 async def get_today(visit: OperatorVisit) -> Response:

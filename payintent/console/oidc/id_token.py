@@ -12,9 +12,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
-from payintent.console.oidc.provider import IdentityProvider
-from payintent.core.access import OPERATOR
-from payintent.http.address_limits import UnauthorizedError
+from payintent.console.oidc.provider import IdentityProvider, refused_sign_in
 
 LEEWAY_S = 60  # for differences between the provider's clock and ours
 _ALGORITHMS = {"RS256": "RSA", "ES256": "EC"}
@@ -48,36 +46,36 @@ async def check_id_token(
     _check_times(claims, now.timestamp())
     subject = claims.get("sub")
     if claims.get("iss") != provider.issuer:
-        raise _refused("issuer")
+        raise refused_sign_in("issuer")
     claim = claims.get("nonce")
     if not isinstance(claim, str) or not hmac.compare_digest(claim.encode(), nonce.encode()):
-        raise _refused("nonce")
+        raise refused_sign_in("nonce")
     if not isinstance(subject, str) or not _is_subject(subject):
-        raise _refused("subject")
+        raise refused_sign_in("subject")
     return IdToken(provider.issuer, subject, claims)
 
 
 async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, Any]:
     """Verify the signature with the key that the token names, and return the claims."""
     if len(text) > _TOKEN_CHARS_MAX:
-        raise _refused("signature")
+        raise refused_sign_in("signature")
     try:
         header = jws.extract_compact(text.encode(), registry=_REGISTRY).protected
     except _MALFORMED:
-        raise _refused("signature") from None
+        raise refused_sign_in("signature") from None
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
-        raise _refused("algorithm")
+        raise refused_sign_in("algorithm")
     if kid is not None and not isinstance(kid, str):
-        raise _refused("signature")
+        raise refused_sign_in("signature")
     key = _find_key(await provider.keys(kid), kid, algorithm)
     try:
         signed = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
         claims = msgspec.json.decode(signed.payload or b"")
     except _MALFORMED:
-        raise _refused("signature") from None
+        raise refused_sign_in("signature") from None
     if not isinstance(claims, dict):
-        raise _refused("signature")
+        raise refused_sign_in("signature")
     return cast("dict[str, Any]", claims)
 
 
@@ -93,7 +91,7 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
         and (kid is None or key.get("kid") == kid)
     ]
     if len(candidates) != 1:  # without a key id, the choice must be unambiguous
-        raise _refused("key")
+        raise refused_sign_in("key")
     public = {name: candidates[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
     jwk: Any = {name: value for name, value in public.items() if value is not None}
     try:
@@ -101,7 +99,7 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
             return ECKey.import_key(jwk)
         return _import_rsa(jwk)
     except _MALFORMED:
-        raise _refused("key") from None
+        raise refused_sign_in("key") from None
 
 
 def _import_rsa(jwk: Any) -> RSAKey:
@@ -125,28 +123,24 @@ def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
     clients = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     party = claims.get("azp")
     if client_id not in clients or (party is None and len(clients) > 1):
-        raise _refused("audience")
+        raise refused_sign_in("audience")
     if party is not None and party != client_id:
-        raise _refused("audience")
+        raise refused_sign_in("audience")
 
 
 def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
     issued = _moment(claims.get("iat"))
     if _moment(claims.get("exp")) <= now_s - LEEWAY_S:
-        raise _refused("expired")
+        raise refused_sign_in("expired")
     if max(issued, _moment(claims.get("nbf", issued))) > now_s + LEEWAY_S:
-        raise _refused("time")
+        raise refused_sign_in("time")
 
 
 def _moment(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refused("time")
+        raise refused_sign_in("time")
     return value
 
 
 def _is_subject(subject: str) -> bool:
     return 0 < len(subject) <= _SUBJECT_MAX and subject.isascii() and subject.isprintable()
-
-
-def _refused(reason: str) -> UnauthorizedError:
-    return UnauthorizedError(OPERATOR, f"oidc_{reason}")

@@ -53,6 +53,10 @@ class ProviderUnusableError(RefusedError):
         self.detail = detail
 
 
+def refused_sign_in(reason: str) -> UnauthorizedError:
+    return UnauthorizedError(OPERATOR, f"oidc_{reason}")
+
+
 class ProviderMetadata(Struct, frozen=True):
     """The metadata of a provider (OpenID Connect Discovery 1.0, section 3)."""
 
@@ -123,7 +127,7 @@ class IdentityProvider:
     async def exchange(self, exchange: Exchange) -> str:
         """Return the ID token for a code; raise `UNAUTHORIZED` if the provider rejects the code."""
         if not 0 < len(exchange.code) <= _CODE_CHARS_MAX:
-            raise UnauthorizedError(OPERATOR, "oidc_code")
+            raise refused_sign_in("code")
         metadata = await self.metadata()
         fields = {
             "grant_type": "authorization_code",
@@ -141,7 +145,7 @@ class IdentityProvider:
                 "token", "POST", metadata.token_endpoint, headers, fields
             )
         if response.status in _REFUSALS:
-            raise UnauthorizedError(OPERATOR, "oidc_code")
+            raise refused_sign_in("code")
         return _decode("token", response, _TokenResponse).id_token
 
     async def close(self) -> None:

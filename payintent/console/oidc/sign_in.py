@@ -12,15 +12,15 @@ from starlette.responses import RedirectResponse, Response
 from payintent.console.access import check_host, own_origin
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.oidc.flow import VALID_S, SignInFlow, begin_flow, resume_flow
-from payintent.console.oidc.provider import Exchange, IdentityProvider
+from payintent.console.oidc.provider import Exchange, IdentityProvider, refused_sign_in
 from payintent.console.rendering import render
 from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
 from payintent.console.sessions_store import SessionHolder
 from payintent.console.sign_in import onward_path, refused_page
-from payintent.core.access import OPERATOR, parse_claim_roles, role_of_claim
+from payintent.core.access import parse_claim_roles, role_of_claim
 from payintent.core.errors import NotFoundError, RefusedError
 from payintent.db.database import Tx, current_time
-from payintent.http.address_limits import PROVIDER_SIGN_IN, UnauthorizedError
+from payintent.http.address_limits import PROVIDER_SIGN_IN
 from payintent.http.pages.forms import SignInCookie
 from payintent.operators import audit_store, identities_store
 from payintent.operators.identities_store import NewSignIn, SignedIn
@@ -101,12 +101,12 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
 
     query, context = request.query_params, get_console_context(request)
     if "error" in query:
-        raise _refused("declined")
+        raise refused_sign_in("declined")
     metadata = await provider.metadata()
     issuer = query.get("iss")  # RFC 9207: it identifies the provider that sent the response
     is_required = metadata.authorization_response_iss_parameter_supported
     if (issuer is not None or is_required) and issuer != provider.issuer:
-        raise _refused("issuer")
+        raise refused_sign_in("issuer")
     exchange = Exchange(
         code=query.get(_CODE, ""),
         redirect_uri=_redirect_uri(request, context.settings),
@@ -126,7 +126,7 @@ async def _open_session(
     if role is None:
         async with database.transaction() as tx:
             await identities_store.end_role(tx, token.issuer, token.subject)
-        raise _refused("no_role")
+        raise refused_sign_in("no_role")
     sign_in = NewSignIn(
         id=database.id_generator.new_id(),
         issuer=token.issuer,
@@ -137,10 +137,10 @@ async def _open_session(
     digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
     async with database.transaction() as tx:
         if not await identities_store.complete(tx, digest, VALID_S):
-            raise _refused("replayed")
+            raise refused_sign_in("replayed")
         identity = await identities_store.sign_in(tx, sign_in)
         if identity is None:
-            raise _refused("blocked")
+            raise refused_sign_in("blocked")
         if identity.role is not identity.role_before:
             await _audit(tx, identity, token)
         holder = SessionHolder(identity_id=identity.id)
@@ -191,7 +191,3 @@ def _flow_cookie(settings: Settings) -> SignInCookie:
     """Return the sign-in cookie; it is lax, for the provider redirects across sites."""
     is_secure = bool(settings.console_base)
     return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
-
-
-def _refused(reason: str) -> UnauthorizedError:
-    return UnauthorizedError(OPERATOR, f"oidc_{reason}")
