@@ -15,6 +15,7 @@ _MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|tmp)/|\bshar
 _ROUTE = re.compile(r"(GET|POST|PATCH|PUT|DELETE) (/[^\s`]+)")
 _TARGET = re.compile(r"\bmake ([a-z0-9-]+)")
 _PLACE = re.compile(r"(?!var/)[\w.]+(?:/[\w.]*)+|\w+\.py")
+_DEFINITION = re.compile(r"`((?:\w+/)+\w+\.py)` `(\w+)`")
 _MODULES = [one.name for one in ROOT.glob("payintent*/**/*.py")]
 
 #: Each operation goes by one route of two segments, and may be named by its own.
@@ -66,6 +67,13 @@ def test_every_folder_and_module_that_a_page_names_exists(path: Path) -> None:
             continue
         places = [ROOT / span, ROOT / "payintent" / span, ROOT / "payintent_sandbox" / span]
         assert any(one.exists() for one in places) or span in _MODULES, span
+
+
+@every_page
+def test_every_definition_that_a_page_names_with_its_module_is_there(path: Path) -> None:
+    for module, definition in _DEFINITION.findall(path.read_text()):
+        text = (ROOT / "payintent" / module).read_text()
+        assert re.search(rf"\b(?:def|class) {definition}\b", text), (module, definition)
 
 
 @every_page
