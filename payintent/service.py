@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from payintent.callbacks.receive import CallbackReceiver
 from payintent.checkout.picture_cache import PictureCache
@@ -25,9 +25,9 @@ from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.http.egress import EgressRules
 from payintent.onchain.gateway import OnchainGateway
 from payintent.operations import OPERATIONS
-from payintent.operators.operation import Actor, AnyOperation, ChangeOperation, OperationContext
+from payintent.operators.operation import Actor, AnyOperation, OperationContext
 from payintent.operators.proposals_store import Proposal
-from payintent.operators.submit import ShowProgress, describe, foresee, run_operation, submit
+from payintent.operators.submit import ShowProgress, run_operation, submit
 from payintent.payment_sessions.open_session import SessionOpener
 from payintent.payments.create import PaymentCreator
 from payintent.payments.lookup import PaymentLookup
@@ -163,14 +163,6 @@ class Service:
     ) -> R | Proposal:
         """Run an operation, or store it as a proposal until another operator approves it."""
         return await submit(self.operation_context, operation, actor, show_progress)
-
-    async def describe(self, operation: ChangeOperation[Any], actor: Actor) -> list[str]:
-        """Describe the changes of an operation; raise its refusal if it would be refused."""
-        return await describe(self.operation_context, operation, actor)
-
-    async def foresee(self, operation: AnyOperation[Any], actor: Actor) -> dict[str, object]:
-        """Count the rows that an operation would change."""
-        return await foresee(self.operation_context, operation, actor)
 
     async def run_operation(self, operation: AnyOperation[R], actor: Actor) -> R:
         """Run an operation that needs no approval (`CONFLICT` if it needs one)."""

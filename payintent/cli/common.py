@@ -33,6 +33,7 @@ from payintent.operators.operation import (
     to_json_value,
 )
 from payintent.operators.proposals_store import Proposal
+from payintent.operators.submit import describe, foresee
 from payintent.runtime.address_checks import AddressUnusableError
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.log import configure_logging
@@ -168,11 +169,15 @@ def submit_as_operator(
 
 def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]:
     """Describe the changes of an operation; end the command if it is rejected."""
-    return _with_actor(lambda service, actor: service.describe(operation, actor), why)
+    return _with_actor(
+        lambda service, actor: describe(service.operation_context, operation, actor), why
+    )
 
 
 def foresee_as_operator(operation: ChangeOperation[Any]) -> dict[str, object]:
-    return _with_actor(lambda service, actor: service.foresee(operation, actor), "")
+    return _with_actor(
+        lambda service, actor: foresee(service.operation_context, operation, actor), ""
+    )
 
 
 def _with_actor(work: Callable[[Service, Actor], Awaitable[T]], why: str) -> T:

@@ -17,10 +17,10 @@ from payintent.webhooks.model import (
     AttemptResult,
     CircuitReport,
     DeliveryResult,
-    Outbox,
     OutgoingDelivery,
     next_retry_wait_s,
 )
+from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 
@@ -49,7 +49,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: DatabaseOutbox,
         sender: WebhookSender,
         windows: EndpointWindows,
         poll_s: float,

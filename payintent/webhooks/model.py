@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
 from uuid import UUID
 
 
@@ -107,26 +106,6 @@ class MissedEvents:
     merchant_id: int | None = None
     since: datetime | None = None
     until: datetime | None = None
-
-
-class Outbox(Protocol):
-    async def due_merchants(self) -> list[int]: ...
-
-    async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Claim due deliveries; `limits` has the maximum per merchant, `(merchant_id, limit)`."""
-        ...
-
-    async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
-        """Store attempts and the new states of their deliveries."""
-        ...
-
-    async def release(self, merchant_id: int) -> None:
-        """Make all of a merchant's deliveries due now, because its endpoint has recovered."""
-        ...
-
-    async def store_circuits(self, reports: Sequence[CircuitReport]) -> None:
-        """Store opened and closed circuits, in this order, for display to operators."""
-        ...
 
 
 # Waits before each attempt, from the end of the previous attempt. They are short in the first ten

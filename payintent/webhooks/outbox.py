@@ -27,6 +27,7 @@ class DatabaseOutbox:
         return await outbox_store.list_due_merchants(self.database, _MERCHANTS_MAX)
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
+        """Claim due deliveries; `limits` has the maximum per merchant, `(merchant_id, limit)`."""
         deliveries = await outbox_store.claim_due(self.database, limits, self.lease_s)
         keys = await self._decrypt_keys({delivery.merchant_id for delivery in deliveries})
         return [
@@ -39,10 +40,12 @@ class DatabaseOutbox:
         await outbox_store.record(self.database, [self._to_record(result) for result in outcomes])
 
     async def release(self, merchant_id: int) -> None:
+        """Make all of a merchant's deliveries due now, because its endpoint has recovered."""
         while await outbox_store.release(self.database, merchant_id):
             pass
 
     async def store_circuits(self, reports: Sequence[CircuitReport]) -> None:
+        """Store the last change of each circuit, for display to operators."""
         last_reports = {report.merchant_id: report for report in reports}
         for report in last_reports.values():
             if report.open_s > 0:

@@ -24,6 +24,7 @@ from payintent.gateways.port import GatewayRefundState, RefundReport, VerifiedCa
 from payintent.gateways.settlement_file import ProviderFileLine
 from payintent.merchants.keys_operations import IssueApiKey
 from payintent.operators.operations import ListAuditEntries
+from payintent.operators.submit import describe
 from payintent.payments.model import Payment
 from payintent.reconciliation import compare as difference_cases
 from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
@@ -507,7 +508,7 @@ async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
     assert (foreseen.difference_count, foreseen.payouts.new, foreseen.new_payouts) == (0, 2, told)
     assert _counts(foreseen)["payment"] == (1, 1, 0, 0, 0)
     apply = ReconcileProviderFile(comparison=_comparison(path))
-    changes = await world.service.describe(apply, ACTOR)
+    changes = await describe(world.service.operation_context, apply, ACTOR)
     assert changes == ["0 cases are opened", "2 payouts are recorded"]
     assert await world.perform(ListGatewayPayouts()) == []
     applied = await _reconcile(world, path)

@@ -30,7 +30,6 @@ from payintent.webhooks.model import (
     AttemptOutcome,
     AttemptResult,
     DeliveryResult,
-    Outbox,
 )
 from payintent.webhooks.operations import ReplayMissedEvents
 from payintent.webhooks.outbox import DatabaseOutbox
@@ -371,7 +370,7 @@ async def taken(world: World, count: int) -> list[DeliveryResult]:
     ]
 
 
-def resting_dispatcher(world: World, outbox: Outbox) -> Dispatcher:
+def resting_dispatcher(world: World, outbox: DatabaseOutbox) -> Dispatcher:
     """Make a dispatcher that does not run."""
     settings = world.service.settings
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
