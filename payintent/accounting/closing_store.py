@@ -121,12 +121,11 @@ async def sum_unstated(
 ) -> list[CurrencySums]:
     """Sum the entries that are not in a statement, up to a number and before a time."""
     rows = await tx.fetch(
-        "SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount"
-        " FROM (SELECT e.currency, e.chain, e.fact,"
-        + PART
-        + "FROM ledger_entry e WHERE"
-        + UNSTATED
-        + """AND e.entry_number <= $6 AND e.created_at < $7) parts
+        f"""
+        SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount
+        FROM (SELECT e.currency, e.chain, e.fact, {PART}
+            FROM ledger_entry e
+            WHERE {UNSTATED} AND e.entry_number <= $6 AND e.created_at < $7) parts
         WHERE part IS NOT NULL
         GROUP BY currency, chain, fact, part
         ORDER BY currency, chain, fact, part

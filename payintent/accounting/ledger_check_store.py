@@ -33,8 +33,7 @@ class LedgerDifference:
 
 
 #: Each account's debits less credits as computed from the facts.
-_FACTS: LiteralString = (
-    """
+_FACTS: LiteralString = f"""
     money AS (
         SELECT c.*, k.chain,
             CASE WHEN k.chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
@@ -47,9 +46,7 @@ _FACTS: LiteralString = (
                 / s.total_amount::numeric) END AS tax
         FROM capture c
         LEFT JOIN session s ON s.id = c.session_id
-    """
-    + ledger_store.MONEY_SOURCES
-    + """
+        {ledger_store.MONEY_SOURCES}
         WHERE a.livemode
     ), resolved AS (
         SELECT m.status, c.suspense, c.clearing, c.payable, c.currency, c.chain, c.id AS capture_id,
@@ -57,9 +54,7 @@ _FACTS: LiteralString = (
                 ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount
         FROM money_case m
         JOIN money c ON c.id = m.capture_id
-        WHERE """
-    + ledger_store.RESOLVED
-    + """ AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
+        WHERE {ledger_store.RESOLVED} AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
     ), disputed AS (
         SELECT c.clearing, c.account_id, c.currency, c.chain, d.state,
             CASE WHEN c.credited OR EXISTS (SELECT FROM resolved r
@@ -122,8 +117,7 @@ _FACTS: LiteralString = (
         JOIN provider_account a ON a.id = g.account_id
         WHERE g.reversed_at IS NULL
     )
-    """
-)
+"""
 
 
 async def find_differences(database: Executor) -> list[LedgerDifference]:
@@ -132,9 +126,8 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
     The statement reads a single snapshot, so transactions in progress cause no differences.
     """
     rows = await database.fetch(
-        "WITH"
-        + _FACTS
-        + """
+        f"""
+        WITH {_FACTS}
         SELECT account, currency, chain, sum(entered)::text AS ledger_minor,
             sum(fact)::text AS facts_minor
         FROM (
@@ -165,69 +158,58 @@ class FactKind(StrEnum):
     DISPUTES = "disputes"
 
 
-_NO_ENTRY: LiteralString = "NOT EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = "
-_ENTERED: LiteralString = "EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = "
-_CAPTURES: LiteralString = (
-    "SELECT c.id AS fact_id, c.captured_at AS at, c.amount_minor, s.fee_amount,"
-    " s.estimated_tax, s.total_amount, "
-    + _ENTERED
-    + "c.id AND e.fact = 'capture_adopted') AS adopted,"
-    + ledger_store.MONEY
-    + "FROM capture c LEFT JOIN session s ON s.id = c.session_id"
-    + ledger_store.MONEY_SOURCES
-    + "WHERE a.livemode AND c.amount_minor > 0 AND "
-    + _NO_ENTRY
-    + "c.id AND e.fact = 'capture')"
-)
-_REFUNDS: LiteralString = (
-    "SELECT r.id AS fact_id, r.created_at AS at, r.updated_at AS ended_at, r.status,"
-    " r.amount_minor, "
-    + _ENTERED
-    + "r.id AND e.fact = 'refund_reserved') AS reserved, "
-    + _ENTERED
-    + "r.id AND e.fact IN ('refund_done', 'refund_reversed')) AS ended,"
-    + ledger_store.MONEY
-    + "FROM refund r JOIN capture c ON c.id = r.capture_id"
-    + ledger_store.MONEY_SOURCES
-    + "WHERE a.livemode AND ("
-    + _NO_ENTRY
-    + "r.id AND e.fact = 'refund_reserved') OR r.status <> 'PENDING' AND "
-    + _NO_ENTRY
-    + "r.id AND e.fact IN ('refund_done', 'refund_reversed')))"
-)
-_CASES: LiteralString = (
-    "SELECT m.id AS fact_id, m.closed_at AS at, m.status,"
-    " CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor"
-    " ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount_minor,"
-    + ledger_store.MONEY
-    + "FROM money_case m JOIN capture c ON c.id = m.capture_id"
-    + ledger_store.MONEY_SOURCES
-    + "WHERE a.livemode AND "
-    + ledger_store.RESOLVED
-    + " AND c.amount_minor > c.refunded_minor + c.reserved_minor"
-    + " AND (m.status = 'DISMISSED' OR coalesce(o.merchant_id, a.merchant_id) IS NOT NULL) AND "
-    + _NO_ENTRY
-    + "m.id)"
-)
-_DISPUTES: LiteralString = (
-    "SELECT d.id AS fact_id, d.capture_id FROM dispute d JOIN capture c ON c.id = d.capture_id"
-    " JOIN provider_account a ON a.id = c.account_id AND a.livemode"
-    " WHERE d.state IN ('open', 'under_review', 'lost') AND c.amount_minor > 0"
-    " AND (d.amount_minor > 0 OR d.currency <> c.currency) AND " + _NO_ENTRY + "d.id)"
-)
-
-_COUNT: LiteralString = (
-    "SELECT (SELECT count(*) FROM ("
-    + _CAPTURES
-    + ") f) + (SELECT count(*) FROM ("
-    + _REFUNDS
-    + ") f) + (SELECT count(*) FROM ("
-    + _CASES
-    + ") f) + (SELECT count(*) FROM ("
-    + _DISPUTES
-    + ") f) AS missing"
-)
-_NEXT: LiteralString = ") f WHERE fact_id > $1 ORDER BY fact_id LIMIT $2"
+_CAPTURES: LiteralString = f"""
+    SELECT c.id AS fact_id, c.captured_at AS at, c.amount_minor, s.fee_amount, s.estimated_tax,
+        s.total_amount, EXISTS (SELECT FROM ledger_entry e
+            WHERE e.fact_id = c.id AND e.fact = 'capture_adopted') AS adopted, {ledger_store.MONEY}
+    FROM capture c
+    LEFT JOIN session s ON s.id = c.session_id
+    {ledger_store.MONEY_SOURCES}
+    WHERE a.livemode AND c.amount_minor > 0 AND NOT EXISTS (SELECT FROM ledger_entry e
+        WHERE e.fact_id = c.id AND e.fact = 'capture')
+"""
+_REFUNDS: LiteralString = f"""
+    SELECT r.id AS fact_id, r.created_at AS at, r.updated_at AS ended_at, r.status, r.amount_minor,
+        EXISTS (SELECT FROM ledger_entry e
+            WHERE e.fact_id = r.id AND e.fact = 'refund_reserved') AS reserved,
+        EXISTS (SELECT FROM ledger_entry e
+            WHERE e.fact_id = r.id AND e.fact IN ('refund_done', 'refund_reversed')) AS ended,
+        {ledger_store.MONEY}
+    FROM refund r
+    JOIN capture c ON c.id = r.capture_id
+    {ledger_store.MONEY_SOURCES}
+    WHERE a.livemode AND (NOT EXISTS (SELECT FROM ledger_entry e
+            WHERE e.fact_id = r.id AND e.fact = 'refund_reserved')
+        OR r.status <> 'PENDING' AND NOT EXISTS (SELECT FROM ledger_entry e
+            WHERE e.fact_id = r.id AND e.fact IN ('refund_done', 'refund_reversed')))
+"""
+_CASES: LiteralString = f"""
+    SELECT m.id AS fact_id, m.closed_at AS at, m.status,
+        CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor
+            ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount_minor,
+        {ledger_store.MONEY}
+    FROM money_case m
+    JOIN capture c ON c.id = m.capture_id
+    {ledger_store.MONEY_SOURCES}
+    WHERE a.livemode AND {ledger_store.RESOLVED}
+        AND c.amount_minor > c.refunded_minor + c.reserved_minor
+        AND (m.status = 'DISMISSED' OR coalesce(o.merchant_id, a.merchant_id) IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = m.id)
+"""
+_DISPUTES: LiteralString = """
+    SELECT d.id AS fact_id, d.capture_id
+    FROM dispute d
+    JOIN capture c ON c.id = d.capture_id
+    JOIN provider_account a ON a.id = c.account_id AND a.livemode
+    WHERE d.state IN ('open', 'under_review', 'lost') AND c.amount_minor > 0
+        AND (d.amount_minor > 0 OR d.currency <> c.currency)
+        AND NOT EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = d.id)
+"""
+_COUNT: LiteralString = f"""
+    SELECT (SELECT count(*) FROM ({_CAPTURES}) f) + (SELECT count(*) FROM ({_REFUNDS}) f)
+        + (SELECT count(*) FROM ({_CASES}) f) + (SELECT count(*) FROM ({_DISPUTES}) f) AS missing
+"""
+_NEXT: LiteralString = "WHERE fact_id > $1 ORDER BY fact_id LIMIT $2"
 
 
 async def count_missing(database: Executor) -> int:
@@ -240,13 +222,13 @@ async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list
     Entries that the fact's own transaction adds concurrently are kept.
     """
     if kind is FactKind.CAPTURES:
-        rows = await tx.fetch("SELECT * FROM (" + _CAPTURES + _NEXT, after, limit)
+        rows = await tx.fetch(f"SELECT * FROM ({_CAPTURES}) f {_NEXT}", after, limit)
     elif kind is FactKind.REFUNDS:
-        rows = await tx.fetch("SELECT * FROM (" + _REFUNDS + _NEXT, after, limit)
+        rows = await tx.fetch(f"SELECT * FROM ({_REFUNDS}) f {_NEXT}", after, limit)
     elif kind is FactKind.CASES:
-        rows = await tx.fetch("SELECT * FROM (" + _CASES + _NEXT, after, limit)
+        rows = await tx.fetch(f"SELECT * FROM ({_CASES}) f {_NEXT}", after, limit)
     else:
-        rows = await tx.fetch("SELECT * FROM (" + _DISPUTES + _NEXT, after, limit)
+        rows = await tx.fetch(f"SELECT * FROM ({_DISPUTES}) f {_NEXT}", after, limit)
         await _enter_disputes(tx, rows)
         return [row["fact_id"] for row in rows]
     await ledger_store.add_missing(tx, [timed for row in rows for timed in _ENTRIES[kind](row)])

@@ -32,9 +32,8 @@ MONEY_SOURCES: LiteralString = """
 WITHOUT_MONEY: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
 #: The condition that closing a case `m` moved its capture's money out of suspense.
 RESOLVED: LiteralString = (
-    "m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN "
-    + WITHOUT_MONEY
-    + " AND m.closed_by <> 'policy:session_appeared'"
+    f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {WITHOUT_MONEY}"
+    " AND m.closed_by <> 'policy:session_appeared'"
 )
 
 
@@ -115,12 +114,14 @@ async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
 async def add_resolution(tx: Tx, case_id: UUID) -> None:
     """Enter the effect of closing a locked case on its money, if it holds any."""
     row = await tx.row(
-        "SELECT m.id, m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining,"
-        + MONEY
-        + "FROM money_case m JOIN capture c ON c.id = m.capture_id"
-        + MONEY_SOURCES
-        + "WHERE m.id = $1 AND "
-        + RESOLVED,
+        f"""
+        SELECT m.id, m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining,
+            {MONEY}
+        FROM money_case m
+        JOIN capture c ON c.id = m.capture_id
+        {MONEY_SOURCES}
+        WHERE m.id = $1 AND {RESOLVED}
+        """,
         case_id,
     )
     if row is None:
@@ -167,15 +168,15 @@ def _reversal(row: Row) -> LedgerEntry:
 async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     """Enter changes of the amounts that disputes of locked captures hold or have taken."""
     rows = await tx.fetch(
-        "SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor"
-        " ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts, EXISTS ("
-        "SELECT FROM money_case m WHERE m.capture_id = c.id AND m.status = 'ACCEPTED' AND "
-        + RESOLVED
-        + ") AS accepted,"
-        + MONEY
-        + "FROM dispute d JOIN capture c ON c.id = d.capture_id"
-        + MONEY_SOURCES
-        + """
+        f"""
+        SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor
+                ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts,
+            EXISTS (SELECT FROM money_case m
+                WHERE m.capture_id = c.id AND m.status = 'ACCEPTED' AND {RESOLVED}) AS accepted,
+            {MONEY}
+        FROM dispute d
+        JOIN capture c ON c.id = d.capture_id
+        {MONEY_SOURCES}
         LEFT JOIN LATERAL (
             SELECT max(leg::int) AS entries, array_agg(account) AS accounts,
                 array_agg(amount) AS amounts

@@ -75,21 +75,14 @@ PART: LiteralString = """
 UNSTATED: LiteralString = """
     e.merchant_id = $2 AND e.entry_number >= $3 AND (e.entry_number > $4 OR e.created_at >= $5)
 """
-_MINOR: LiteralString = (
-    "s.opening_minor, s.payments_minor, s.fees_minor, s.tax_minor, s.refunds_minor,"
-    " s.disputes_minor, s.adjustments_minor, s.payouts_minor, s.closing_minor"
-)
-_SELECT: LiteralString = (
-    """
+_SELECT: LiteralString = """
     SELECT s.id, s.merchant_id, s.currency, s.chain, s.number, s.day, s.time_zone,
         s.first_number, s.last_number, s.until_at, s.closed_number, s.closed_at, s.created_at,
-        t.decimals AS token_decimals, """
-    + _MINOR
-    + """
+        t.decimals AS token_decimals, s.opening_minor, s.payments_minor, s.fees_minor, s.tax_minor,
+        s.refunds_minor, s.disputes_minor, s.adjustments_minor, s.payouts_minor, s.closing_minor
     FROM statement s
     LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.currency
-    """
-)
+"""
 _STATEMENTS = KeysetList(
     _SELECT,
     "s.id",
@@ -133,18 +126,15 @@ _BALANCES: LiteralString = """
     LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.currency
     ORDER BY s.currency, s.chain
 """
-_LINES: LiteralString = (
-    """
+_LINES: LiteralString = f"""
     WITH lines AS (
         SELECT fact_id, fact, min(created_at) AS at, min(entry_number) AS first,
             sum(signed) FILTER (WHERE part = 'payable') AS net,
             sum(signed) FILTER (WHERE part = 'fee') AS fee,
             sum(signed) FILTER (WHERE part = 'tax') AS tax
-        FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number,"""
-    + PART
-    + " FROM ledger_entry e WHERE"
-    + UNSTATED
-    + """AND e.entry_number <= $6 AND e.created_at < $7
+        FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number, {PART}
+            FROM ledger_entry e
+            WHERE {UNSTATED} AND e.entry_number <= $6 AND e.created_at < $7
             AND e.currency = $8 AND coalesce(e.chain, '') = $9) parts
         WHERE part IS NOT NULL
         GROUP BY fact_id, fact
@@ -161,8 +151,7 @@ _LINES: LiteralString = (
     LEFT JOIN capture d ON d.id = x.capture_id
     LEFT JOIN money_case m ON m.id = l.fact_id
     ORDER BY l.first, l.fact_id, l.fact
-    """
-)
+"""
 
 
 async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Statement | None:

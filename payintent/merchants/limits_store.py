@@ -39,7 +39,7 @@ async def take_tokens(
     `1 / per_s`, and at most `burst` requests fit between now and that time.
     """
     row = await database.row(
-        """
+        f"""
         WITH taken AS (
             INSERT INTO rate_state AS s (merchant_id, class, full_at, granted)
             VALUES (
@@ -47,14 +47,7 @@ async def take_tokens(
                 least($5::int, $4::int)
             )
             ON CONFLICT (merchant_id, class) DO UPDATE
-            SET full_at = """
-        + _BASE
-        + " + ("
-        + _GRANTABLE
-        + """)::numeric / $3,
-                granted = """
-        + _GRANTABLE
-        + """
+            SET full_at = {_BASE} + ({_GRANTABLE})::numeric / $3, granted = {_GRANTABLE}
             RETURNING granted, full_at
         )
         SELECT granted, (full_at - extract(epoch FROM clock()))::float8 AS full_in_s

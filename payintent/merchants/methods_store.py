@@ -114,12 +114,9 @@ async def list_for_merchant(
 ) -> list[PaymentMethod]:
     """List a merchant's methods by position, including disabled methods."""
     rows = await database.fetch(
-        "SELECT"
-        + _ACCEPTANCE.format(watched="m.chain = ANY($3::text[])")
-        + ","
-        + _COLUMNS
-        + _FROM
-        + """
+        f"""
+        SELECT {_ACCEPTANCE.format(watched="m.chain = ANY($3::text[])")}, {_COLUMNS}
+        {_FROM}
         WHERE m.merchant_id = $1
         ORDER BY m.position, m.id
         LIMIT $2

@@ -94,10 +94,8 @@ async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> lis
     except for clock differences between hosts.
     """
     rows = await tx.fetch(
-        "WITH happened AS MATERIALIZED ("
-        + _HAPPENED
-        + """
-        ), figures AS (
+        f"""
+        WITH happened AS MATERIALIZED ({_HAPPENED}), figures AS (
             INSERT INTO hourly_figure AS f (hour, subject, kind, value, count, amount)
             SELECT hour,
                 CASE WHEN grouping(currency) = 0 THEN 'currency'

@@ -92,17 +92,9 @@ async def read_overview(
     The conversion aggregates a month of figures, so it should not be requested every time.
     """
     row = await database.row(
-        "SELECT clock() AS now, m.counted_until, m.closed_until, t.day, t.week, t.month,"
-        + _HOURS
-        + ","
-        + _CONVERSION
-        + ","
-        + _WAITING
-        + ","
-        + _OUTAGES
-        + ","
-        + _CHAINS
-        + """
+        f"""
+        SELECT clock() AS now, m.counted_until, m.closed_until, t.day, t.week, t.month,
+            {_HOURS}, {_CONVERSION}, {_WAITING}, {_OUTAGES}, {_CHAINS}
         FROM figure_mark m
         CROSS JOIN LATERAL (
             SELECT date_bin('1 hour', clock(), '2000-01-01 00:00:00+00') - interval '23 hours'
@@ -162,8 +154,7 @@ _CONVERSION: LiteralString = """
 # No index sorts retried deliveries by age. Deliveries that wait for their next attempt are counted
 # per merchant, so that the backlog of a merchant does not hide the rest. Due deliveries are counted
 # among the first rows.
-_WAITING: LiteralString = (
-    """
+_WAITING: LiteralString = f"""
     (SELECT json_build_object(
         'cases', (SELECT count(*)
             FROM (SELECT FROM money_case WHERE status = 'OPEN' LIMIT $3) c),
@@ -187,9 +178,7 @@ _WAITING: LiteralString = (
         'deliveries_dead', (SELECT count(*)
             FROM (SELECT FROM delivery WHERE state = 'dead' LIMIT $3) d),
         'deliveries_waiting', d.waiting,
-        'deliveries_late', least($3, d.due + ("""
-    + WAITING_MERCHANTS
-    + """
+        'deliveries_late', least($3, d.due + ({WAITING_MERCHANTS}
             SELECT count(*)
             FROM (
                 SELECT
@@ -210,7 +199,6 @@ _WAITING: LiteralString = (
         FROM (SELECT attempts, next_at FROM delivery WHERE state = 'pending' LIMIT $3) first
     ) d) AS waiting
 """
-)
 _OUTAGES: LiteralString = """
     (SELECT coalesce(json_agg(o), '[]')
     FROM (
@@ -221,20 +209,17 @@ _OUTAGES: LiteralString = """
         LIMIT 100
     ) o) AS outages
 """
-_CHAINS: LiteralString = (
-    """
+_CHAINS: LiteralString = f"""
     (SELECT coalesce(json_agg(f), '[]')
     FROM (
-        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, """
-    + WATCHED
-    + """ AS watched
+        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, {WATCHED}
+            AS watched
         FROM chain_cursor k
         JOIN chain c ON c.slug = k.chain
         ORDER BY k.chain
         LIMIT 100
     ) f) AS chains
 """
-)
 
 
 _COUNTED_MAX = 10_000
