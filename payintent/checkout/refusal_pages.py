@@ -3,16 +3,17 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.checkout.context import CheckoutContext, get_checkout_context
+from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.rendering import (
     common_fields,
     page_language,
-    render_error_page,
     render_page,
 )
 from payintent.checkout.static_files import page_style, picture_path
@@ -60,7 +61,22 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     again = None
     if checkout_id and reason not in _FINAL:
         again = read_page_url(request, checkout_id).current
-    return render_error_page(request, _SORRY.get(reason, "sorry_other"), failure.status, again)
+    fields = _sorry_fields(page_language(request, "en"), "sorry", _SORRY.get(reason, "sorry_other"))
+    policy = content_security_policy(styles=[page_style().source])
+    page = fields | {"mood": "bad", "again": again}
+    return render_page(request, "sorry.html", page, policy, failure.status)
+
+
+def _sorry_fields(language: Language, heading: str, message: str) -> dict[str, Any]:
+    return common_fields(language) | {
+        "title": language.t(heading),
+        "heading": language.t(heading),
+        "message": language.t(message),
+        "mood": "plain",
+        "status": None,
+        "again": None,
+        "merchant": None,
+    }
 
 
 def merchant_policy(
@@ -91,13 +107,8 @@ async def _denial_page(request: Request) -> Response:
     )
     merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
     language = page_language(request, merchant.locale)
-    fields = common_fields(language) | {
-        "title": language.t("blocked"),
-        "heading": language.t("blocked"),
-        "message": language.t("blocked_text"),
-        "mood": "plain",
+    fields = _sorry_fields(language, "blocked", "blocked_text") | {
         "status": "BLOCKED",
-        "again": None,
         "merchant": replace(
             merchant,
             return_url=web_url(merchant.return_url),

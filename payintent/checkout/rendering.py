@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
 from payintent.checkout.static_files import page_style, static_url
-from payintent.http.middleware import content_security_policy
 from payintent.http.pages.static_files import html_response, make_environment
 
 #: Headers of every response to a buyer; the middleware adds `Cache-Control: no-store`.
@@ -62,21 +61,3 @@ def render_page(
 ) -> Response:
     html = _templates.get_template(template).render(fields)
     return html_response(request, html, {**HEADERS, "Content-Security-Policy": policy}, status)
-
-
-def render_error_page(
-    request: Request, key: str, status: int, again: str | None = None
-) -> Response:
-    """Render an error page; `again` is the URL of a retry link."""
-    language = page_language(request, "en")
-    fields = common_fields(language) | {
-        "title": language.t("sorry"),
-        "heading": language.t("sorry"),
-        "message": language.t(key),
-        "mood": "bad",
-        "status": None,
-        "again": again,
-        "merchant": None,
-    }
-    policy = content_security_policy(styles=[page_style().source])
-    return render_page(request, "sorry.html", fields, policy, status)
