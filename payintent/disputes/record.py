@@ -61,12 +61,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         adopted = await capture_store.find(tx, account_id, reference)
         assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
         raise EarlyReportError(adopted.session_id)
-    origin = MoneyOrigin(
-        merchant_id=unlocked.merchant_id,
-        payment_id=unlocked.payment_id,
-        session_id=unlocked.session_id,
-    )
-    return ReportedCapture(capture, origin, payment, now)
+    return ReportedCapture(capture, unlocked, payment, now)
 
 
 _log = get_logger("dispute")

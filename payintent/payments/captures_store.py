@@ -36,18 +36,15 @@ class LockedCapture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureRecord:
-    id: UUID
+class MoneyOrigin:
     merchant_id: int | None
     payment_id: UUID | None
     session_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoneyOrigin:
-    merchant_id: int | None
-    payment_id: UUID | None
-    session_id: UUID | None
+class CaptureRecord(MoneyOrigin):
+    id: UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
