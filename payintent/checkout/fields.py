@@ -16,7 +16,7 @@ from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
 from payintent.payments.serialization import optional_term_fields
 from payintent.runtime.json_format import format_timestamp
-from payintent.test_mode import model as test_gateway
+from payintent.test_mode.model import card_page_url
 
 _POLL_MS = 2_000
 _TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
@@ -104,7 +104,7 @@ def _with_current_urls(
         url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
         return action | {"onchain_session": onchain | {"url": url}}
     if session.quote.provider == PROVIDER:
-        url = test_gateway.card_page_url(urls.pages_base, session.id)
+        url = card_page_url(urls.pages_base, session.id)
         return action | {"redirect": action["redirect"] | {"url": url}}
     return action
 
