@@ -13,7 +13,7 @@ from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import ListReconciliationRuns
 from payintent.reconciliation.runs_store import RunRecord
 from payintent.reconciliation.sources import FolderSource
-from tests.reconciliation.installed_layouts import with_layouts
+from tests.reconciliation.capabilities import with_capabilities
 from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refunding import asked, work
 from tests.support.fakes import FakeGateway, captured
@@ -62,7 +62,7 @@ async def _take(
     path = folder / str(world.account_id) / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("\r\n".join([*rows, "合計,1546", ""]), encoding=encoding)
-    context = with_layouts(world.service.reconciliation_context, LAYOUTS)
+    context = with_capabilities(world.service.reconciliation_context, layouts=LAYOUTS)
     await compare_new_files(context, FolderSource(str(folder)))
     return (await world.perform(ListReconciliationRuns()))[0]
 

@@ -28,7 +28,7 @@ from payintent.reconciliation.runs_store import NewRun, RunEnd, RunRecord
 from payintent.reconciliation.sources import FolderSource
 from payintent.worker import reconcile
 from payintent.worker_metrics import RECONCILIATIONS, measure
-from tests.reconciliation.installed_layouts import with_layouts
+from tests.reconciliation.capabilities import with_capabilities
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -319,7 +319,7 @@ async def test_a_file_in_a_layout_of_its_gateway_is_read_and_lines_of_no_money_a
     path.parent.mkdir()
     path.write_text("kind;name;money\n".replace(";", ",") + "fee,x,1\nsale,cap-1,1590\n")
     layout = FileLayout(name="theirs", matches=lambda first: first[:1] == ["kind"], read=read)
-    context = with_layouts(world.service.reconciliation_context, (layout,))
+    context = with_capabilities(world.service.reconciliation_context, layouts=(layout,))
     await compare_new_files(context, FolderSource(str(tmp_path)))
     [run] = await world.perform(ListReconciliationRuns())
     assert (run.status, run.lines) == ("matched", 1)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from payintent.reconciliation.runs_store import RunEnd, RunRecord
 from payintent.reconciliation.sources import FolderSource
 from payintent.reconciliation.sums_store import ReconciliationSum
 from tests.accounting.test_payouts import balance
+from tests.reconciliation.capabilities import with_capabilities
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -185,7 +185,7 @@ async def test_what_is_no_payout_of_the_account_fails_the_run_in_one_line(
         patch.setattr(payout_lines, "PAYOUTS_MAX", 2)
         assert (await files.take()).problem == "line 5: a file has at most 2 payouts"
     files.put(_PAYMENT, _PAYOUT.replace("THB", "EUR"))
-    context = replace(world.service.reconciliation_context, currencies=lambda _: frozenset({"THB"}))
+    context = with_capabilities(world.service.reconciliation_context, decimals={"THB": 2})
     await compare_new_files(context, FolderSource(str(files.folder)))
     [run, *_] = await world.perform(ListReconciliationRuns())
     assert run.problem == "line 3: fake does not support EUR"
