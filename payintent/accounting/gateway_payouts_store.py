@@ -9,6 +9,7 @@ from payintent.accounting.model import GatewayPayout, clearing, gateway_payout_e
 from payintent.accounting.payouts_store import NewPayout, PayoutTable, RecordedPayout
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Executor, Tx
+from payintent.db.lists import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +147,9 @@ async def sum_active(
         clearing(account_id, None),
     )
     return [
-        PayoutSum(
-            currency=row["currency"],
-            payouts=row["payouts"],
+        build(
+            PayoutSum,
+            row,
             amount_minor=int(row["amount_minor"]),
             ledger_minor=int(row["ledger_minor"]),
             merchants_minor=int(row["merchants_minor"]),

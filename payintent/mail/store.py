@@ -22,10 +22,6 @@ class MailRecord:
     attempts: int  # includes the current attempt
 
 
-async def add_sealed(tx: Tx, mail_id: UUID, kind: MailKind, sealed: bytes) -> None:
-    await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)
-
-
 async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRecord]:
     """Lease due mail for `lease_s` seconds, longest overdue first, and count the attempt."""
     rows = await database.fetch(
@@ -120,4 +116,4 @@ async def add_mail(
 ) -> None:
     """Store a mail, which is sent after the transaction commits."""
     sealed = encryption.encrypt(msgspec.json.encode(mail), mail_context(mail_id))
-    await add_sealed(tx, mail_id, kind, sealed)
+    await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from payintent.core.errors import ConflictError
-from payintent.db.database import Executor, Tx
+from payintent.db.database import Tx
 from payintent.merchants import store as merchant_store
 from payintent.merchants.model import ActivationAction, ActivationStatus, next_activation_status
 from payintent.merchants.store import ActivationRecord, require_merchant
@@ -22,7 +22,7 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
 
     async def read(self, context: OperationContext) -> ActivationRecord:
         await require_merchant(context.database, self.merchant_id)
-        return await _get_activation(context.database, self.merchant_id)
+        return await merchant_store.get_activation(context.database, self.merchant_id)
 
 
 class ActivationStep(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
@@ -34,14 +34,14 @@ class ActivationStep(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tru
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         await require_merchant(tx, self.merchant_id)
         await merchant_store.lock(tx, self.merchant_id)
-        record = await _get_activation(tx, self.merchant_id)
+        record = await merchant_store.get_activation(tx, self.merchant_id)
         status = next_activation_status(
             ActivationStatus(record.activation),
             self.step,
             was_active=record.activated_at is not None,
         )
         await merchant_store.save_activation(tx, replace(self.update(record), activation=status))
-        return await _get_activation(tx, self.merchant_id)
+        return await merchant_store.get_activation(tx, self.merchant_id)
 
     def update(self, record: ActivationRecord) -> ActivationRecord:
         """Return the record with the changes of this step, apart from the status."""
@@ -114,9 +114,3 @@ class ResumeMerchant(ActivationStep, frozen=True, kw_only=True):
 
     action: ClassVar[str] = "merchant.resume"
     step = ActivationAction.RESUME
-
-
-async def _get_activation(database: Executor, merchant_id: int) -> ActivationRecord:
-    record = await merchant_store.get_activation(database, merchant_id)
-    assert record is not None  # noqa: S101 - merchants are never deleted
-    return record

@@ -44,15 +44,6 @@ async def list_times(database: Executor, merchant_id: int, limit: int) -> list[C
     return [CallbackSecretTimes(**row) for row in rows]
 
 
-async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -> None:
-    await tx.fetch(
-        "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
-        secret_id,
-        merchant_id,
-        sealed,
-    )
-
-
 async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
     """Expire the current secrets after an overlap, in which receivers change to the new secret."""
     await tx.fetch(
@@ -99,9 +90,12 @@ async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: in
     """Add a secret, stored encrypted; return its text, `whsec_…`, which is shown only once."""
     secret_id = tx.id_generator.new_id()
     secret = new_key()
-    encryption_context = callback_secret_context(merchant_id, secret_id)
-    sealed = context.encryption.encrypt(secret, encryption_context)
-    await add_secret(tx, secret_id, merchant_id, sealed)
+    await tx.fetch(
+        "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
+        secret_id,
+        merchant_id,
+        context.encryption.encrypt(secret, callback_secret_context(merchant_id, secret_id)),
+    )
     return encode_secret(secret)
 
 

@@ -85,7 +85,6 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
         database = context.database
         merchant = await require_merchant(database, self.merchant_id)
         record = await merchant_store.get_activation(database, merchant.id)
-        assert record is not None  # noqa: S101 - merchants are never deleted
         watched = (await method_store.get_version(database)).watched_chains
         methods = await method_store.list_for_merchant(database, merchant.id, watched)
         keys = await key_store.list_keys(database, merchant.id, LISTED_MAX)

@@ -235,7 +235,7 @@ async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
     return from_row(row) if row else None
 
 
-async def get_activation(database: Executor, merchant_id: int) -> ActivationRecord | None:
+async def get_activation(database: Executor, merchant_id: int) -> ActivationRecord:
     row = await database.row(
         """
         SELECT id AS merchant_id, activation, contract, kyc, requested_countries,
@@ -245,7 +245,8 @@ async def get_activation(database: Executor, merchant_id: int) -> ActivationReco
         """,
         merchant_id,
     )
-    return ActivationRecord(**row) if row else None
+    assert row is not None  # noqa: S101 - merchants are never deleted
+    return ActivationRecord(**row)
 
 
 async def save_activation(tx: Tx, record: ActivationRecord) -> None:
