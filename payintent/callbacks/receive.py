@@ -305,7 +305,7 @@ async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
     return True
 
 
-_answer_log = get_logger("callbacks")
+_refusal_log = get_logger("callbacks")
 REFUSED = Counter(
     "payintent_callbacks_refused_total", "Callbacks with an invalid signature", ["provider"]
 )
@@ -324,7 +324,7 @@ async def answer_callback(
         callback = gateway.parse_callback(account, request)
     except InvalidCallbackError as error:
         REFUSED.labels(account.provider).inc()
-        _answer_log.warning(
+        _refusal_log.warning(
             "callback_refused", provider=account.provider, account=account.id, why=str(error)
         )
         if isinstance(error, UnusableCallbackError):

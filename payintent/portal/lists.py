@@ -106,7 +106,7 @@ async def get_portal_events(visit: Visit) -> Response:
 async def get_event(visit: Visit) -> Response:
     event_id = read_path_uuid(visit.request, "event_id", _NO_EVENT)
     database = visit.context.database
-    event = await delivery_store.get(database, visit.merchant_id, event_id)
+    event = await outbox_store.get_event(database, event_id, visit.merchant_id)
     delivery = await delivery_store.get_delivery(database, visit.merchant_id, event_id)
     if event is None or delivery is None:
         raise NotFoundError(_NO_EVENT)

@@ -12,7 +12,7 @@ from payintent.core import ids
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import SCANNED_MAX, KeysetList, build
 from payintent.webhooks.model import MissedEvents
-from payintent.webhooks.outbox_store import DeliveryRecord, EventRecord, event_from_row
+from payintent.webhooks.outbox_store import DeliveryRecord
 
 
 def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
@@ -115,19 +115,6 @@ async def list_deliveries(
 
 def _to_record(row: Row) -> DeliveryRecord:
     return build(DeliveryRecord, row, payment_id=ids.format_id(ids.PAYMENT, row["payment_id"]))
-
-
-async def get(database: Executor, merchant_id: int, event_id: UUID) -> EventRecord | None:
-    row = await database.row(
-        """
-        SELECT id, payment_id, merchant_id, type, body, occurred_at
-        FROM event
-        WHERE id = $2 AND merchant_id = $1
-        """,
-        merchant_id,
-        event_id,
-    )
-    return event_from_row(row, database.payer_sealing) if row else None
 
 
 async def get_delivery(

@@ -259,6 +259,6 @@ async def replay_own_event(
 ) -> ReplayedEvent:
     """Resend an event; raise `NOT_FOUND` unless it belongs to the merchant."""
     async with context.database.transaction() as tx:
-        if await delivery_store.get(tx, merchant_id, event_id) is None:
+        if await outbox_store.get_event(tx, event_id, merchant_id) is None:
             raise NotFoundError("no such event")
         return await run(replace(context, actor=actor), tx, ReplayEvent(event_id=event_id))

@@ -95,10 +95,6 @@ class DeliveryRecord:
     occurred_at: datetime
 
 
-def event_from_row(row: Row, sealing: PayerSealing) -> EventRecord:
-    return build(EventRecord, row, body=sealing.body(row["id"], row["body"]))
-
-
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
     """Store events in the transaction of their change; skip delivery without a callback URL.
 
@@ -283,16 +279,22 @@ async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
     )
 
 
-async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
+async def get_event(
+    database: Executor, event_id: UUID, merchant_id: int | None = None
+) -> EventRecord | None:
+    """Return an event, or None if it does not exist or belongs to another merchant."""
     row = await database.row(
         """
         SELECT id, payment_id, merchant_id, type, body, occurred_at
         FROM event
-        WHERE id = $1
+        WHERE id = $1 AND (merchant_id = $2 OR $2::bigint IS NULL)
         """,
         event_id,
+        merchant_id,
     )
-    return event_from_row(row, database.payer_sealing) if row else None
+    if row is None:
+        return None
+    return build(EventRecord, row, body=database.payer_sealing.body(row["id"], row["body"]))
 
 
 async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:

@@ -74,7 +74,7 @@ class _WindowOnly(_OnePool):
         super().__init__(sockets_max, clock)
         self._flights = {}
 
-    def free_slots(self, endpoint_id):
+    def room(self, endpoint_id):
         return min(self._free, 4 - self._flights.get(endpoint_id, 0))
 
     def start(self, endpoint_id):
