@@ -16,7 +16,7 @@ from payintent.evm.abi import (
 )
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.event_logs import read_immutables
-from payintent.evm.port import CallRevertedError, ChainReader
+from payintent.evm.port import CallRevertedError
 from payintent.evm.signer import ExternalSigner
 from payintent.runtime.log import get_logger
 
@@ -179,7 +179,7 @@ async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> b
 
 
 async def token_decimals_match(
-    chain: str, reader: ChainReader, tokens: Sequence[TokenRecord]
+    chain: str, reader: RpcChainReader, tokens: Sequence[TokenRecord]
 ) -> bool:
     """Return True if every enabled token has the configured decimals.
 
@@ -195,7 +195,7 @@ async def token_decimals_match(
     return True
 
 
-async def _fetch_decimals(reader: ChainReader, token: bytes, expected: int) -> int | None:
+async def _fetch_decimals(reader: RpcChainReader, token: bytes, expected: int) -> int | None:
     """Query endpoints until the expected decimals are found, so that none can halt the chain alone.
 
     Otherwise returns the last answer; None if there is no token or no such function.

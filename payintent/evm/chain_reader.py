@@ -18,7 +18,6 @@ from payintent.evm.port import (
     BlockRangeTooLargeError,
     CallRevertedError,
     ChainHeads,
-    ChainReader,
     ChainTransaction,
     ContractLog,
     EndpointBehindError,
@@ -85,8 +84,12 @@ class ReaderConfig:
             raise ValueError("finality by confirmations needs at least one confirmation")
 
 
-class RpcChainReader(ChainReader):
-    """The `ChainReader` of a chain; it connects on the first request."""
+class RpcChainReader:
+    """Reads a chain through several endpoints; it connects on the first request.
+
+    All methods but `heads` query the given endpoint. They raise `ChainUnavailableError` if it
+    returns no usable answer, or at once while it backs off after a failure.
+    """
 
     def __init__(
         self, name: str, urls: Sequence[str], config: ReaderConfig, clock: Callable[[], float]
@@ -109,12 +112,14 @@ class RpcChainReader(ChainReader):
         return tuple(endpoint.name for endpoint in ordered)
 
     def span(self, endpoint: str) -> int:
+        """Return the maximum number of blocks per search, at least 1."""
         return self._spans[endpoint]
 
     async def close(self) -> None:
         await self._session.close()
 
     async def heads(self) -> list[ChainHeads]:
+        """Query all endpoints at once; raise `ChainUnavailableError` only if all of them fail."""
         answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
         heads = [head for head in answers if head is not None]
         if not heads:
@@ -130,6 +135,12 @@ class RpcChainReader(ChainReader):
     async def chunk(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
     ) -> LogBatch:
+        """Search the blocks from `start` to `end` for logs of these contracts.
+
+        Raises `EndpointBehindError` if the endpoint lacks `end` or `before`. Raises
+        `BlockRangeTooLargeError` if the endpoint refuses the search; `span` is then reduced, so
+        a retry loop terminates.
+        """
         if not contracts or not 0 <= start <= end:  # nodes treat an empty list as all contracts
             raise ValueError("a search needs contracts and blocks")
         search = LogSearch(start, end, frozenset(contracts), before)
@@ -147,12 +158,17 @@ class RpcChainReader(ChainReader):
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
+        """Read receipts, in the order of the hashes; None for a transaction that is not mined."""
         calls = [RpcCall("eth_getTransactionReceipt", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._request(endpoint, calls, partial(_read_receipts, tx_hashes))
 
     async def block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
     ) -> list[list[ContractLog] | Unanswered]:
+        """Read all logs of these contracts in each block, in the order of the blocks.
+
+        A block that is not on the endpoint's chain has no logs.
+        """
         calls = block_log_calls(blocks, contracts)
         read = partial(read_block_logs, blocks, frozenset(contracts))
         return await self._request(endpoint, calls, read) if calls else []
@@ -160,6 +176,7 @@ class RpcChainReader(ChainReader):
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | Unanswered | None]:
+        """Read transactions, in the order of the hashes; None for an unknown transaction."""
         # Anyone can send a transaction that is too large to read: `_read_transactions` skips it.
         calls = [RpcCall("eth_getTransactionByHash", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._request(endpoint, calls, partial(_read_transactions, tx_hashes))
@@ -174,6 +191,7 @@ class RpcChainReader(ChainReader):
         sender: bytes | None = None,
         value: int = 0,
     ) -> bytes:
+        """Call a contract without a transaction and return its result (`CallRevertedError`)."""
         transaction = {"to": to_hex(to), "data": to_hex(data), "value": hex(value)}
         if sender is not None:
             transaction["from"] = to_hex(sender)
@@ -202,6 +220,7 @@ class RpcChainReader(ChainReader):
         return await self._request(endpoint, calls, lambda answers: read_bytes(result(answers[0])))
 
     async def block(self, endpoint: str, number: int) -> Block | None:
+        """Read a block header; None if the endpoint does not have the block."""
         read = partial(_read_block_at, number=number)
         return await self._request(endpoint, [block_call(number)], read)
 

@@ -1,13 +1,10 @@
-"""The port to EVM chains and the values that it returns; it knows nothing of payments."""
+"""What a chain returns and what is sent to it, independent of how it is reached."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Protocol
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.gateways.port import NotContacted, OutcomeUnknown
 
 
 class EndpointBehindError(ChainUnavailableError):
@@ -164,79 +161,7 @@ class PayCall:
     deadline: int
 
 
-class ChainReader(Protocol):
-    """Reads a chain through several endpoints; all methods but `heads` query the given endpoint.
-
-    Methods raise `ChainUnavailableError` if the endpoint returns no usable answer, or at once
-    while the endpoint backs off after a failure.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    def span(self, endpoint: str) -> int:
-        """Return the maximum number of blocks per search, at least 1."""
-        ...
-
-    async def heads(self) -> list[ChainHeads]:
-        """Query all endpoints at once; raise `ChainUnavailableError` only if all of them fail."""
-        ...
-
-    async def chunk(
-        self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
-    ) -> LogBatch:
-        """Search the blocks from `start` to `end` for logs of these contracts.
-
-        Raises `EndpointBehindError` if the endpoint lacks `end` or `before`. Raises
-        `BlockRangeTooLargeError` if the endpoint refuses the search; `span` is then reduced, so
-        a retry loop terminates.
-        """
-        ...
-
-    async def receipts(
-        self, endpoint: str, tx_hashes: Sequence[bytes]
-    ) -> list[TransactionReceipt | None]:
-        """Read receipts, in the order of the hashes; None for a transaction that is not mined."""
-        ...
-
-    async def block_logs(
-        self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
-    ) -> list[list[ContractLog] | Unanswered]:
-        """Read all logs of these contracts in each block, in the order of the blocks.
-
-        A block that is not on the endpoint's chain has no logs.
-        """
-        ...
-
-    async def transactions(
-        self, endpoint: str, tx_hashes: Sequence[bytes]
-    ) -> list[ChainTransaction | Unanswered | None]:
-        """Read transactions, in the order of the hashes; None for an unknown transaction."""
-        ...
-
-    async def call(
-        self,
-        endpoint: str,
-        to: bytes,
-        data: bytes,
-        block: int | str = "latest",
-        *,
-        sender: bytes | None = None,
-        value: int = 0,
-    ) -> bytes:
-        """Call a contract without a transaction and return its result (`CallRevertedError`)."""
-        ...
-
-    async def coins(self, endpoint: str, address: bytes, block: int) -> int: ...
-
-    async def block(self, endpoint: str, number: int) -> Block | None:
-        """Read a block header; None if the endpoint does not have the block."""
-        ...
-
-
 NATIVE = bytes(20)
-
-
 #: Several times the gas of an ordinary refund; receivers whose code needs more are not paid.
 GAS_MAX = 1_000_000
 
@@ -272,25 +197,3 @@ class RefundTransactionState(StrEnum):
     UNDER_WAY = "under_way"
     REVERTED = "reverted"  # in a final block
     UNSEEN = "unseen"  # no endpoint has the transaction, and the contract has not executed it
-
-
-class OnchainRefundSender(Protocol):
-    """Sends refunds on a chain, signed by an external signer that has the keys."""
-
-    async def estimate(
-        self, sender: bytes, call: ContractRefundCall, gas_max: int
-    ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
-        """Return the gas limit of a refund's transaction without sending it."""
-        ...
-
-    async def send(
-        self, sender: bytes, call: ContractRefundCall, gas: int
-    ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent; return its transaction hash."""
-        ...
-
-    async def trace(
-        self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
-    ) -> RefundTransactionState | OutcomeUnknown:
-        """Query the chain for the state of a refund; blocks after `read_up_to` are not final."""
-        ...

@@ -12,7 +12,6 @@ from payintent.evm.port import (
     CallRevertedError,
     ContractRefundCall,
     GasExceeded,
-    OnchainRefundSender,
     RefundTransactionState,
 )
 from payintent.evm.rpc import RpcLimits
@@ -29,7 +28,9 @@ _SUCCESS = 1
 _log = get_logger("refunder")
 
 
-class RpcRefundSender(OnchainRefundSender):
+class RpcRefundSender:
+    """Sends refunds on a chain, signed by an external signer that has the keys."""
+
     def __init__(
         self,
         chain: str,
@@ -53,11 +54,13 @@ class RpcRefundSender(OnchainRefundSender):
     async def estimate(
         self, sender: bytes, call: ContractRefundCall, gas_max: int
     ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
+        """Return the gas limit of a refund's transaction without sending it."""
         return await self.signer.estimate(sender, call, gas_max)
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
+        """Have a refund signed and sent; return its transaction hash."""
         return await self.signer.send(sender, call, gas)
 
     async def trace(
@@ -65,6 +68,7 @@ class RpcRefundSender(OnchainRefundSender):
     ) -> RefundTransactionState | OutcomeUnknown:
         """Query the endpoints for the state of a refund; a wrong answer can only delay it.
 
+        Blocks after `read_up_to` are not final.
         The contract rejects a second transaction of the same refund, and only a log settles it.
         """
         if self._reader is None:

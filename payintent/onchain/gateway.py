@@ -16,9 +16,9 @@ from payintent.evm.port import (
     AlreadyRefunded,
     ContractRefundCall,
     GasExceeded,
-    OnchainRefundSender,
     RefundTransactionState,
 )
+from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
@@ -54,7 +54,7 @@ from payintent.runtime.id_generator import new_pay_uuid
 REVERTS_MAX = 3  # transactions of a refund; then it needs manual review
 #: A transaction that no endpoint has seen for this time is sent again.
 _UNSEEN_S = 600.0
-_NO_SENDERS: Mapping[str, OnchainRefundSender] = {}
+_NO_SENDERS: Mapping[str, RpcRefundSender] = {}
 
 
 class OnchainGateway:
@@ -71,7 +71,7 @@ class OnchainGateway:
         self,
         database: Database,
         api_base: str,
-        refunders: Mapping[str, OnchainRefundSender] = _NO_SENDERS,
+        refunders: Mapping[str, RpcRefundSender] = _NO_SENDERS,
     ) -> None:
         self._database = database
         self._api_base = api_base
@@ -138,7 +138,7 @@ class OnchainGateway:
 
     async def _estimate(
         self,
-        refunder: OnchainRefundSender,
+        refunder: RpcRefundSender,
         sender: bytes,
         call: ContractRefundCall,
         facts: OnchainRefundFacts,
@@ -157,7 +157,7 @@ class OnchainGateway:
 
     async def _send(
         self,
-        refunder: OnchainRefundSender,
+        refunder: RpcRefundSender,
         sender: bytes,
         call: ContractRefundCall,
         facts: OnchainRefundFacts,

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from payintent.core.errors import ChainUnavailableError
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
     BlockId,
-    ChainReader,
     ChainTransaction,
     ContractLog,
     PaidLog,
@@ -102,7 +102,7 @@ class _Votes:
         )
 
 
-async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
+async def prove_logs(reader: RpcChainReader, claim: LogClaim) -> LogProof:
     """Query the other endpoints, and then the supplier again if that is not enough.
 
     All logs of our contracts in a transaction's block count, including logs that the supplier has
@@ -128,7 +128,7 @@ async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
     return votes.to_proof()
 
 
-async def _search_blocks(reader: ChainReader, name: str, votes: _Votes) -> None:
+async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> None:
     """Search all blocks of unproven logs at once, if there are many.
 
     Only logs in the result count as votes: an endpoint may reject a search, or leave out logs that
@@ -154,7 +154,7 @@ async def _search_blocks(reader: ChainReader, name: str, votes: _Votes) -> None:
             votes.count_vote(name, tx_hash, logs)
 
 
-async def _query_transactions(reader: ChainReader, name: str, votes: _Votes) -> None:
+async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) -> None:
     """Query an endpoint for undecided transactions; without an answer it has no vote."""
     tx_hashes = votes.undecided_transactions()
     if not tx_hashes:

@@ -12,10 +12,10 @@ from payintent.chains.store import ChainCursor, DeployedContract
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database
 from payintent.evm.abi import read_pay
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
     CallRevertedError,
     ChainHeads,
-    ChainReader,
     ChainTransaction,
     PaidLog,
     TransactionReceipt,
@@ -38,7 +38,7 @@ class PendingTransferScanner:
     """Reads a chain's newest blocks and its posted transactions."""
 
     database: Database
-    reader: ChainReader
+    reader: RpcChainReader
     chain: str
 
     async def scan(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:

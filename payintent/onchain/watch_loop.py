@@ -19,7 +19,7 @@ from payintent.core.errors import ChainUnavailableError, LockTimeoutError, Stora
 from payintent.db.database import Database, Executor, current_time
 from payintent.db.locks import AdvisoryLock, LockLostError, hold_advisory_lock
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.evm.port import ChainHeads, ChainReader
+from payintent.evm.port import ChainHeads
 from payintent.evm.rpc import ERRORS
 from payintent.onchain.model import OUTAGE_MAX
 from payintent.onchain.pending_transfers import PendingTransferScanner
@@ -188,7 +188,7 @@ async def _run_pass(context: WatchContext, holder: _ReaderHolder) -> float:
     return _poll_s(context, holder.slug)
 
 
-async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainReader) -> bool:
+async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChainReader) -> bool:
     """Read final blocks, pending transfers and posted transactions, then wake decided sessions.
 
     Returns True if more final blocks remain to be read. The newest blocks are read even if final

@@ -15,11 +15,11 @@ from payintent.chains import store as chain_store
 from payintent.chains.store import ChainCursor, ChainRecord, DeployedContract
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database, current_time
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
     Block,
     BlockRangeTooLargeError,
     ChainHeads,
-    ChainReader,
     ContractLog,
     LogBatch,
     PaidLog,
@@ -79,7 +79,7 @@ class _Attempt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalBlockReader:
     database: Database
-    reader: ChainReader
+    reader: RpcChainReader
     chain: ChainRecord
 
     async def read_final(self, heads: Sequence[ChainHeads]) -> ChainCursor | None:
@@ -366,7 +366,7 @@ def _endpoints_with_final(heads: Sequence[ChainHeads], block: int) -> frozenset[
 
 
 async def read_block_ranges(
-    reader: ChainReader, endpoint: str, start: int, last: int, contracts: Sequence[bytes]
+    reader: RpcChainReader, endpoint: str, start: int, last: int, contracts: Sequence[bytes]
 ) -> AsyncGenerator[LogBatch]:
     """Read the blocks from `start` to `last` in ranges as large as the endpoint allows."""
     while start <= last:

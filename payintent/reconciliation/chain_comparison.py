@@ -21,7 +21,7 @@ from payintent.db.database import Database, Tx
 from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.evm.abi import encode_balance_of, to_hex, to_uint
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.evm.port import NATIVE, CallRevertedError, ChainReader
+from payintent.evm.port import NATIVE, CallRevertedError
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.reconciliation import blocks_store, compare_store, runs_store
@@ -49,7 +49,7 @@ class Holdings:
 
 
 async def read_holdings(
-    reader: ChainReader,
+    reader: RpcChainReader,
     tokens: Sequence[TokenRecord],
     receiver: bytes,
     refunders: Sequence[bytes],
@@ -108,7 +108,9 @@ async def _sum_balances(
     return _format_units(total, decimals)
 
 
-async def _read_balance(reader: ChainReader, token: bytes, owner: bytes, block: int) -> int | None:
+async def _read_balance(
+    reader: RpcChainReader, token: bytes, owner: bytes, block: int
+) -> int | None:
     for name in reader.names:
         try:
             if token == NATIVE:
@@ -167,7 +169,7 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
 @dataclass(frozen=True, slots=True)
 class _ContractComparison:
     database: Database
-    reader: ChainReader
+    reader: RpcChainReader
     chain: ChainRecord
     contract: DueContract
     tokens: list[TokenRecord]

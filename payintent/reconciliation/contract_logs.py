@@ -14,7 +14,8 @@ from uuid import UUID
 from payintent.chains.store import TokenRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.core.money import EXACT
-from payintent.evm.port import BlockRangeTooLargeError, ChainReader, PaidLog, RefundedLog
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.port import BlockRangeTooLargeError, PaidLog, RefundedLog
 from payintent.gateways.settlement_file import ProviderFileLine
 
 RANGE_LOGS_MAX = 5_000
@@ -35,7 +36,7 @@ class LogRange:
 
 
 async def read_range(
-    reader: ChainReader,
+    reader: RpcChainReader,
     contract: bytes,
     start: int,
     last: int,
@@ -56,7 +57,7 @@ async def read_range(
 
 
 async def _read_from_any(
-    reader: ChainReader, names: Sequence[str], contract: bytes, start: int, last: int
+    reader: RpcChainReader, names: Sequence[str], contract: bytes, start: int, last: int
 ) -> LogRange:
     failure = ChainUnavailableError("there is no endpoint")
     for name in names:
@@ -88,7 +89,7 @@ def _merge_logs(logs: Iterable[_Log], more: Iterable[_Log]) -> list[_Log]:
 
 
 async def _read_from(
-    reader: ChainReader, name: str, contract: bytes, start: int, last: int
+    reader: RpcChainReader, name: str, contract: bytes, start: int, last: int
 ) -> LogRange:
     paid, refunded = list[PaidLog](), list[RefundedLog]()
     searches, at = 0, start

@@ -13,7 +13,8 @@ from payintent.chains.store import PROVIDER
 from payintent.chains.tokens_operations import SetToken
 from payintent.core import ids
 from payintent.db.database import Database
-from payintent.evm.port import OnchainRefundSender, PaidLog
+from payintent.evm.port import PaidLog
+from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateways.port import Gateway
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.onchain.gateway import OnchainGateway
@@ -33,7 +34,7 @@ TOKENS = {"ethereum": ("USDT",), "bsc": ("USDT",), "native": ("USDT", "NATIVED")
 
 @asynccontextmanager
 async def contract_service(
-    settings: Settings, gateway: Gateway, refunders: Mapping[str, OnchainRefundSender] | None = None
+    settings: Settings, gateway: Gateway, refunders: Mapping[str, RpcRefundSender] | None = None
 ) -> AsyncIterator[Service]:
     """Open the service with the fake gateway and the contract's own adapter."""
     database = Database(settings)
