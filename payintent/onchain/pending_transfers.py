@@ -1,36 +1,69 @@
-"""Pending transfers in the newest blocks, and posted transactions.
+"""Transfers that are not settled: pending, posted, unproven and overdue transfers.
 
-Neither settles a payment. The buyer sees them, and they keep sessions from ending too early.
+None of them settles a payment. The buyer sees them, and they keep sessions from ending too early.
+A log that only its supplier reports is unproven: it is set aside as a case and never credited, and
+its session waits for the proof, as for a pending transfer, while the cursor moves on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from prometheus_client import Counter, Gauge
+
+from payintent.cases import store as case_store
+from payintent.cases.model import CaseKind
+from payintent.cases.store import NewCase
 from payintent.chains import store as chain_store
-from payintent.chains.store import ChainCursor, DeployedContract
+from payintent.chains.store import ChainCursor, ChainRecord, DeployedContract
+from payintent.core import ids
 from payintent.core.errors import ChainUnavailableError
-from payintent.db.database import Database
+from payintent.db.database import Database, Executor, Tx
 from payintent.evm.abi import read_pay
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
+    BlockRangeTooLargeError,
     CallRevertedError,
     ChainHeads,
     ChainTransaction,
+    ContractLog,
+    LogBatch,
     PaidLog,
     TransactionReceipt,
 )
-from payintent.onchain import pending_store as pending_transfers
+from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
-from payintent.onchain.model import PostedTransactionState
-from payintent.onchain.pending_store import PostedHash
-from payintent.onchain.unproven_transfers import build_pending_transfer, match_session
-from payintent.onchain.watcher import read_block_ranges
+from payintent.onchain.model import (
+    OUTAGE_MAX,
+    PostedTransactionState,
+    TransferDetails,
+    is_exact_transfer,
+)
+from payintent.onchain.pending_store import PendingTransfer, PostedHash
+from payintent.onchain.transfers_store import ReferencedSession
+from payintent.payment_sessions.inquire import hand_over_to_operator
+from payintent.payments.captures_store import UNKNOWN_ORIGIN
+from payintent.runtime.log import get_logger
 
 _WITNESSES = 2  # endpoints that must have returned all newest logs to prove absence
 _WINDOW_RANGES_MAX = 50
 _POSTED_MAX = 100  # per pass
 _ALREADY_PAID = "already paid"
+_OVERDUE_MAX = 100
+_SUBJECT = "unproven log on"
+#: Open cases per chain. More cases mean that its endpoints are wrong, so reading stops.
+OPEN_MAX = 100
+
+_log = get_logger("set_aside")
+_overdue_log = get_logger("overdue")
+DisputedLogs = dict[ContractLog, str]  # with the endpoint that reported each log
+
+SET_ASIDE = Counter(
+    "payintent_chain_set_aside_total", "Final logs that could not be proven", ["chain"]
+)
+OVERDUE = Gauge(
+    "payintent_chain_overdue", "Payments that were seen but are not final in time", ["chain"]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +93,7 @@ class PendingTransferScanner:
                 continue
             logs_by_position |= {(log.tx_hash, log.log_index): log for log in logs}
             read_until.append(head.latest.at)
-        await self._store_pending(list(logs_by_position.values()), contracts)
+        await save_pending_payments(self.database, self.chain, logs_by_position.values(), contracts)
         window_at = min(read_until) if len(read_until) == _WITNESSES else None
         await chain_store.set_head(self.database, self.chain, newest.number, newest.at, window_at)
 
@@ -77,25 +110,9 @@ class PendingTransferScanner:
         batches = read_block_ranges(self.reader, head.endpoint, start, last, contracts)
         return [log async for batch in batches for log in batch.logs]
 
-    async def _store_pending(
-        self, logs: Sequence[PaidLog], contracts: Mapping[bytes, DeployedContract]
-    ) -> None:
-        if not logs:
-            return
-        uuids = {log.uuid for log in logs}
-        referenced = await transfer_store.find_referenced_sessions(self.database, uuids)
-        pending = [
-            build_pending_transfer(log, session)
-            for log in logs
-            if (session := match_session(log, referenced, contracts)) is not None
-        ]
-        await pending_transfers.save_pending(self.database, self.chain, pending)
-
     async def check_posted_transactions(self, cursor: ChainCursor) -> None:
         """Look up posted transactions; only the state of a final transaction decides anything."""
-        posted = await pending_transfers.list_undecided_posted(
-            self.database, self.chain, _POSTED_MAX
-        )
+        posted = await pending_store.list_undecided_posted(self.database, self.chain, _POSTED_MAX)
         if not posted:
             return
         for name in self.reader.names:
@@ -155,7 +172,7 @@ class PendingTransferScanner:
             final = receipt.block_number <= cursor.block and await self._is_confirmed_revert(
                 name, receipt
             )
-        await pending_transfers.set_posted_state(
+        await pending_store.set_posted_state(
             self.database, posted_hash.session_id, posted_hash.tx_hash, state, reason, final=final
         )
 
@@ -195,3 +212,110 @@ def _is_payment_of(posted_hash: PostedHash, tx: ChainTransaction) -> bool:
     """Return whether a transaction pays the session that it was posted for, at its contract."""
     call = read_pay(tx.input)
     return tx.to == posted_hash.contract and call is not None and call.uuid == posted_hash.uuid
+
+
+async def read_block_ranges(
+    reader: RpcChainReader, endpoint: str, start: int, last: int, contracts: Sequence[bytes]
+) -> AsyncGenerator[LogBatch]:
+    """Read the blocks from `start` to `last` in ranges as large as the endpoint allows."""
+    while start <= last:
+        end = min(start + reader.span(endpoint) - 1, last)
+        try:
+            yield await reader.chunk(endpoint, start, end, contracts, None)
+        except BlockRangeTooLargeError:
+            if end == start:
+                raise
+        else:
+            start = end + 1
+
+
+async def save_pending_payments(
+    database: Executor,
+    chain: str,
+    logs: Collection[PaidLog],
+    contracts: Mapping[bytes, DeployedContract],
+) -> dict[PaidLog, ReferencedSession]:
+    """Store the logs that pay a session of ours, and return the session of each.
+
+    A log from another account's contract pays no session.
+    """
+    if not logs:
+        return {}
+    referenced = await transfer_store.find_referenced_sessions(database, {log.uuid for log in logs})
+    sessions = {
+        log: session
+        for log in logs
+        if (session := referenced.get(log.uuid)) is not None
+        and session.account_id == contracts[log.contract].account_id
+    }
+    pending = [_build_pending_transfer(log, session) for log, session in sessions.items()]
+    await pending_store.save_pending(database, chain, pending)
+    return sessions
+
+
+def _build_pending_transfer(log: PaidLog, session: ReferencedSession) -> PendingTransfer:
+    details = TransferDetails(session.account_id, log.token, log.amount, log.receiver)
+    return PendingTransfer(
+        tx_hash=log.tx_hash,
+        log_index=log.log_index,
+        session_id=session.session_id,
+        exact=session.expected is not None and is_exact_transfer(details, session.expected),
+        block=log.block_number,
+    )
+
+
+async def has_room(database: Executor, chain: str, count: int) -> bool:
+    """Return whether `count` more logs of a chain may be set aside."""
+    if not count:
+        return True
+    if await case_store.count_open(database, f"{_SUBJECT} {chain} ") + count <= OPEN_MAX:
+        return True
+    _log.error("set_aside_full", chain=chain, open_max=OPEN_MAX)
+    return False
+
+
+async def set_aside(
+    tx: Tx, chain: str, logs: DisputedLogs, contracts: Mapping[bytes, DeployedContract]
+) -> None:
+    """Open a case for each log, and let the session of the log wait for its proof."""
+    if not logs:
+        return
+    paid_logs = [log for log in logs if isinstance(log, PaidLog)]
+    sessions = await save_pending_payments(tx, chain, paid_logs, contracts)
+    new_cases = {
+        log: NewCase(
+            id=tx.id_generator.new_id(),
+            kind=CaseKind.RECONCILIATION,
+            origin=sessions[log].origin if log in sessions else UNKNOWN_ORIGIN,
+            subject=_subject(chain, log),
+        )
+        for log in logs
+    }
+    opened_ids = await case_store.open_cases(tx, list(new_cases.values()))
+    for log, endpoint in logs.items():
+        if new_cases[log].id in opened_ids:
+            SET_ASIDE.labels(chain).inc()
+            tx_hash = log.tx_hash.hex()
+            _log.error("log_set_aside", chain=chain, tx=tx_hash, endpoint=endpoint)
+
+
+async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
+    if logs:
+        await case_store.dismiss_proven(tx, [_subject(chain, log) for log in logs])
+
+
+def _subject(chain: str, log: ContractLog) -> str:
+    return f"{_SUBJECT} {chain} 0x{log.tx_hash.hex()} {log.log_index}"
+
+
+async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
+    """Report payments that are not final within the chain's grace time; they never fail."""
+    overdue = await pending_store.list_overdue(database, chain.slug, chain.grace_s, _OVERDUE_MAX)
+    OVERDUE.labels(chain.slug).set(len(overdue))
+    for transfer in overdue:
+        if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.has_case:
+            session = ids.format_id(ids.SESSION, transfer.session_id)
+            _overdue_log.error(
+                "payment_not_final", chain=chain.slug, session=session, late_s=transfer.late_s
+            )
+            await hand_over_to_operator(database, transfer.payment_id, transfer.session_id)

@@ -36,25 +36,6 @@ class ClassifiedRefundLog:
     tx_hash: bytes
 
 
-async def pick_unknown(
-    database: Executor, chain: str, logs: Sequence[RefundedLog]
-) -> list[RefundedLog]:
-    """Return the logs that are not stored yet."""
-    if not logs:
-        return []
-    rows = await database.fetch(
-        """
-        SELECT tx_hash, log_index
-        FROM chain_refund
-        WHERE chain = $1 AND tx_hash = ANY($2::bytea[])
-        """,
-        chain,
-        list({log.tx_hash for log in logs}),
-    )
-    stored = {(row["tx_hash"], row["log_index"]) for row in rows}
-    return [log for log in logs if (log.tx_hash, log.log_index) not in stored]
-
-
 async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
     """Store unclassified logs, each once; return how many were new."""
     if not logs:

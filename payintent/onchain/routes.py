@@ -14,7 +14,7 @@ from payintent.http.bodies import read_json
 from payintent.http.responses import json_response
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.limits import AddressRateLimiter
-from payintent.onchain import pending_store as pending_transfers
+from payintent.onchain import pending_store
 from payintent.onchain.wallet_sessions import (
     WalletHandoff,
     chain_view,
@@ -72,7 +72,7 @@ class OnchainRoutes:
         session = await find_open_session(self.database, session_id)
         tx_hash = bytes.fromhex(body.tx_hash[2:])
         async with self.database.transaction() as tx:
-            is_stored = await pending_transfers.add_posted(tx, session.id, tx_hash, body.step)
+            is_stored = await pending_store.add_posted(tx, session.id, tx_hash, body.step)
         if not is_stored:
             raise RefusedError(ErrorCode.CONFLICT, "this session has too many transactions")
         return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)

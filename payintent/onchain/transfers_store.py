@@ -3,12 +3,13 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
 from payintent.chains.store import PROVIDER
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
-from payintent.evm.port import PaidLog
+from payintent.evm.port import ContractLog, PaidLog
 from payintent.gateways.port import Capture
 from payintent.onchain.model import (
     ExpectedTransfer,
@@ -22,6 +23,7 @@ from payintent.onchain.pending_store import MISMATCHES_MAX, POSTED_MAX
 from payintent.payments.captures_store import MoneyOrigin
 
 _OF_PAYMENT_MAX = 1_000
+_Log = TypeVar("_Log", bound=ContractLog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ def session_reference(uuid: bytes) -> str:
     return f"0x{uuid.hex()}"
 
 
-async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) -> list[PaidLog]:
+async def pick_unknown(database: Executor, chain: str, logs: Sequence[_Log]) -> list[_Log]:
     """Return the logs that are not stored yet."""
     if not logs:
         return []
@@ -112,6 +114,10 @@ async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) 
         """
         SELECT tx_hash, log_index
         FROM chain_receipt
+        WHERE chain = $1 AND tx_hash = ANY($2::bytea[])
+        UNION ALL
+        SELECT tx_hash, log_index
+        FROM chain_refund
         WHERE chain = $1 AND tx_hash = ANY($2::bytea[])
         """,
         chain,

@@ -17,7 +17,7 @@ from payintent.evm import abi
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.event_logs import VERSION, compiled_contract, public_abi
 from payintent.evm.port import NATIVE
-from payintent.onchain import pending_store as pending_transfers
+from payintent.onchain import pending_store
 from payintent.onchain.pending_store import SessionTransaction
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
@@ -184,7 +184,7 @@ async def _load(database: Database, session_id: UUID | None) -> _Snapshot:
         chain=chain,
         token=token,
         cursor=await chain_store.get_cursor(database, chain.slug),
-        traces=await pending_transfers.list_session_transactions(database, session.id),
+        traces=await pending_store.list_session_transactions(database, session.id),
         now=stored.now,
     )
 

@@ -5,7 +5,7 @@ that crashed continues after its last commit, and two parallel watchers do no ha
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -27,19 +27,19 @@ from payintent.evm.port import (
     log_position,
 )
 from payintent.evm.rpc import WRONG_ANSWERS
-from payintent.onchain import pending_store as pending_transfers
-from payintent.onchain import refund_logs_store as refund_log_store
+from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.model import TransferDisposition
-from payintent.onchain.settle_refund_logs import store_refund_logs
-from payintent.onchain.settle_transfers import settle_transfers
-from payintent.onchain.unproven_transfers import (
+from payintent.onchain.pending_transfers import (
     DisputedLogs,
     close_proven_cases,
     has_room,
+    read_block_ranges,
     set_aside,
 )
+from payintent.onchain.settle_refund_logs import store_refund_logs
+from payintent.onchain.settle_transfers import settle_transfers
 from payintent.payments import sessions_store as session_store
 from payintent.runtime.log import get_logger
 
@@ -255,9 +255,7 @@ class FinalBlockReader:
         is disputed.
         """
         slug, last = self.chain.slug, batch.end.number
-        pending = await pending_transfers.list_pending_up_to(
-            self.database, slug, last, _PENDING_MAX
-        )
+        pending = await pending_store.list_pending_up_to(self.database, slug, last, _PENDING_MAX)
         claim = LogClaim(
             supplier=batch.endpoint,
             claimed=claimed,
@@ -274,7 +272,7 @@ class FinalBlockReader:
             if not attempt.is_last:
                 return None
         if proof.absent:
-            await pending_transfers.mark_gone(self.database, slug, list(proof.absent))
+            await pending_store.mark_gone(self.database, slug, list(proof.absent))
         return proof.logs
 
     async def _settle(
@@ -304,9 +302,7 @@ class FinalBlockReader:
             paid_logs = [log for log in logs if isinstance(log, PaidLog)]
             counts = await settle_transfers(tx, slug, paid_logs, contracts)
             if paid_logs:
-                await pending_transfers.delete_finalized(
-                    tx, slug, [log.tx_hash for log in paid_logs]
-                )
+                await pending_store.delete_finalized(tx, slug, [log.tx_hash for log in paid_logs])
             refunded_logs = [log for log in logs if isinstance(log, RefundedLog)]
             new_refunds = await store_refund_logs(tx, slug, refunded_logs, contracts)
             await close_proven_cases(tx, slug, logs)
@@ -327,10 +323,7 @@ class FinalBlockReader:
     ) -> None:
         """Settle logs that were missed when their blocks were first read."""
         slug = self.chain.slug
-        missed: list[ContractLog] = [
-            *await transfer_store.pick_unknown(self.database, slug, batch.logs),
-            *await refund_log_store.pick_unknown(self.database, slug, batch.refunds),
-        ]
+        missed = await transfer_store.pick_unknown(self.database, slug, batch.all_logs)
         if not missed:
             return
         last = batch.end.number
@@ -363,21 +356,6 @@ def _up_to(disputed: DisputedLogs, last: int) -> DisputedLogs:
 
 def _endpoints_with_final(heads: Sequence[ChainHeads], block: int) -> frozenset[str]:
     return frozenset(head.endpoint for head in heads if head.final.number >= block)
-
-
-async def read_block_ranges(
-    reader: RpcChainReader, endpoint: str, start: int, last: int, contracts: Sequence[bytes]
-) -> AsyncGenerator[LogBatch]:
-    """Read the blocks from `start` to `last` in ranges as large as the endpoint allows."""
-    while start <= last:
-        end = min(start + reader.span(endpoint) - 1, last)
-        try:
-            yield await reader.chunk(endpoint, start, end, contracts, None)
-        except BlockRangeTooLargeError:
-            if end == start:
-                raise
-        else:
-            start = end + 1
 
 
 async def wake_decidable_sessions(database: Database, slug: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from payintent.core import ids
 from payintent.core.errors import RefusedError
-from payintent.onchain.unproven_transfers import OVERDUE
+from payintent.onchain.pending_transfers import OVERDUE
 from payintent.payments.model import Payment
 from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, chain_world

@@ -7,7 +7,7 @@ import pytest
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.port import BlockId, Unanswered
-from payintent.onchain import unproven_transfers
+from payintent.onchain import pending_transfers
 from payintent.payments.model import Session
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
@@ -105,7 +105,7 @@ async def test_more_than_can_be_looked_at_stops_the_chain(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground, one, other = pair
-    monkeypatch.setattr(unproven_transfers, "OPEN_MAX", 0)
+    monkeypatch.setattr(pending_transfers, "OPEN_MAX", 0)
     _, session = await ground.bill("USDT")
     tx_hash = await ground.pay(session)
     await refuse(ground, one, tx_hash)
