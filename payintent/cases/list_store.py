@@ -122,15 +122,16 @@ def _from_row(row: Row) -> CaseDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseListFilter:
+class CaseFilter:
     """Filters for a list of cases; None matches all."""
 
     merchant_id: int | None = None
     status: str | None = None
     kind: str | None = None
+    payment_id: UUID | None = None  # only for a merchant's list
     opened_from: datetime | None = None
     opened_before: datetime | None = None
-    oldest_first: bool = False  # only for open cases
+    oldest_first: bool = False  # only for an operator's list of open cases
     last: UUID | None = None  # the last case of the previous page
 
 
@@ -170,7 +171,7 @@ _NEWEST, _OPEN, _OF_MERCHANT = (
 _OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
 
 
-async def list_cases(database: Executor, criteria: CaseListFilter, limit: int) -> list[CaseDetails]:
+async def list_cases(database: Executor, criteria: CaseFilter, limit: int) -> list[CaseDetails]:
     """List cases; conditions without an index are applied to the newest 10,000 only."""
     if criteria.oldest_first:
         cases = _OPEN_OLDEST_FIRST
@@ -245,15 +246,6 @@ async def get_money(database: Executor, case_id: UUID) -> CaseMoney:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseFilter:
-    merchant_id: int
-    status: str | None = None
-    kind: CaseKind | None = None
-    payment_id: UUID | None = None
-    before: UUID | None = None  # the last case of the previous page
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantCase:
     """A case without the details that are internal to the operator."""
 
@@ -291,8 +283,11 @@ _CASES = KeysetList(
 )
 
 
-async def page(database: Executor, criteria: CaseFilter, limit: int) -> list[MerchantCase]:
-    rows = await _CASES.page(database, criteria.before, limit, **asdict(criteria))
+async def list_for_merchant(
+    database: Executor, criteria: CaseFilter, limit: int
+) -> list[MerchantCase]:
+    """List a merchant's cases, newest first."""
+    rows = await _CASES.page(database, criteria.last, limit, **asdict(criteria))
     return [
         build(
             MerchantCase,

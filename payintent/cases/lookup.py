@@ -62,9 +62,9 @@ def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
     return CaseFilter(
         merchant_id=merchant_id,
         status=status,
-        kind=None if kind is None else CaseKind(kind),
+        kind=kind,
         payment_id=None if payment is None else _payment_id(payment),
-        before=read_id_cursor(query.get("cursor")),
+        last=read_id_cursor(query.get("cursor")),
     )
 
 

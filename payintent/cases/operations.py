@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from payintent.cases import list_store as case_lists
 from payintent.cases import store as case_store
-from payintent.cases.list_store import CaseDetails, CaseListFilter
+from payintent.cases.list_store import CaseDetails, CaseFilter
 from payintent.cases.model import CaseKind
 from payintent.cases.store import CaseStanding
 from payintent.core import ids
@@ -41,7 +41,7 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> list[CaseDetails]:
         pending = "status OPEN", self.status == "OPEN"
         times = await self.check_list(context, self.before, self.after, pending)
-        criteria = CaseListFilter(
+        criteria = CaseFilter(
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,
             kind=self.kind,

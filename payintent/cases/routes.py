@@ -30,6 +30,6 @@ class CaseRoutes:
         limit = read_limit(request.query_params.get("limit"))
         case_filter = read_case_filter(request.query_params, merchant.merchant_id)
         # A following page needs all rows below its cursor, which a replica may not have yet.
-        source = self.database if case_filter.before else self.reading
-        cases = await case_lists.page(source, case_filter, limit + 1)
+        source = self.database if case_filter.last else self.reading
+        cases = await case_lists.list_for_merchant(source, case_filter, limit + 1)
         return page_response(cases, limit, case_fields, lambda last: write_id_cursor(last.id))

@@ -24,7 +24,7 @@ from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.runtime.log import get_logger
 
 _log = get_logger("prove")
-_VOTES_NEEDED = 2  # endpoints that must agree, if there are several
+VOTES_NEEDED = 2  # endpoints that must agree, if there are several
 _SINGLE_QUERIES = 3  # to a single endpoint, which may be many machines, some of them behind
 _BLOCKS_SEARCHED_MIN = 5  # fewer blocks are queried separately
 
@@ -74,7 +74,7 @@ class _Votes:
 
     def is_disputed(self, log: ContractLog) -> bool:
         denials = set(self.denials.get(log.tx_hash, ()))
-        return not self.is_proven(log) and len(denials) < _VOTES_NEEDED
+        return not self.is_proven(log) and len(denials) < VOTES_NEEDED
 
     def undecided_transactions(self) -> list[bytes]:
         unproven = {log.tx_hash for log in self.logs if not self.is_proven(log)}
@@ -111,8 +111,8 @@ async def prove_logs(reader: RpcChainReader, claim: LogClaim) -> LogProof:
     others = [name for name in reader.names if name != claim.supplier]
     votes = _Votes(
         claim=claim,
-        needed=_VOTES_NEEDED if others else 1,
-        denials_needed=_VOTES_NEEDED if others else _SINGLE_QUERIES,
+        needed=VOTES_NEEDED if others else 1,
+        denials_needed=VOTES_NEEDED if others else _SINGLE_QUERIES,
     )
     for log in claim.claimed:
         votes.logs[log] = {claim.supplier} if others else set()

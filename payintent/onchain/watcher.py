@@ -29,7 +29,7 @@ from payintent.evm.port import (
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
-from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_logs
+from payintent.onchain.log_proof import VOTES_NEEDED, LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.model import TransferDisposition
 from payintent.onchain.pending_transfers import (
     DisputedLogs,
@@ -49,7 +49,6 @@ RANGES_MAX = 200  # per pass, so that the newest blocks are read in between
 _PENDING_MAX = 1_000  # pending transfers that are checked per range
 _TRIES = 4  # per endpoint and range
 _PAUSE_S = 0.06  # longer than the 50 ms for which the reader avoids an endpoint that has failed
-_VOTES_NEEDED = 2  # endpoints that must agree, if there are several
 _RECHECK_EVERY_S = 600
 _RECHECKED_S = 3_600
 _RECHECKED_RANGES_MAX = 20  # per pass
@@ -203,7 +202,7 @@ class FinalBlockReader:
                 _log.warning("other_block", chain=self.chain.slug, block=cursor.block)
                 return
             replacements += block is not None
-        if replacements >= min(_VOTES_NEEDED, len(self.reader.names)):
+        if replacements >= min(VOTES_NEEDED, len(self.reader.names)):
             why = f"block {cursor.block} was final and has been replaced"
             _log.error("chain_halted", chain=self.chain.slug, why=why)
             HALTED.labels(self.chain.slug).set(1)
@@ -347,7 +346,7 @@ class FinalBlockReader:
 def agreed_final_block(heads: Sequence[ChainHeads]) -> int:
     """Return the last block that two endpoints report as final, or a single endpoint's."""
     numbers = sorted((head.final.number for head in heads), reverse=True)
-    return numbers[min(_VOTES_NEEDED, len(numbers)) - 1]
+    return numbers[min(VOTES_NEEDED, len(numbers)) - 1]
 
 
 def _up_to(disputed: DisputedLogs, last: int) -> DisputedLogs:

@@ -52,7 +52,7 @@ _NO_EVENT = "no such event"
 @member_page()
 async def get_portal_refunds(visit: Visit) -> Response:
     before = read_id_cursor(visit.request.query_params.get("cursor"))
-    refunds = await refund_lists.page(
+    refunds = await refund_lists.list_for_merchant(
         visit.context.database, visit.merchant_id, before, PAGE_ROWS + 1
     )
     rows = [
@@ -67,7 +67,7 @@ async def get_portal_refunds(visit: Visit) -> Response:
 async def get_portal_cases(visit: Visit) -> Response:
     query = _query(visit)
     case_filter = read_case_filter(query, visit.merchant_id)
-    cases = await case_lists.page(visit.context.database, case_filter, PAGE_ROWS + 1)
+    cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
     return visit.render(
         "cases.html",
         "Cases",

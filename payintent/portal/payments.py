@@ -37,8 +37,9 @@ from payintent.payments.schemas import read_payment_filter
 from payintent.payments.serialization import payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.portal.visits import PAGE_ROWS, Visit, member_page, redirect
+from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest
-from payintent.refunds.lookup import list_payment_refunds, refund_fields
+from payintent.refunds.lookup import refund_fields
 
 _MEMBER_PARTS = 3
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -308,8 +309,8 @@ async def _payment_page(
 ) -> Response:
     payment = snapshot.payment
     database = visit.context.database
-    refunds, _ = await list_payment_refunds(database, payment.id, None, _REFUNDS_MAX)
-    cases = await case_lists.page(
+    refunds = await refund_store.list_for_payment(database, payment.id, None, _REFUNDS_MAX)
+    cases = await case_lists.list_for_merchant(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
     )
     is_key_reused = refused is not None and refused.code is ErrorCode.IDEMPOTENCY_CONFLICT

@@ -97,7 +97,7 @@ def _format_units(minor: int, decimals: int) -> str:
 
 
 async def _sum_balances(
-    reader: ChainReader, token: bytes, decimals: int, owners: Sequence[bytes], block: int
+    reader: RpcChainReader, token: bytes, decimals: int, owners: Sequence[bytes], block: int
 ) -> str | None:
     total = 0
     for owner in owners:

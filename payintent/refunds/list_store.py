@@ -270,7 +270,7 @@ class MerchantRefundFilter:
     before: tuple[datetime, UUID] | None = None  # `updated_at` and id of the previous page's last
 
 
-async def page(
+async def list_for_merchant(
     database: Executor, merchant_id: int, before: UUID | None, limit: int
 ) -> list[Refund]:
     """List a merchant's refunds, newest first, without refunds of cases."""
@@ -278,7 +278,7 @@ async def page(
     return [refund_store.from_row(row) for row in rows]
 
 
-async def page_by_update(
+async def list_by_update(
     database: Executor, criteria: MerchantRefundFilter, limit: int
 ) -> list[Refund]:
     """List a merchant's refunds, most recently updated first, without refunds of cases.

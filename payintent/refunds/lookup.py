@@ -28,15 +28,6 @@ async def get_merchant_refund(
     return refund
 
 
-async def list_payment_refunds(
-    database: Database, payment_id: UUID, before: UUID | None, limit: int
-) -> tuple[list[Refund], UUID | None]:
-    """Return a page of a payment's refunds, newest first, and the cursor of the next page."""
-    newest = await refund_store.list_page_for_payment(database, payment_id, before, limit + 1)
-    page = newest[:limit]
-    return page, page[-1].id if len(newest) > limit else None
-
-
 def refund_fields(refund: Refund) -> dict[str, Any]:
     """Return a payment's refund as the merchant's API returns it, without empty fields."""
     assert refund.payment_id is not None  # noqa: S101 - refund_owner: only cases' refunds have none

@@ -26,9 +26,10 @@ from payintent.payments import schemas
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
+from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import MerchantRefundFilter
-from payintent.refunds.lookup import get_merchant_refund, list_payment_refunds, refund_fields
+from payintent.refunds.lookup import get_merchant_refund, refund_fields
 from payintent.refunds.model import RefundStatus
 
 
@@ -81,17 +82,14 @@ class RefundRoutes:
         limit = read_limit(request.query_params.get("limit"))
         before = read_id_cursor(request.query_params.get("cursor"))
         payment = await self._get_payment(request, merchant)
-        page, next_id = await list_payment_refunds(self.database, payment.id, before, limit)
-        fields: dict[str, object] = {"data": [refund_fields(refund) for refund in page]}
-        if next_id is not None:
-            fields["next_cursor"] = write_id_cursor(next_id)
-        return json_response(fields)
+        refunds = await refund_store.list_for_payment(self.database, payment.id, before, limit + 1)
+        return page_response(refunds, limit, refund_fields, lambda last: write_id_cursor(last.id))
 
     async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /refunds?status=&updated_since=&limit=&cursor=`: last changed first."""
         limit = read_limit(request.query_params.get("limit"))
         refund_filter = read_refund_filter(request.query_params, merchant.merchant_id)
-        refunds = await refund_lists.page_by_update(self.database, refund_filter, limit + 1)
+        refunds = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
         return page_response(
             refunds, limit, refund_fields, lambda last: write_time_cursor(last.updated_at, last.id)
         )

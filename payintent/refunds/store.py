@@ -129,7 +129,7 @@ _OF_PAYMENT = KeysetList(
 )
 
 
-async def list_page_for_payment(
+async def list_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
     """List the refunds of a payment, newest first, without refunds of cases."""

@@ -104,7 +104,7 @@ async def _do_all(work: Work) -> None:
     await feed_store.page(database, merchant_id, feed_store.FEED_START, [], limit)
     await feed_store.change_markers(database, [merchant_id])
     await delivery_store.list_deliveries(database, limit, merchant_id=merchant_id)
-    await refund_lists.page(database, merchant_id, None, limit)
+    await refund_lists.list_for_merchant(database, merchant_id, None, limit)
     await _look_up(service, payment_id)
     for wanted in (
         payment_lists.PaymentFilter(merchant_id=merchant_id, payer_uid="buyer-1"),
@@ -125,7 +125,7 @@ async def _look_up(service: Service, payment_id: UUID) -> None:
     await payment_search.find_by_reference(database, "pi_7")
     await payment_search.find_by_id(database, payment_id)
     await payment_search.find_by_checkout(database, "cs_0000000000000007")
-    await refund_store.list_page_for_payment(database, payment_id, None, 10)
+    await refund_store.list_for_payment(database, payment_id, None, 10)
     async with database.transaction() as tx:
         await capture_store.find(tx, 1, "pi_7")
         new = callback_store.NewCallback(

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from payintent.cases import list_store as case_lists
-from payintent.cases.list_store import CaseListFilter
+from payintent.cases.list_store import CaseFilter
 from payintent.core.money import CURRENCIES
 from payintent.disputes import store as dispute_store
 from payintent.disputes.store import DisputeFilter
@@ -253,7 +253,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         ),
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
         *((partial(_own_refunds, merchant_id, status), 50) for status in (None, "FAILED")),
-        (lambda asked: case_lists.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
+        (lambda asked: case_lists.list_cases(asked, CaseFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: dispute_store.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
         *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
         (lambda asked: endpoint_store.list_endpoints(asked, None, 0, _LIMIT), 2_500),
@@ -266,7 +266,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
 
 
 _OLDEST_FIRST: list[tuple[Any, Any, int]] = [
-    (case_lists.list_cases, CaseListFilter(oldest_first=True), 4_000),
+    (case_lists.list_cases, CaseFilter(oldest_first=True), 4_000),
     (dispute_store.list_disputes, DisputeFilter(oldest_first=True), 50),
     (refund_lists.list_refunds, RefundFilter(oldest_first=True), 1_500),
 ]
@@ -282,7 +282,7 @@ async def _deliveries(merchant_id: int | None, state: str | None, asked: Recorde
 
 async def _own_refunds(merchant_id: int, status: str | None, asked: Recorder) -> None:
     wanted = MerchantRefundFilter(merchant_id=merchant_id, status=status)
-    await refund_lists.page_by_update(asked, wanted, _LIMIT)
+    await refund_lists.list_by_update(asked, wanted, _LIMIT)
 
 
 async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:

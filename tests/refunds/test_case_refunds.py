@@ -190,7 +190,7 @@ async def test_a_cases_refund_is_none_of_its_payments(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await _double(world)
     refund = await asked(world, payment, "1")
-    [shown] = await refund_store.list_page_for_payment(world.database, payment.id, None, 10)
+    [shown] = await refund_store.list_for_payment(world.database, payment.id, None, 10)
     assert shown.id == refund.id
 
 

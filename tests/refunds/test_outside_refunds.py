@@ -221,7 +221,7 @@ async def test_the_books_hold_whatever_was_refunded_at_the_gateway(world: World)
         await hear(world, report(payment, amount_minor, reference=f"re_{number}"))
     seen = (await world.see(payment)).payment
     assert str(seen.refunded_amount) == "1033.340000000000000000"
-    listed = await refund_store.list_page_for_payment(world.database, payment.id, None, 10)
+    listed = await refund_store.list_for_payment(world.database, payment.id, None, 10)
     assert [refund.amount_text for refund in listed] == ["700.00", "333.33", "0.01"]
     assert await ledger_holds(world)
 
