@@ -22,6 +22,9 @@ from payintent.payments.captures_store import LockedCapture, MoneyOrigin
 from payintent.payments.model import Payment
 from payintent.runtime.log import get_logger
 
+_log = get_logger("dispute")
+_warning_log = get_logger("fraud_warning")
+
 
 class EarlyReportError(Exception):
     """The report's capture is not known yet, but its session is."""
@@ -62,9 +65,6 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
         raise EarlyReportError(adopted.session_id)
     return ReportedCapture(capture, unlocked, payment, now)
-
-
-_log = get_logger("dispute")
 
 
 async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
@@ -124,9 +124,6 @@ async def _open_dispute(
 
 def _describe(dispute: Dispute | DisputeReport) -> str:
     return f"dispute {dispute.state}, money {dispute.funds}"
-
-
-_warning_log = get_logger("fraud_warning")
 
 
 async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -> UUID | None:

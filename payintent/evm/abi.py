@@ -25,6 +25,16 @@ ERROR = bytes.fromhex("08c379a0")  # Error(string)
 PANIC = bytes.fromhex("4e487b71")  # Panic(uint256)
 _REASON_CHARS_MAX = 200
 
+HASH = 32
+_INDEX_MAX = 2**63 - 1  # a bigint column holds block numbers and the like
+_LOG_INDEX_MAX = 2**31 - 1  # an integer column holds the log index
+# Python's int() accepts more: signs, spaces, underscores, a second 0x, non-ASCII digits.
+_UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
+
+_KECCAK_BITS = 256
+_ADDRESS_TEXT = re.compile(r"0x[0-9a-fA-F]{40}")
+_UPPER_FROM = 8  # a letter is upper case if its digit of the hash is 8 or more
+
 
 def encode_pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
     """Encode a call of `pay`; `deadline` is in Unix seconds."""
@@ -135,13 +145,6 @@ def _of_uuid(value: bytes) -> bytes:
     return value + _UUID_PADDING
 
 
-HASH = 32
-_INDEX_MAX = 2**63 - 1  # a bigint column holds block numbers and the like
-_LOG_INDEX_MAX = 2**31 - 1  # an integer column holds the log index
-# Python's int() accepts more: signs, spaces, underscores, a second 0x, non-ASCII digits.
-_UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
-
-
 def to_hex(data: bytes) -> str:
     return f"0x{data.hex()}"
 
@@ -183,16 +186,11 @@ def read_log_index(text: str) -> int:
     return value
 
 
-_BITS = 256
-_KECCAK_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
-_UPPER_FROM = 8  # a letter is upper case if its digit of the hash is 8 or more
-
-
 def keccak(data: bytes) -> bytes:
     """Hash with Keccak-256, which differs from the standard library's SHA3-256."""
     from Crypto.Hash import keccak as hashes  # imported late: most commands do not need it
 
-    return hashes.new(digest_bits=_BITS, data=data).digest()
+    return hashes.new(digest_bits=_KECCAK_BITS, data=data).digest()
 
 
 def to_checksum_address(address: bytes) -> str:
@@ -207,7 +205,7 @@ def to_checksum_address(address: bytes) -> str:
 
 def parse_address(text: str) -> bytes:
     """Parse an address; a mixed-case address must have a valid checksum (ValueError)."""
-    if not _KECCAK_ADDRESS.fullmatch(text):
+    if not _ADDRESS_TEXT.fullmatch(text):
         raise ValueError("an address is 0x and 40 hex digits")
     address = bytes.fromhex(text[2:])
     has_checksum = text[2:] not in (text[2:].lower(), text[2:].upper())

@@ -34,6 +34,9 @@ _CHECKOUT = Path(__file__).parents[2] / "contracts"
 #: The contract versions that accept payments, newest first; keep the files of older versions.
 _SUPPORTED = ("PaymentGateway",)
 _PUBLIC = {"pay", "refund", "is_paid", "Paid", "Refunded"}
+_REVERT_CODE = 3  # of a JSON-RPC error
+_WORDS = re.compile(r"revert", re.IGNORECASE)
+_REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,9 @@ def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
     )
 
 
-_CODE = 3
-_WORDS = re.compile(r"revert", re.IGNORECASE)
-_REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
-
-
 def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
     """Decode the contract's revert; None if the node itself refuses the call."""
-    if error.code != _CODE and not _WORDS.search(error.message):
+    if error.code != _REVERT_CODE and not _WORDS.search(error.message):
         return None
     try:
         data = bytes.fromhex(error.data.removeprefix("0x"))

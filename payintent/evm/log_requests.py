@@ -11,6 +11,8 @@ from payintent.evm.port import Block, BlockId, ContractLog, Unanswered
 from payintent.evm.rpc import RpcAnswer, RpcAnswerError, RpcCall, RpcErrorAnswer, RpcFault, result
 from payintent.evm.rpc_answers import read_block
 
+_CALLS_PER_BLOCK = 2
+
 
 @dataclass(frozen=True, slots=True)
 class LogSearch:
@@ -67,9 +69,6 @@ def block_call(block: int | str) -> RpcCall:
     """Build the request for a block by its number or by a tag such as `latest`."""
     tag = hex(block) if isinstance(block, int) else block
     return RpcCall("eth_getBlockByNumber", [tag, False])
-
-
-_CALLS_PER_BLOCK = 2
 
 
 def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:

@@ -33,17 +33,9 @@ from payintent.operators.operation import (
 )
 
 _CONFIRMATIONS_MAX = 10_000
-
-
 _URLS_MAX = 10
-
-
 _GAS_MAX = 10**12
-
-
 _INSTANT_FINALITY = "Trust nodes that report their latest block as final."
-
-
 _DIRECT_FIELDS = (
     "finality",
     "confirmations",

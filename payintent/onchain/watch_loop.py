@@ -42,15 +42,24 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import wait_until_stopped
 
 _log = get_logger("watching")
+_alarm_log = get_logger("chain_alarm")
 _CHECK_S = 1.0  # between checks whether a session or a refund needs the chain
 _WRONG_DECIMALS = "a token's decimals are not as configured; run doctor for details"
 _WRONG_CONTRACT = "a contract is not ours or has another receiver; run doctor for details"
 _PASSES_WHILE_WATCHED = 3  # of which two may fail
 _LOCK_RETRY_S = 5.0
+_CASES_MAX = 100  # opened per chain, or closed, per step
 
 FAILURES = Counter("payintent_chain_failures_total", "Failed passes over a chain", ["chain"])
 HEAD = Gauge("payintent_chain_head", "The newest block of all endpoints", ["chain"])
 LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read", ["chain"])
+WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so offered", ["chain"])
+WAITING = Gauge("payintent_chain_waiting", "Sessions of a chain that is not watched", ["chain"])
+AUTOMATIC_GAS_LEFT = Gauge(
+    "payintent_chain_auto_refund_gas_left",
+    "Gas of the day left for automatic refunds",
+    ["chain"],
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,18 +281,6 @@ def _age_s(at: datetime, now: datetime) -> float:
     return (now - at).total_seconds()
 
 
-_CASES_MAX = 100  # opened per chain, or closed, per step
-
-WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so offered", ["chain"])
-WAITING = Gauge("payintent_chain_waiting", "Sessions of a chain that is not watched", ["chain"])
-AUTOMATIC_GAS_LEFT = Gauge(
-    "payintent_chain_auto_refund_gas_left",
-    "Gas of the day left for automatic refunds",
-    ["chain"],
-)
-_chain_alarm_log = get_logger("chain_alarm")
-
-
 def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
     """Return a step that reports changes, opens cases and closes decided cases.
 
@@ -308,9 +305,9 @@ def _report_watch(watch: ChainWatch, watched_before: bool | None) -> None:
     WATCHED.labels(watch.chain).set(watch.watched)
     WAITING.labels(watch.chain).set(0 if watch.watched else watch.sessions)
     if watch.watched and watched_before is False:
-        _chain_alarm_log.info("chain_watched", chain=watch.chain)
+        _alarm_log.info("chain_watched", chain=watch.chain)
     if not watch.watched and watched_before is not False:
-        _chain_alarm_log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
+        _alarm_log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
 
 
 async def _report_gas(database: Database) -> None:
@@ -326,12 +323,12 @@ async def _open_cases(database: Database, chain: str) -> bool:
     for session in stranded:
         await hand_over_to_operator(database, session.payment_id, session.session_id)
         session_id = ids.format_id(ids.SESSION, session.session_id)
-        _chain_alarm_log.error("payment_stranded", chain=chain, session=session_id)
+        _alarm_log.error("payment_stranded", chain=chain, session=session_id)
     return len(stranded) == _CASES_MAX
 
 
 async def _close_cases(database: Database) -> bool:
     closed_count = await case_store.dismiss_decided(database, _CASES_MAX)
     if closed_count:
-        _chain_alarm_log.info("stranded_cases_closed", cases=closed_count)
+        _alarm_log.info("stranded_cases_closed", cases=closed_count)
     return closed_count == _CASES_MAX

@@ -14,6 +14,8 @@ from payintent.gateways.port import GatewayRefundState, RefundReport
 OUTSIDE = "gateway:outside"
 #: `requested_by` of automatic refunds, which a merchant's setting causes.
 AUTO_REFUND = "policy:auto_refund"
+#: Transfers of a session that may be refunded automatically.
+AUTOMATIC_TRANSFERS_MAX = 2
 
 
 class RefundStatus(StrEnum):
@@ -114,7 +116,3 @@ _PENDING = {
     GatewayRefundState.ABSENT: RefundEffect.WAIT,
     GatewayRefundState.DECLINED: RefundEffect.FAIL,
 }
-
-
-#: Transfers of a session that may be refunded automatically.
-AUTOMATIC_TRANSFERS_MAX = 2
