@@ -155,7 +155,6 @@ def test_a_trade_has_an_order_models_stores_use_cases_operations_and_routes() ->
         if path.relative_to(PACKAGE).parts[0] not in PAGES
         for imported in set(_imported_modules(path))
         if imported.parent == path.parent and _level(imported) > _level(path)
-        if path.name != "test_side.py"
     ]
     assert upwards == []
 

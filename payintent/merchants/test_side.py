@@ -11,7 +11,7 @@ from payintent.gateway_accounts.operations import add_account
 from payintent.gateway_accounts.store import NewAccount
 from payintent.merchants import store as merchant_store
 from payintent.merchants.callback_secrets import add_callback_secret
-from payintent.merchants.methods_operations import offer_all_methods, offer_methods
+from payintent.merchants.default_methods import offer_all_methods, offer_methods
 from payintent.operators.operation import OperationContext
 
 SECRET_BYTES = 32
