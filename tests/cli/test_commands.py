@@ -97,7 +97,7 @@ def test_a_callback_url_that_reaches_inside_is_refused_outside_the_sandbox(run: 
     token = run(*issue, PAYINTENT_SANDBOX=None).json["token"]
     outside = {"PAYINTENT_SANDBOX": None, "PAYINTENT_OPERATOR_TOKEN": token}
     refused = run(*create, "--why", "a test", **outside)
-    assert "callback_url is not allowed" in refused.line
+    assert "callback_url must be https" in refused.line
 
 
 async def test_all_methods_are_those_of_the_platforms_accounts(run: Run, world: World) -> None:
