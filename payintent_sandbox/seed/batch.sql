@@ -151,7 +151,7 @@ SELECT pg_temp.timed_id(closed_at), closed_at, 'seed', 'the shop sent the goods 
 FROM opened
 WHERE closed_at IS NOT NULL;
 
--- What the ledger says of all these, as `payintent.domain.ledger` has it.
+-- What the ledger says of all these, as `payintent.accounting.model` has it.
 INSERT INTO ledger_entry
     (fact_id, fact, leg, merchant_id, debit, credit, amount, currency, created_at)
 SELECT fact_id, fact, leg, s.merchant_id, debit, credit, entered, s.currency, entered_at

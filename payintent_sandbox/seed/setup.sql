@@ -1,4 +1,4 @@
--- What a connection that seeds has for itself: ids as `payintent.domain.ids` makes them, their texts
+-- What a connection that seeds has for itself: ids as `payintent.core.ids` makes them, their texts
 -- in base62, and tables for a batch and for the merchants.
 
 CREATE FUNCTION pg_temp.timed_id(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE AS $$
