@@ -33,7 +33,7 @@ pytestmark = pytest.mark.full
 _SLOTS = 2
 _CROWD = 6 * _SLOTS
 _CLIENT = re.compile(
-    r"aiohttp\.ClientSession\(|smtplib\.SMTP\(|socket\.getaddrinfo\(|open_connection\("
+    r"aiohttp\.ClientSession\(|HttpSession\(|smtplib\.SMTP\(|socket\.getaddrinfo\(|open_connection\("
 )
 #: Modules that open a client and whose callers release the slot, or that no request runs.
 _ELSEWHERE = {
@@ -41,7 +41,7 @@ _ELSEWHERE = {
     "evm/chain_reader.py": "evm/rpc.py",
     "evm/signer.py": "evm/rpc.py",
 }
-_OF_A_PROCESS = {"runtime/processes/handover.py"}
+_OF_A_PROCESS = {"runtime/processes/handover.py", "runtime/http_session.py"}
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ async def test_a_name_server_that_hangs_takes_no_slot(
         await answer.wait()
         return []
 
-    monkeypatch.setattr(egress.CheckedResolver, "_ask_system", never)
+    monkeypatch.setattr(egress.CheckedResolver, "_query_system", never)
     token = await world.operator_token()
 
     async def send(number: int) -> Answer:
