@@ -32,7 +32,7 @@ from bench.load import CREATE_BODY, CREATE_METADATA, ID, KEY, Load, Plan, run_lo
 from bench.places import Places, own_databases, own_servers
 from payintent.core import ids
 from payintent.db.database import Database
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import TaxManager
 from payintent.payments import new_store as new_payments
 from payintent.payments.model import CreatePaymentRequest
 from payintent.runtime.settings import Settings

@@ -19,7 +19,7 @@ from payintent.gateways.port import (
     SessionReport,
 )
 from payintent.gateways.simulator import SimulatorGateway
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import TaxManager
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection, select_quote
 from payintent.payment_sessions.settle import ReportedSession, settle_sessions

@@ -123,7 +123,10 @@ def _imported_modules(path: Path) -> Iterator[Path]:
 
 
 #: Modules of values and pure rules with names of their own.
-PURE_MODULES = {"mail/message.py"}
+PURE_MODULES = {
+    *("mail/message.py", "payment_sessions/settlement_rules.py", "quotes/price.py"),
+    "webhooks/retry_schedule.py",
+}
 PAGES = {"checkout", "console", "portal"}
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from payintent.core.money import EXACT
 from payintent.gateways.port import HOLDING, DisputeState
-from payintent.merchants.price import Price
+from payintent.merchants.model import Price
 
 
 class Fact(StrEnum):

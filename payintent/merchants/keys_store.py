@@ -7,8 +7,7 @@ from datetime import datetime
 from payintent.core.access import RateLimit, RateLimitClass
 from payintent.db.database import Executor, Tx
 from payintent.merchants import methods_store as method_store
-from payintent.merchants.model import Acceptance, ActivationStatus, Market
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import Acceptance, ActivationStatus, Market, TaxManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,7 @@ from payintent.gateways.amount_limits import parse_limits
 from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.methods_store import MethodKind, NewPaymentMethod
-from payintent.merchants.model import PaymentMethod
-from payintent.merchants.price import FeeMode
+from payintent.merchants.model import FeeMode, PaymentMethod
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
     MerchantId,

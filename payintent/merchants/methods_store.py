@@ -13,8 +13,7 @@ from payintent.chains.watch_store import WATCHED
 from payintent.core.errors import LockTimeoutError
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.amount_limits import parse_limits
-from payintent.merchants.model import Acceptance, ExpectedToken, Market, PaymentMethod
-from payintent.merchants.price import FeeMode
+from payintent.merchants.model import Acceptance, ExpectedToken, FeeMode, Market, PaymentMethod
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant

@@ -9,7 +9,38 @@ from enum import StrEnum
 from payintent.core.addresses import web_origin
 from payintent.core.errors import ErrorCode, RefusedError, quote_input
 from payintent.gateways.amount_limits import AmountLimits
-from payintent.merchants.price import FeeMode, Price, TaxCountry, TaxManager
+
+
+class FeeMode(StrEnum):
+    """Whether the fee is included in the amount, or added to it and paid by the buyer."""
+
+    INCLUSIVE = "INCLUSIVE"
+    EXCLUSIVE = "EXCLUSIVE"
+
+
+class TaxManager(StrEnum):
+    """Whether this service adds tax by the operator's rates, or the merchant manages it alone."""
+
+    NONE = "NONE"
+    SERVICE = "SERVICE"
+
+
+class TaxCountry(StrEnum):
+    SELECTION = "selection"  # the buyer's selected country, by default the merchant's
+    MERCHANT = "merchant"  # always the merchant's default country
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """The price of a payment by a method; amounts and rates are plain decimals."""
+
+    currency: str
+    amount: str
+    fee_mode: FeeMode
+    fee_rate: str
+    fee_amount: str
+    estimated_tax: str
+    total_amount: str
 
 
 class ActivationStatus(StrEnum):

@@ -11,8 +11,7 @@ from payintent.core.money import CURRENCIES
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import KeysetList, build
 from payintent.merchants import methods_store as method_store
-from payintent.merchants.model import ActivationStatus, Merchant
-from payintent.merchants.price import TaxCountry, TaxManager
+from payintent.merchants.model import ActivationStatus, Merchant, TaxCountry, TaxManager
 from payintent.operators.fields import is_database_id
 
 COLUMNS = """

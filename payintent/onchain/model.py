@@ -15,7 +15,7 @@ from payintent.gateways.port import (
     GatewaySessionState,
     SessionReport,
 )
-from payintent.payment_sessions.model import SettlementDecision
+from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments.model import SECOND_THOUGHT, TERMINAL, Payment, PaymentTrigger, Session
 
 #: Limits our costs if a payer sends dust and has expensive receiving code.

@@ -8,12 +8,12 @@ from uuid import UUID
 from payintent.db.database import Tx
 from payintent.gateways.port import Capture, GatewaySessionState, SessionReport
 from payintent.payment_sessions import store as settlement_store
-from payintent.payment_sessions.model import completes_selection, decide_settlement
+from payintent.payment_sessions.replace_session import complete_selections
+from payintent.payment_sessions.settlement_rules import completes_selection, decide_settlement
 from payintent.payment_sessions.store import EarlierCapture, LockedRecords, Settlement
 from payintent.payments import captures_store as capture_store
-from payintent.payments import sessions_store as session_store
 from payintent.payments.captures_store import SettledCapture, session_origin
-from payintent.payments.model import Payment, PaymentTrigger, Session, SessionStatus
+from payintent.payments.model import Payment, Session, SessionStatus
 from payintent.payments.transitions import TransitionRequest, apply_transitions
 from payintent.refunds.create import auto_refund_case
 from payintent.runtime.id_generator import IdGenerator
@@ -116,24 +116,6 @@ async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetim
         if case.capture_id is not None and case.capture_id not in uncertain_ids:
             merchant_id = case.origin.merchant_id
             await auto_refund_case(tx, case.kind, case.id, case.capture_id, merchant_id)
-    return changed_payments
-
-
-async def complete_selections(
-    tx: Tx, selections: Sequence[tuple[Payment, Session]], now: datetime
-) -> list[Payment]:
-    """Make each opened session its payment's current session; mark replaced sessions closing."""
-    if not selections:
-        return []
-    await session_store.mark_open(tx, [session for _, session in selections])
-    moves = [
-        TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
-        for payment, session in selections
-    ]
-    changed_payments = await apply_transitions(tx, moves)
-    replaced_ids = [payment.session_id for payment, _ in selections if payment.session_id]
-    if replaced_ids:
-        await session_store.mark_closing(tx, replaced_ids, now)
     return changed_payments
 
 

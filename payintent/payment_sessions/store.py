@@ -17,7 +17,7 @@ from payintent.accounting.model import (
 from payintent.cases import store as case_store
 from payintent.cases.store import NewCase
 from payintent.db.database import Executor, Tx, current_time
-from payintent.payment_sessions.model import SettlementDecision
+from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import FailureReason, GatewaySessionRef
-from payintent.merchants.model import Quote
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import Quote, TaxManager
 from payintent.webhooks.model import EventType
 
 

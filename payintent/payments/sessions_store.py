@@ -8,8 +8,7 @@ from uuid import UUID
 
 from payintent.chains.watch_store import WATCHED
 from payintent.db.database import Executor, Row, Tx
-from payintent.merchants.model import Quote
-from payintent.merchants.price import FeeMode, Price
+from payintent.merchants.model import FeeMode, Price, Quote
 from payintent.payments.model import SECOND_THOUGHT, Session, SessionStatus
 
 _LISTED_MAX = 1_000

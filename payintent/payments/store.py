@@ -13,7 +13,7 @@ from payintent.core.errors import NotFoundError, quote_input
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.sealing import PayerSealing, is_sealed, note_unreadable
 from payintent.gateways.port import FailureReason
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import TaxManager
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Payment, PaymentStatus, Session
 from payintent.runtime.encryption import EncryptionKeyError

@@ -7,15 +7,15 @@ from decimal import Decimal
 from payintent.core.countries import COUNTRIES, TENDERED, is_payable_in, require_supported_country
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import TENDER, accepted_currencies, round_up, to_smallest_unit
-from payintent.merchants.model import Merchant, PaymentMethod, Quote
+from payintent.merchants.model import Merchant, PaymentMethod, Price, Quote, TaxCountry, TaxManager
 from payintent.merchants.payable import (
     PayableMethods,
     Restrictions,
     payable_precision,
     usable_market,
 )
-from payintent.merchants.price import Price, PriceRates, TaxCountry, TaxManager, make_price
 from payintent.payments.model import Payment
+from payintent.quotes.price import PriceRates, make_price
 
 
 @dataclass(frozen=True, slots=True)

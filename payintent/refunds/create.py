@@ -24,7 +24,7 @@ from payintent.payments.captures_store import LockedCapture
 from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus
 from payintent.refunds import store as refund_store
-from payintent.refunds.approval import choose_destination_and_step
+from payintent.refunds.destination import choose_destination_and_step
 from payintent.refunds.model import (
     AUTO_REFUND,
     AUTOMATIC_TRANSFERS_MAX,

@@ -35,10 +35,10 @@ from payintent.refunds import sending_store as refund_queue
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import RefundDetails, RefundFilter
-from payintent.refunds.model import Refund, RefundFailureReason, RefundStatus, RefundStep
+from payintent.refunds.model import Refund, RefundStatus, RefundStep
 from payintent.refunds.settle import lock_refund
 
-_RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
+RefundReference = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
 
 
 class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
@@ -92,63 +92,10 @@ class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
     """Show a refund."""
 
     action: ClassVar[str] = "refund.show"
-    refund_id: _RefundId
+    refund_id: RefundReference
 
     async def read(self, context: OperationContext) -> RefundDetails:
         return await read_refund_details(context.database, self.refund_id)
-
-
-class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Approve a refund; its requester cannot."""
-
-    action: ClassVar[str] = "refund.approve"
-    needs_role: ClassVar[Role] = Role.FINANCE
-    is_destructive: ClassVar[bool] = True
-    refund_id: _RefundId
-    note: Annotated[str, option("Required if the money does not go back to its payer.")] = ""
-
-    async def check(self, context: OperationContext) -> None:
-        check_note(self.note, needed=False)
-
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        refund, now = await _lock(tx, self.refund_id)
-        if refund.step is not RefundStep.APPROVAL:
-            raise ConflictError(f"the refund does not need approval: it is {_describe(refund)}")
-        if refund.requested_by == context.who:
-            requester = quote_input(refund.requested_by)
-            raise ConflictError(
-                f"another operator than {requester}, who requested it, must approve"
-            )
-        details = await read_refund_details(tx, self.refund_id)
-        if refund.destination != details.payer:
-            check_note(self.note)
-        await refund_lists.approve(tx, refund.id, context.who, self.note, now)
-        return await read_refund_details(tx, self.refund_id)
-
-
-class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Reject a refund that needs approval or was never sent, and release its amount.
-
-    Its requester can withdraw it this way, too.
-    """
-
-    action: ClassVar[str] = "refund.reject"
-    needs_role: ClassVar[Role] = Role.FINANCE
-    is_destructive: ClassVar[bool] = True
-    refund_id: _RefundId
-    note: Annotated[str, option("Stored with the refund; default: the reason.", or_reason=True)]
-
-    async def check(self, context: OperationContext) -> None:
-        check_note(self.note)
-
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        refund, now = await _lock(tx, self.refund_id)
-        unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
-        if not unsent and refund.step is not RefundStep.APPROVAL:
-            raise ConflictError(f"the refund cannot be rejected: it is {_describe(refund)}")
-        await refund_store.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
-        await refund_lists.add_note(tx, refund.id, self.note)
-        return await read_refund_details(tx, self.refund_id)
 
 
 class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
@@ -161,7 +108,7 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     action: ClassVar[str] = "refund.resend"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    refund_id: _RefundId
+    refund_id: RefundReference
     note: Annotated[str, option("Stored with its case; default: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -183,7 +130,7 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         await _check_resendable(context, context.database, refund.id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        refund, _ = await _lock(tx, self.refund_id)
+        refund, _ = await lock_refund_by_id(tx, self.refund_id)
         await _check_resendable(context, tx, refund.id)
         await refund_queue.resume(tx, refund.id, context.approved_by or context.who)
         note = f"resent by {context.who}: {self.note}"
@@ -236,7 +183,7 @@ async def _require_refund(database: Executor, refund_id: str) -> Refund:
     return refund
 
 
-async def _lock(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
+async def lock_refund_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
     """Lock the payment, the capture and the refund, in this order; return the time, too."""
     _, refund, now = await lock_refund(tx, (await _require_refund(tx, refund_id)).id)
     return refund, now
@@ -259,13 +206,6 @@ async def _check_resendable(context: OperationContext, database: Executor, refun
             f"{refund.provider} may have executed this refund and could execute it twice: "
             "settle it at the gateway"
         )
-
-
-def _describe(refund: Refund) -> str:
-    """Return the failure reason or the step; `queued` does not prove that it was never sent."""
-    if refund.step is RefundStep.QUEUED and refund.sent_at is not None:
-        return "queued, and may have been sent before"
-    return refund.failure_reason or refund.step
 
 
 class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):

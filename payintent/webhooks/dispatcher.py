@@ -13,14 +13,9 @@ from payintent.core.ids import unix_ms_of_timed
 from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 from payintent.runtime.tracing import SpanKind
-from payintent.webhooks.model import (
-    AttemptResult,
-    CircuitReport,
-    DeliveryResult,
-    OutgoingDelivery,
-    next_retry_wait_s,
-)
+from payintent.webhooks.model import AttemptResult, CircuitReport, DeliveryResult, OutgoingDelivery
 from payintent.webhooks.outbox import DatabaseOutbox
+from payintent.webhooks.retry_schedule import next_retry_wait_s
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 

@@ -14,7 +14,7 @@ from payintent.accounting.payouts_operations import RecordPayout
 from payintent.callbacks.receive import apply_waiting_callbacks
 from payintent.cases.operations import ListCases
 from payintent.gateways.port import DisputeState
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import TaxManager
 from payintent.merchants.taxes import SetTaxRate
 from payintent.refunds.resolve_case import ResolveCase
 from tests.callbacks.test_receive import add_session, selected, tell

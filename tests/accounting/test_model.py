@@ -21,7 +21,7 @@ from payintent.accounting.model import (
     refund_entry,
 )
 from payintent.gateways.port import DisputeState
-from payintent.merchants.price import FeeMode, Price
+from payintent.merchants.model import FeeMode, Price
 
 ID = UUID(int=1)
 PAID = CapturedMoney(

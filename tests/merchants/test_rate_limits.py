@@ -21,8 +21,7 @@ from payintent.merchants.limits import (
     MerchantRateLimiter,
     RateLimitExceededError,
 )
-from payintent.merchants.model import ActivationStatus, Market
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import ActivationStatus, Market, TaxManager
 from payintent.runtime.settings import Settings
 from tests.support.clock import StoppedClock
 from tests.support.world import World

@@ -19,8 +19,8 @@ from payintent.merchants.methods_operations import (
     EnablePaymentMethod,
     ListPaymentMethods,
 )
+from payintent.merchants.model import FeeMode, TaxCountry, TaxManager
 from payintent.merchants.operations import SetCallbackUrl, SetMerchantProfile, ShowMerchant
-from payintent.merchants.price import FeeMode, TaxCountry, TaxManager
 from payintent.merchants.taxes import ListTaxRates, RemoveTaxRate, SetTaxRate
 from payintent.onchain.operations import SetChain
 from payintent.operators.operation import ChangeOperation, ReadOperation

@@ -24,7 +24,7 @@ from payintent.onchain.model import (
     decide_transfer,
     is_exact_transfer,
 )
-from payintent.payment_sessions.model import SettlementDecision
+from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments.model import SECOND_THOUGHT, PaymentStatus, PaymentTrigger
 from tests.support.making import NOW, OTHER_SESSION_ID, SESSION_ID, a_payment, a_session
 

@@ -21,7 +21,7 @@ from payintent.gateways.port import DisputedFunds, DisputeState, FailureReason
 from payintent.http.docs.pages import openapi_document
 from payintent.http.errors import STATUS
 from payintent.http.pagination import _LISTED_DEFAULT
-from payintent.merchants.price import FeeMode, TaxManager
+from payintent.merchants.model import FeeMode, TaxManager
 from payintent.payments.model import PaymentStatus
 from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.refunds.model import RefundFailureReason, RefundStatus

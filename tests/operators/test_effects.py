@@ -45,6 +45,7 @@ from payintent.merchants.methods_operations import (
     EnablePaymentMethod,
     ListPaymentMethods,
 )
+from payintent.merchants.model import FeeMode, TaxCountry, TaxManager
 from payintent.merchants.operations import (
     CreateMerchant,
     RotateCallbackSecret,
@@ -53,7 +54,6 @@ from payintent.merchants.operations import (
     ShowMerchant,
 )
 from payintent.merchants.payable import RestrictionType
-from payintent.merchants.price import FeeMode, TaxCountry, TaxManager
 from payintent.merchants.restrictions import AddRestriction, LiftRestriction, ListRestrictions
 from payintent.merchants.taxes import ListTaxRates, RemoveTaxRate, SetTaxRate
 from payintent.operators.operations import ListOperatorTokens, RevokeOperatorToken

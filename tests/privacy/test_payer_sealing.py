@@ -16,7 +16,7 @@ from payintent.checkout.receipt_mail import compose_receipt
 from payintent.core import ids
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.sealing import PayerSealing, order_id_of
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import TaxManager
 from payintent.operators.operation import Actor
 from payintent.payment_history import store as history_store
 from payintent.payments import new_store as new_payments

@@ -7,9 +7,8 @@ import pytest
 
 from payintent.core.countries import require_supported_country
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.merchants.model import Market
+from payintent.merchants.model import Market, TaxCountry, TaxManager
 from payintent.merchants.payable import Restrictions
-from payintent.merchants.price import TaxCountry, TaxManager
 from payintent.quotes.model import (
     QuoteCountry,
     make_quotes,

@@ -20,8 +20,8 @@ from payintent.merchants.methods_operations import (
     ListPaymentMethods,
 )
 from payintent.merchants.methods_store import NewPaymentMethod
+from payintent.merchants.model import FeeMode
 from payintent.merchants.payable import RestrictionType
-from payintent.merchants.price import FeeMode
 from payintent.merchants.restrictions import AddRestriction
 from payintent.payments.model import Payment
 from payintent.quotes.list_quotes import QuoteQuery, list_quotes

@@ -7,9 +7,17 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from payintent.merchants.model import ActivationStatus, Market, Merchant, PaymentMethod, Quote
+from payintent.merchants.model import (
+    ActivationStatus,
+    FeeMode,
+    Market,
+    Merchant,
+    PaymentMethod,
+    Price,
+    Quote,
+    TaxManager,
+)
 from payintent.merchants.payable import PayableMethods, find_payable_methods
-from payintent.merchants.price import FeeMode, Price, TaxManager
 from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -19,8 +19,8 @@ from payintent.gateway_accounts.health import GatewayHealth
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.port import SessionReport
 from payintent.merchants import methods_store as method_store
+from payintent.merchants.model import TaxManager
 from payintent.merchants.operations import CreatedMerchant, CreateMerchant
-from payintent.merchants.price import TaxManager
 from payintent.operators.operation import Actor, AnyOperation
 from payintent.operators.operations import IssueOperatorToken
 from payintent.payment_sessions.open_session import SelectedSession

@@ -24,8 +24,8 @@ from payintent.gateways.port import (
 )
 from payintent.merchants.activation import SuspendMerchant
 from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.merchants.model import FeeMode, TaxManager
 from payintent.merchants.operations import SetMerchantProfile
-from payintent.merchants.price import FeeMode, TaxManager
 from payintent.merchants.taxes import SetTaxRate
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings

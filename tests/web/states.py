@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from payintent.gateways.port import FailureReason, SessionReport
-from payintent.merchants.price import TaxManager
+from payintent.merchants.model import TaxManager
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.model import Payment
 from payintent.refunds import store as refund_store

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from payintent.core.money import format_rate
-from payintent.merchants.price import FeeMode, Price, PriceRates, make_price
+from payintent.merchants.model import FeeMode, Price
+from payintent.quotes.price import PriceRates, make_price
 
 
 def _quote(

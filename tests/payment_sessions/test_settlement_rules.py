@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from payintent.gateways.port import Capture, FailureReason, GatewaySessionState, SessionReport
-from payintent.payment_sessions.model import (
+from payintent.payment_sessions.settlement_rules import (
     SettlementDecision,
     completes_selection,
     decide_settlement,

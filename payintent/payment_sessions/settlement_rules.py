@@ -1,4 +1,4 @@
-"""Decide how a gateway's report changes a payment and its session."""
+"""Decide what money does to a payment: pays it, or opens a case if it is late, double or wrong."""
 
 from dataclasses import dataclass
 from datetime import datetime

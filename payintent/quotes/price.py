@@ -1,29 +1,10 @@
-"""The amounts of a quote: amount, fee, tax and total."""
+"""The price of a quote: fee, tax and total."""
 
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from enum import StrEnum
 
 from payintent.core.money import EXACT, TENDER, format_amount, format_rate, round_half_up, round_up
-
-
-class FeeMode(StrEnum):
-    """Whether the fee is included in the amount, or added to it and paid by the buyer."""
-
-    INCLUSIVE = "INCLUSIVE"
-    EXCLUSIVE = "EXCLUSIVE"
-
-
-class TaxManager(StrEnum):
-    """Whether this service adds tax by the operator's rates, or the merchant manages it alone."""
-
-    NONE = "NONE"
-    SERVICE = "SERVICE"
-
-
-class TaxCountry(StrEnum):
-    SELECTION = "selection"  # the buyer's selected country, by default the merchant's
-    MERCHANT = "merchant"  # always the merchant's default country
+from payintent.merchants.model import FeeMode, Price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +13,6 @@ class PriceRates:
     fee_rate: Decimal  # 0.029 is 2.9 %
     tax_rate: Decimal
     decimals: int  # of the currency or token
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """The price of a payment by a method; amounts and rates are plain decimals."""
-
-    currency: str
-    amount: str
-    fee_mode: FeeMode
-    fee_rate: str
-    fee_amount: str
-    estimated_tax: str
-    total_amount: str
 
 
 def make_price(amount: Decimal, currency: str, rates: PriceRates) -> Price:
