@@ -1,1 +1,1 @@
-"""The hosted checkout page: routes, fields, templates, languages, static files, the browser SDK."""
+"""The hosted checkout page and its API, static files and browser SDK."""

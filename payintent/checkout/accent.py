@@ -1,9 +1,9 @@
-"""Accessible shades of a merchant's colour for both themes of the checkout."""
+"""Accessible shades of a merchant's accent colour for the light and dark checkout themes."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-#: The minimum contrasts of WCAG 2.2: of text (1.4.3) and of controls (1.4.11).
+#: Minimum contrast ratios in WCAG 2.2: 1.4.3 for text, 1.4.11 for controls.
 TEXT_CONTRAST = 4.5
 CONTROL_CONTRAST = 3.0
 _STEPS = 64
@@ -15,7 +15,7 @@ _Rgb = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Shades:
-    """The colours of a button, its text, and links in a theme, as `#rrggbb`."""
+    """The colours of buttons, button text and links in one theme, as `#rrggbb`."""
 
     button: str
     text: str
@@ -28,16 +28,16 @@ class Theme:
     raised: str
 
 
-#: The backgrounds in checkout.css.
+#: Background colours; they must match checkout.css.
 BRIGHT = Theme(paper="#ffffff", raised="#f6f8fa")
 DARK = Theme(paper="#16191d", raised="#1e2329")
 
 
 @lru_cache(maxsize=1_000)
 def accent_shades(colour: str, theme: Theme) -> Shades:
-    """Return the nearest shades of a colour with sufficient contrast in a theme.
+    """Return the shades closest to `colour` that have sufficient contrast in a theme.
 
-    Shades are darkened for the bright theme and lightened for the dark theme; the hue stays.
+    The colour is mixed with black for the bright theme and with white for the dark theme.
     """
     paper, raised = _rgb(theme.paper), _rgb(theme.raised)
     end = _BLACK if _luminance(paper) > _luminance(_rgb("#808080")) else _WHITE
@@ -49,7 +49,7 @@ def accent_shades(colour: str, theme: Theme) -> Shades:
 
 
 def contrast(first: str, second: str) -> float:
-    """Return the contrast of two colours, from 1 to 21 (WCAG 2.2)."""
+    """Return the WCAG 2.2 contrast ratio of two colours, from 1 to 21."""
     return _contrast(_rgb(first), _rgb(second))
 
 

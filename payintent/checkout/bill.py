@@ -1,4 +1,4 @@
-"""The amount on a page: the total, and the lines that add up to it."""
+"""The total shown on a hosted page, with its breakdown into price, fee and tax."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _WITH_METHOD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A total with its lines; each line is the key of a text and a formatted amount."""
+    """A total and its breakdown; each line is a translation key and a formatted amount."""
 
     amount: str
     currency: str
@@ -45,7 +45,7 @@ def make_bill(view: Mapping[str, Any], texts: Language) -> Bill:
 def compared_price(
     quote: Mapping[str, Any], view: Mapping[str, Any], texts: Language
 ) -> list[tuple[str, str]]:
-    """Return the shop's price, if the quote has a different currency, such as a token."""
+    """Return a line with the shop's price if the quote is in another currency, such as a token."""
     if quote["currency"] == view["currency"]:
         return []
     return [("price", texts.money(view["amount"], view["currency"]))]

@@ -1,4 +1,4 @@
-"""QR codes, and links that open the page in a wallet's browser."""
+"""QR codes of a checkout, and links that open its page in a wallet's browser."""
 
 from io import BytesIO
 from uuid import UUID
@@ -30,7 +30,7 @@ async def get_qr(visit: CheckoutVisit) -> Response:
 @answers_with_pages
 @checkout_route
 async def get_wallet_qr(visit: CheckoutVisit) -> Response:
-    """`GET /c/{checkout_id}/wallet.svg`: a payment request for wallets (EIP-681)."""
+    """`GET /c/{checkout_id}/wallet.svg`: a QR code of the EIP-681 payment request."""
     action = next_action_fields(visit.payment, visit.snapshot.session, visit.context.urls)
     step = await wallet_step(visit.context, action)
     links: dict[str, str] = step.session["links"] if step and step.session["payable"] else {}

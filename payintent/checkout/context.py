@@ -1,4 +1,4 @@
-"""The stores, use cases and settings of the hosted checkout."""
+"""The dependencies of the hosted checkout's request handlers."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -38,7 +38,7 @@ class CheckoutContext:
     pictures: PictureCache
     viewers: ViewerReader
     addresses: AddressRateLimiter
-    change_feed: ChangeFeed[UUID]  # of payments, for open event streams
+    change_feed: ChangeFeed[UUID]  # notifies open event streams of payment changes
 
 
 def get_checkout_context(request: Request) -> CheckoutContext:

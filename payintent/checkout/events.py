@@ -1,4 +1,4 @@
-"""The event stream of a checkout: its current state, and each change."""
+"""The checkout event stream, which sends the current state and then every change."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -30,10 +30,11 @@ CHECKOUT_STREAMS_MAX = 5  # per checkout and process
 
 @checkout_route
 async def get_events(visit: CheckoutVisit) -> Response:
-    """`GET /checkout/{checkout_id}/events`: ends with the payment, or after five minutes.
+    """`GET /checkout/{checkout_id}/events`: stream changes until the payment ends.
 
-    `Last-Event-ID` is the version that the client has; it is not sent again. If it is the final
-    version, the response is a 204, which stops the browser from reconnecting.
+    The stream closes after five minutes at the latest. `Last-Event-ID` is the latest version that
+    the client has received, and is not sent again. If that version is final, the response is 204,
+    which stops the browser from reconnecting.
     """
     last_version = _last_id(visit.request)
     if visit.payment.status in TERMINAL and visit.payment.version == last_version:
@@ -51,7 +52,7 @@ def _last_id(request: Request) -> int | None:
 
 
 class _CheckoutStream(StreamingResponse):
-    """The streamed response; it subscribes to the payment while it is being sent."""
+    """A streaming response that is subscribed to payment changes while it is being sent."""
 
     def __init__(self, visit: CheckoutVisit, last_version: int | None) -> None:
         self._visit = visit
@@ -59,7 +60,7 @@ class _CheckoutStream(StreamingResponse):
         super().__init__(_events(visit, self._subscriber, last_version), 200, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Not in the generator: a generator that never started does not run its cleanup.
+        # Subscribe here: if the generator never starts, its cleanup does not run.
         with self._visit.context.change_feed.subscribe(self._visit.payment.id, self._subscriber):
             await super().__call__(scope, receive, send)
 
@@ -67,7 +68,7 @@ class _CheckoutStream(StreamingResponse):
 async def _events(
     visit: CheckoutVisit, subscriber: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
-    """Yield events until the payment ends, the process stops, or the stream is too old."""
+    """Yield events until the payment ends, the process stops, or `STREAM_S` has elapsed."""
     yield RETRY
     loop, context = asyncio.get_running_loop(), visit.context
     ends_at = loop.time() + STREAM_S
@@ -95,7 +96,7 @@ async def _events(
 
 
 async def _wait_for_change(subscriber: ChangeSubscriber) -> bool:
-    """Wait for a change; return False if a keep-alive is due first."""
+    """Wait for a change; return False if a keep-alive message is due first."""
     with suppress(TimeoutError):
         async with asyncio.timeout(HEARTBEAT_S):
             await subscriber.changed.wait()
@@ -113,7 +114,7 @@ def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
 
 
 async def _onchain(context: CheckoutContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
-    """Return the transfers of the current on-chain session; None if there are none."""
+    """Return the current on-chain session's transfers; None if there are no transfers."""
     session = snapshot.session
     if session is None or session.quote.provider != PROVIDER:
         return None

@@ -1,4 +1,4 @@
-"""The JSON of a checkout, a quote and a next action."""
+"""JSON representations of checkouts, quotes and next actions."""
 
 import json
 from datetime import datetime
@@ -27,7 +27,10 @@ _INTEGER_CHARS_MAX = 18
 def checkout_fields(
     payment: Payment, session: Session | None, merchant: Merchant, now: datetime, urls: ServiceUrls
 ) -> dict[str, Any]:
-    """Return the buyer's view: without the payer's id, and with product and order id only."""
+    """Return the buyer's view of a payment.
+
+    It omits the payer's id and all metadata except the product and the order id.
+    """
     live = payment.status in OPEN and not payment.is_past_expiry(now)
     fields: dict[str, Any] = {
         "checkout_id": payment.checkout_id,
@@ -99,7 +102,7 @@ def next_action_fields(
 def _with_current_urls(
     action: dict[str, Any], session: Session, urls: ServiceUrls
 ) -> dict[str, Any]:
-    """Replace our own URLs: the settings may have changed since the session was opened."""
+    """Rebuild our own URLs, because settings may have changed since the session was opened."""
     if onchain := action.get("onchain_session"):
         url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
         return action | {"onchain_session": onchain | {"url": url}}
@@ -110,7 +113,7 @@ def _with_current_urls(
 
 
 def _public_metadata(metadata: str) -> dict[str, Any]:
-    """Return the metadata that a buyer may read, with long texts cut off."""
+    """Return the metadata that the buyer may see, with long texts truncated."""
     parsed: dict[str, Any] = json.loads(metadata, parse_int=_integer, parse_float=str)
     fields: dict[str, Any] = {}
     product: object = parsed.get("product")
@@ -118,7 +121,7 @@ def _public_metadata(metadata: str) -> dict[str, Any]:
         fields["product"] = _product(product)  # pyright: ignore[reportUnknownArgumentType]
     order_id = parsed.get("order_id")
     if isinstance(order_id, int) and not isinstance(order_id, bool):
-        order_id = order_id_of(metadata)  # with its original digits
+        order_id = order_id_of(metadata)  # a numeric id keeps its original digits
     if isinstance(order_id, str):
         fields["order_id"] = order_id[:_ORDER_ID_MAX]
     return fields

@@ -1,4 +1,4 @@
-"""Languages of the hosted checkout: texts, number formats, country and currency names."""
+"""Translations, number formats, and country and currency names of the hosted checkout."""
 
 import json
 import re
@@ -19,8 +19,8 @@ OWN_NAMES = {
     "ar": "العربية",
 }
 _RIGHT_TO_LEFT = frozenset({"ar"})
-_OLD_CODES = {"in": "id"}  # the former code of Indonesian, which Java still sends
-#: Subtags for simplified characters; our Chinese texts are traditional.
+_OLD_CODES = {"in": "id"}  # the former code for Indonesian, still sent by Java
+#: Subtags that indicate simplified Chinese; our Chinese translation is traditional.
 _SIMPLIFIED = frozenset({"hans", "cn", "my", "sg"})
 _HEADER_CHARS_MAX = 500
 _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
@@ -32,7 +32,7 @@ class Language:
     words: Mapping[str, str]
     decimal: str
     group: str
-    countries: Mapping[str, str]  # sorted as the language sorts them
+    countries: Mapping[str, str]  # in the language's collation order
     currencies: Mapping[str, str]
 
     @property
@@ -40,11 +40,11 @@ class Language:
         return "rtl" if self.locale in _RIGHT_TO_LEFT else "ltr"
 
     def t(self, key: str, **values: object) -> str:
-        """Return a text with its values; raise `KeyError` if the key is unknown."""
+        """Translate a key and insert `values`; raise `KeyError` if the key is unknown."""
         return self.words[key].format(**values)
 
     def pick(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return texts for scripts, which insert the values themselves."""
+        """Return raw translations for scripts, which insert values in the browser."""
         return {key: self.words[key] for key in keys}
 
     def number(self, text: str) -> str:
@@ -53,7 +53,7 @@ class Language:
         return f"{digits}{self.decimal}{fraction}" if fraction else digits
 
     def money(self, text: str, currency: str) -> str:
-        """Format an amount with the currency code; a symbol such as $ would be ambiguous."""
+        """Format an amount with its currency code, because symbols such as $ are ambiguous."""
         return f"{self.number(text)}\u00a0{currency}"
 
 
@@ -71,7 +71,7 @@ def load_language(locale: str) -> Language:
 
 
 def negotiate_language(requested: str | None, accepted: str, fallback: str) -> str:
-    """Choose the requested language, the browser's, the merchant's or English, in this order.
+    """Choose the requested, the browser's or the merchant's language, or English, in this order.
 
     `accepted` is an `Accept-Language` header; only its first 500 characters are read.
     """
@@ -82,7 +82,7 @@ def negotiate_language(requested: str | None, accepted: str, fallback: str) -> s
 
 
 def _match_language(tag: str) -> str | None:
-    """Return our language for a tag such as `th-TH` or `zh_TW`; None if we do not have it."""
+    """Return the supported language for a tag such as `th-TH` or `zh_TW`; None if unsupported."""
     language, *subtags = tag.strip().lower().replace("_", "-").split("-")
     if language == "zh":
         return "zh-Hant" if "hant" in subtags or _SIMPLIFIED.isdisjoint(subtags) else None
@@ -91,9 +91,9 @@ def _match_language(tag: str) -> str | None:
 
 
 def _preferred(header: str) -> list[str]:
-    """Parse an `Accept-Language` header (RFC 9110 section 12.5.4), by descending preference.
+    """Return the tags of an `Accept-Language` header (RFC 9110, 12.5.4), most preferred first.
 
-    Tags after `*` are ignored: the buyer prefers any language to them, so the merchant's is used.
+    Tags after `*` are ignored: the buyer prefers any other language, so use the merchant's.
     """
     if len(header) > _HEADER_CHARS_MAX:  # the last tag may be incomplete
         header = header[:_HEADER_CHARS_MAX].rpartition(",")[0]
@@ -104,7 +104,7 @@ def _preferred(header: str) -> list[str]:
 
 
 def _weight(parameter: str) -> float:
-    """Parse `q=0.8`; a missing weight is 1, an invalid weight 0."""
+    """Parse a parameter such as `q=0.8`; a missing weight is 1, an invalid weight is 0."""
     if not parameter:
         return 1
     match = _WEIGHT.fullmatch(parameter)

@@ -1,4 +1,4 @@
-"""The hosted checkout page, which works without JavaScript, with forms and links only."""
+"""The hosted checkout page, built from forms and links so that it works without JavaScript."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,9 +59,9 @@ from payintent.runtime.addresses import encode_unsendable
 from payintent.runtime.json_format import format_timestamp
 
 _ID_DIGITS_MAX = 18
-_SELECTED = "selected"  # the query parameter after a selection
+_SELECTED = "selected"  # query parameter added after a selection
 _STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
-#: Scripts of the wallet step; a page that offers tokens prefetches them.
+#: Scripts of the wallet step, which are prefetched if a token is offered.
 _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
@@ -98,9 +98,9 @@ async def post_cancel_form(visit: CheckoutVisit) -> Response:
 @answers_with_pages
 @checkout_route
 async def get_return(visit: CheckoutVisit) -> Response:
-    """`GET` and `POST /c/{checkout_id}/return`: the gateway redirects the buyer back.
+    """`GET` and `POST /c/{checkout_id}/return`: the buyer returns from the gateway.
 
-    Parameters are not trusted: the gateway is queried immediately.
+    The parameters are not trusted. The gateway is queried instead.
     """
     context, session = visit.context, visit.snapshot.session
     if session is not None:
@@ -112,7 +112,10 @@ async def get_return(visit: CheckoutVisit) -> Response:
 @answers_with_pages
 @checkout_route
 async def get_receipt(visit: CheckoutVisit) -> Response:
-    """`GET /c/{checkout_id}/receipt`: a printable receipt; the page if it is not paid yet."""
+    """`GET /c/{checkout_id}/receipt`: a printable receipt.
+
+    Redirects to the checkout page if the payment is not paid.
+    """
     payment = visit.payment
     if payment.status not in _PAID or payment.paid_at is None:
         return _redirect_to_page(visit)
@@ -130,7 +133,7 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A page with its merchant, language, and the fields that all its templates need."""
+    """The data that all templates of a checkout need."""
 
     merchant: Merchant
     texts: Language
@@ -142,7 +145,7 @@ class _Page:
 class _OfferedQuotes:
     quotes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     country: str = ""
-    gateways: set[str | None] = field(default_factory=set[str | None])  # their origins
+    gateways: set[str | None] = field(default_factory=set[str | None])  # the origins of their pages
 
 
 async def _open_page(visit: CheckoutVisit) -> _Page:
@@ -173,7 +176,7 @@ async def _open_page(visit: CheckoutVisit) -> _Page:
 async def _page(
     visit: CheckoutVisit, refused: RefusedError | None = None, form: dict[str, str] | None = None
 ) -> Response:
-    """Render the page; `refused` and `form` are those of a form that failed."""
+    """Render the page, after a failed form submission with its error and values."""
     context, page = visit.context, await _open_page(visit)
     view, language, embed = page.view, page.texts, page.fields["embed"]
     country = _requested_country(visit.request, form)
@@ -181,13 +184,13 @@ async def _page(
         offered = _OfferedQuotes()
         if view["can"]["select"]:
             offered = await _load_quotes(visit, country)
-    except RefusedError as error:  # the payment has just ended
+    except RefusedError as error:  # the payment has ended in the meantime
         refused, offered = refused or error, _OfferedQuotes()
     wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] != "wallet" and not view["can"]["select"]:
-        step = {"kind": "over"}  # money sent now would arrive too late
+        step = {"kind": "over"}  # a payment made now would arrive too late
     if step["kind"] == "redirect":
         step = await _gateway_step(visit, step, offered)
     fields = page.fields | {
@@ -224,8 +227,8 @@ async def _gateway_step(
 ) -> dict[str, Any]:
     """Return the step that redirects to the gateway.
 
-    A gateway accepts its form only once, so only the page that follows a selection contains it. A
-    buyer who returns later selects the method again, if it is still offered.
+    A gateway accepts its form only once, so the form is shown only directly after a selection. A
+    buyer who returns later must select the method again, if it is still offered.
     """
     session = visit.snapshot.session
     if step["method"] == "POST" and session is not None:
@@ -241,7 +244,7 @@ async def _gateway_step(
 
 
 def _our_scripts(step: dict[str, Any], language: Language) -> ScriptSources:
-    """Allow our own files, and the inline script in the wallet step."""
+    """Allow our own scripts and, in the wallet step, the inline script."""
     if step["kind"] != "wallet":
         return OUR_SCRIPTS
     return ScriptSources(inline=(offer_script(language.locale).source,))
@@ -254,7 +257,7 @@ def _offers_tokens(offered: _OfferedQuotes) -> bool:
 def _form_fields(
     offered: _OfferedQuotes, form: dict[str, str] | None, language: Language
 ) -> dict[str, Any]:
-    """Return the fields of the payment methods form, with the values of a form that failed."""
+    """Return the fields of the payment method form, with the values of a failed submission."""
     return {
         "groups": group_ways(offered.quotes, language),
         "parts_of": price_parts,
@@ -268,7 +271,7 @@ def _form_fields(
 
 
 def _selected_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[str, Any]:
-    """Return the fields of the selected method; it cannot be changed once money is detected."""
+    """Return the selected method's fields. It is locked once a transfer has been detected."""
     quote = view.get("selected")
     return {
         "can_change": not (wallet and wallet.is_seen),
@@ -319,8 +322,8 @@ def _redirect_to_page(visit: CheckoutVisit) -> Response:
 async def _redirect_onward(visit: CheckoutVisit, selected: SelectedSession) -> Response:
     """Redirect to the gateway's page, or to our page with a link to it.
 
-    After a form, browsers follow redirects only to the origins in `form-action`. If the gateway's
-    page has a different origin than its adapter declares, the buyer needs the link.
+    After a form submission, browsers follow redirects only to origins listed in `form-action`. If
+    the gateway's page is not at the origin that its adapter declares, the buyer needs the link.
     """
     context, payment, session = visit.context, selected.payment, selected.session
     action = next_action_fields(payment, session, context.urls)

@@ -1,4 +1,4 @@
-"""The fields of hosted pages that depend on the payment and its session."""
+"""Template fields of hosted pages that depend on the payment and its session."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from payintent.merchants.model import Merchant, is_in_service
 from payintent.payments.model import Payment, PaymentStatus
 from payintent.payments.store import PaymentSnapshot
 
-#: Query parameters that every link carries.
+#: Query parameters that are added to every link.
 _PREFERENCES = ("lang", "country")
 _PARAMETERS = (*_PREFERENCES, "embed_origin", "nonce")
 _PARAMETER_CHARS_MAX = 300
-#: The page redirects to the shop only if the payment was paid within this time.
+#: The page redirects to the shop only if the payment was paid this recently.
 _RETURNS_WITHIN = timedelta(minutes=5)
 
 _FAILED = {
@@ -46,7 +46,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFrame:
-    """The merchant's frame around the page: its origin and the nonce of its messages."""
+    """The merchant's page that embeds ours: its origin, and the nonce for messages to it."""
 
     origin: str
     nonce: str
@@ -54,7 +54,7 @@ class EmbeddingFrame:
 
 @dataclass(frozen=True, slots=True)
 class PageUrl:
-    """The URL of a page with its parameters: language, country and frame."""
+    """The URL of a hosted page, with its language, country and frame parameters."""
 
     checkout_id: str
     parameters: Mapping[str, str]
@@ -89,7 +89,7 @@ def read_page_url(request: Request, checkout_id: str) -> PageUrl:
 
 
 def embedding_frame(address: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
-    """Return the frame around the page; None if the merchant has not registered its origin."""
+    """Return the embedding frame; None if its origin is not registered with the merchant."""
     origin = web_origin(address.parameters.get("embed_origin", ""))
     if origin is None or origin not in merchant.origins:
         return None
@@ -103,7 +103,7 @@ def _with(path: str, query: Mapping[str, str]) -> str:
 @dataclass(frozen=True, slots=True)
 class PageResult:
     mood: str
-    title: str  # the key of a text
+    title: str  # translation key
     text: str
 
 
@@ -139,10 +139,10 @@ def refunded_text(payment: Payment, texts: Language) -> str:
 def problem_text(
     refused: RefusedError | None, view: Mapping[str, Any], merchant: Merchant, texts: Language
 ) -> str | None:
-    """Return the text of an error; None if the page already explains it.
+    """Return an error message for the buyer; None if the page already explains the problem.
 
-    A payment that has ended shows its result, and a merchant that is out of service shows a note
-    instead of the methods.
+    The page shows the result of an ended payment. If the merchant is out of service, it shows a
+    note instead of the payment methods.
     """
     if refused is None or not view["can"]["select"]:
         return None
@@ -161,7 +161,7 @@ def is_about_email(refused: RefusedError | None) -> bool:
 
 
 def preselected_method(quotes: Sequence[Mapping[str, Any]], form: Mapping[str, str] | None) -> str:
-    """Return the buyer's last choice; before a choice, the first method."""
+    """Return the submitted choice, or the first method if no form was submitted."""
     choices = [f"{quote['payment_method_id']}|{quote['currency']}" for quote in quotes]
     if form is None:
         return choices[0] if choices else ""
@@ -177,7 +177,7 @@ def next_step(
 ) -> dict[str, Any]:
     """Return the buyer's next step for the templates.
 
-    Wallets do not work in frames: the step then opens the page outside the frame.
+    Wallets do not work in frames, so an embedded page offers to open outside the frame.
     """
     if wallet and embed:
         return {"kind": "out"}
@@ -193,7 +193,10 @@ def next_step(
 
 
 def return_link(view: Mapping[str, Any]) -> str | None:
-    """Return the link back to the shop with ids as hints; the shop must query the API."""
+    """Return the link back to the shop.
+
+    The ids and the status in its query are only hints: the shop must query the API.
+    """
     url: str | None = view.get("return_url")
     if url is None:
         return None
@@ -203,7 +206,7 @@ def return_link(view: Mapping[str, Any]) -> str | None:
 
 
 def returns_to_shop(snapshot: PaymentSnapshot) -> bool:
-    """Return whether the buyer has just paid and may be redirected to the shop."""
+    """Return whether the buyer paid recently enough to be redirected to the shop."""
     payment = snapshot.payment
     if payment.status is not PaymentStatus.PAID or payment.paid_at is None:
         return False

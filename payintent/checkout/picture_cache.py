@@ -1,8 +1,8 @@
 """A cache of merchants' pictures, which are fetched when a browser first requests them.
 
-The name of a picture contains its URL, a pseudonym of its merchant, and our signature. Thus only
-signed URLs are fetched, every process can serve the picture, and merchants share the concurrent
-fetches fairly.
+A picture's name contains its URL, a pseudonym of the merchant, and our signature. Therefore only
+signed URLs are fetched, any process can serve a picture without a database query, and fetches are
+shared fairly among merchants.
 """
 
 import asyncio
@@ -30,27 +30,28 @@ CACHED_BYTES_MAX = 8 * 1024 * 1024
 CACHED_MAX = 2_000
 FRESH_S = 3_600.0
 FAILED_S = 300.0
-#: The time limit of a request, including the queue.
+#: Time limit of a request, including the time in the queue.
 REQUEST_S = 5.0
-QUEUE_S = 2.0  # the rest is for the fetch
+QUEUE_S = 2.0  # the remaining time is for the fetch
 FETCHES_MAX = 8
 FETCHES_PER_MERCHANT_MAX = 2
-WAITING_MAX = 64  # pictures that are being fetched or queued
+WAITING_MAX = 64  # pictures being fetched or queued
 WAITING_PER_MERCHANT_MAX = 16
 WAITERS_PER_PICTURE_MAX = 32
 _SIGNATURE_BYTES = 15
-_SIGNATURE_CHARS = 20  # of base64
+_SIGNATURE_CHARS = 20  # in base64
 _OWNER_BYTES = 6
-_OWNER_CHARS = 8  # of base64
+_OWNER_CHARS = 8  # in base64
 _CONTEXT = "picture:"
 _OWNER = "picture owner:"
 _log = get_logger("pictures")
 
 
 class FairTurns:
-    """Grants up to `total_max` turns at once, and up to `party_max` of them to the same party.
+    """A semaphore that is shared fairly among parties.
 
-    Waiting parties take turns, however many requests each of them has.
+    At most `total_max` turns are held at once, at most `party_max` of them by the same party. Free
+    turns go round-robin to the waiting parties, regardless of their numbers of requests.
     """
 
     def __init__(self, total_max: int, party_max: int) -> None:
@@ -61,7 +62,7 @@ class FairTurns:
 
     @asynccontextmanager
     async def turn(self, party: str, wait_s: float) -> AsyncGenerator[None]:
-        """Hold a turn inside the block; raise `TimeoutError` if none is free within `wait_s`."""
+        """Hold a turn for the block; raise `TimeoutError` if no turn is free within `wait_s`."""
         await self._wait(party, wait_s)
         try:
             yield
@@ -79,13 +80,13 @@ class FairTurns:
             async with asyncio.timeout(wait_s):
                 await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # it was granted at the moment of the timeout
+            if turn.done() and not turn.cancelled():  # granted just as the timeout fired
                 self._active[party] -= 1
                 self._admit()
             raise
 
     def _admit(self) -> None:
-        """Grant free turns to the parties that have waited longest for a turn."""
+        """Grant free turns to the parties that have waited longest."""
         while self._active.total() < self._total_max and (party := self._next()) is not None:
             turn = self._waiting[party].popleft()
             if self._waiting[party]:
@@ -103,7 +104,7 @@ class FairTurns:
 
 @dataclass(frozen=True, slots=True)
 class PictureSource:
-    """The URL of a picture, and a pseudonym of its merchant for fair queueing."""
+    """A picture's URL, and a pseudonym of its merchant for fair queueing."""
 
     url: str
     owner: str = ""
@@ -123,7 +124,7 @@ class _Fetch:
 
 
 class PictureCache:
-    """Pictures by URL; concurrent requests for a picture share its fetch."""
+    """Pictures by URL. Concurrent requests for the same picture share one fetch."""
 
     def __init__(
         self, encryption: Encryption, rules: EgressRules, tls: ssl.SSLContext | None = None
@@ -136,7 +137,7 @@ class PictureCache:
         self.cached_bytes = 0
         self._fetching: dict[str, _Fetch] = {}
         self._turns = FairTurns(FETCHES_MAX, FETCHES_PER_MERCHANT_MAX)
-        self._decoding = asyncio.Semaphore(1)  # decoding a large picture needs much memory
+        self._decoding = asyncio.Semaphore(1)  # decoding a large picture takes a lot of memory
 
     def name_of(self, url: str, merchant_id: int) -> str:
         """Return the signed name under which we serve a merchant's picture."""
@@ -155,14 +156,14 @@ class PictureCache:
         return PictureSource(url, owner) if is_valid else None
 
     def has_failed(self, url: str) -> bool:
-        """Return whether a recent fetch of the picture failed."""
+        """Return whether the last fetch failed less than `FAILED_S` ago."""
         entry = self._entries.get(url)
         return entry is not None and entry.content is None and entry.until_s > monotonic()
 
     async def get(self, source: PictureSource) -> bytes | None:
         """Return a picture; None if it cannot be fetched within `REQUEST_S`.
 
-        A waiting request holds no slot, and the number of waiting requests is limited.
+        Requests release their admission slot while they wait, so their number is limited here.
         """
         entry = self._entries.get(source.url)
         if entry is not None and entry.until_s > monotonic():
@@ -190,7 +191,7 @@ class PictureCache:
             await self._fetcher.close()
 
     def _start_fetch(self, source: PictureSource) -> _Fetch | None:
-        """Start a fetch; return None if too many are waiting, in total or of the merchant."""
+        """Start a fetch; return None if too many are pending, in total or for the merchant."""
         of_owner = sum(fetch.owner == source.owner for fetch in self._fetching.values())
         if len(self._fetching) >= WAITING_MAX or of_owner >= WAITING_PER_MERCHANT_MAX:
             return None
@@ -203,13 +204,13 @@ class PictureCache:
         try:
             async with self._turns.turn(source.owner, QUEUE_S):
                 content = await self._load(source.url)
-        except TimeoutError:  # it says nothing about the picture, so do not cache it
+        except TimeoutError:  # the queue was too long; do not cache this
             return None
         self._store(source.url, content)
         return content
 
     async def _load(self, url: str) -> bytes | None:
-        # Few processes serve pictures, so the others do not load Pillow and the HTTP client.
+        # Imported here because most processes need neither Pillow nor the HTTP client.
         from payintent.checkout.picture_fetch import NoPictureError, PictureFetcher, encode_picture
 
         if self._fetcher is None:

@@ -1,4 +1,4 @@
-"""Fetch a picture from its URL, within limits, and encode it as a small WebP."""
+"""Fetch pictures from merchants' URLs within limits, and encode them as small WebP files."""
 
 import asyncio
 import ssl
@@ -29,27 +29,27 @@ _HEADER_BYTES_MAX = 8 * 1024
 _OK = 200
 _MOVED = frozenset({301, 302, 303, 307, 308})
 SIDE_PX = 256
-#: By format. JPEG is decoded at a reduced size; PNG and WebP need 4 and about 17 bytes per pixel.
+#: JPEG is decoded at a reduced size. PNG needs 4 bytes per pixel, WebP about 17.
 PIXELS_MAX = {"JPEG": 16_000_000, "PNG": 9_000_000, "WEBP": 9_000_000}
 FORMATS = tuple(PIXELS_MAX)
-#: Scans of a JPEG; a progressive JPEG has about ten. A scan of 31 bytes is decoded over all pixels:
-#: decoding the scans that fit into 4 MiB would take twenty minutes.
+#: Maximum scans in a JPEG; progressive files have about ten. Each scan can be as short as 31 bytes
+#: but is decoded over all pixels, so a malicious file of 4 MiB would take twenty minutes.
 SCANS_MAX = 100
-_SCAN = b"\xff\xda"  # unique: in compressed data, ff is followed by 00
+_SCAN = b"\xff\xda"  # unambiguous: ff is followed by 00 in compressed data
 _QUALITY = 80
 
-# Pillow only warns; our own limit is lower and is checked before decoding.
+# Pillow only warns. Our own limit is lower and enforced before decoding.
 Image.MAX_IMAGE_PIXELS = None
 
 
 class NoPictureError(Exception):
-    """A picture is unavailable; the message has the reason without the URL."""
+    """A picture is unavailable. The message states the reason and does not contain the URL."""
 
 
 def encode_picture(content: bytes) -> bytes:
-    """Encode a PNG, JPEG or WebP as a WebP with sides of at most 256 pixels.
+    """Convert a PNG, JPEG or WebP to a WebP of at most 256 x 256 pixels.
 
-    Metadata, colour profiles and further frames are dropped. Raises `NoPictureError`.
+    Metadata, colour profiles and all frames but the first are dropped. Raises `NoPictureError`.
     """
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as picture:
@@ -58,27 +58,27 @@ def encode_picture(content: bytes) -> bytes:
             return _write_webp(_shrink(picture))
     except NoPictureError:
         raise
-    except Exception as error:  # decoders raise all kinds of errors
+    except Exception as error:  # decoders raise undocumented errors
         raise NoPictureError("not a readable PNG, JPEG or WebP") from error
 
 
 def _check_size(picture: Image.Image) -> None:
-    """Reject a decompression bomb by the size in its header, before decoding."""
+    """Reject decompression bombs by the size in the header, before decoding."""
     width, height = picture.size
     if width * height > PIXELS_MAX[picture.format or ""]:
         raise NoPictureError(f"too large: {width} x {height} pixels")
 
 
 def _check_scans(picture: Image.Image, content: bytes) -> None:
-    """Reject a short JPEG that takes long to decode."""
+    """Reject small JPEG files that would take very long to decode."""
     if picture.format == "JPEG" and content.count(_SCAN) > SCANS_MAX:
         raise NoPictureError(f"more than {SCANS_MAX} scans")
 
 
 def _shrink(picture: Image.Image) -> Image.Image:
-    """Decode a picture, shrink it, and then apply its EXIF orientation.
+    """Decode a picture, shrink it, and apply its EXIF orientation.
 
-    Shrinking comes first, so that there are fewer large copies.
+    Shrinking comes first to avoid further copies at full size.
     """
     picture.draft("RGB", (2 * SIDE_PX, 2 * SIDE_PX))
     mode = "RGBA" if picture.has_transparency_data else "RGB"
@@ -88,7 +88,7 @@ def _shrink(picture: Image.Image) -> Image.Image:
 
 
 def _write_webp(picture: Image.Image) -> bytes:
-    plain = Image.new(picture.mode, picture.size)  # without metadata
+    plain = Image.new(picture.mode, picture.size)  # drops metadata
     plain.paste(picture)
     buffer = BytesIO()
     plain.save(buffer, "WEBP", quality=_QUALITY)
@@ -96,13 +96,13 @@ def _write_webp(picture: Image.Image) -> bytes:
 
 
 class _PictureResolver(CheckedResolver, AbstractResolver):
-    """The checked resolver as a resolver of the HTTP client."""
+    """Adapt `CheckedResolver` to aiohttp."""
 
 
 class PictureFetcher:
-    """The HTTP client for pictures; its session opens with the first fetch.
+    """An HTTP client for pictures, which opens its session on the first fetch.
 
-    Every address is checked with the rules for webhooks, also after a redirect.
+    Every resolved address is checked against the egress rules, including after a redirect.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PictureFetcher:
         self._resolver: _PictureResolver | None = None
 
     async def fetch(self, url: str) -> bytes:
-        """Return the content of a URL; raise `NoPictureError` for any failure."""
+        """Return the content at a URL; raise `NoPictureError` on any failure."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._follow(url)
@@ -175,7 +175,7 @@ class PictureFetcher:
                 headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,  # a few bytes may expand to gigabytes
-                trust_env=False,  # a proxy would connect to unchecked addresses
+                trust_env=False,  # a proxy would bypass the address check
                 max_line_size=_HEADER_BYTES_MAX,
                 max_field_size=_HEADER_BYTES_MAX,
             )
@@ -191,5 +191,5 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
                 break
         else:
             return bytes(content)
-    response.close()  # do not read the rest
+    response.close()  # do not read the remaining body
     raise NoPictureError(f"more than {BYTES_MAX} bytes")

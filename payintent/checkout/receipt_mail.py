@@ -1,4 +1,4 @@
-"""The receipt e-mail: the content of the receipt page in plain text."""
+"""The receipt e-mail, with the content of the receipt page as plain text."""
 
 from typing import Any
 from uuid import UUID
@@ -15,11 +15,11 @@ from payintent.payments import store as payment_store
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime.json_format import format_timestamp
 
-_NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # a receipt contains no URLs
+_NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # receipts contain no URLs
 
 
 async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
-    """Compose a receipt in the shop's language; None if it is unpaid or the payer has no e-mail."""
+    """Compose a receipt in the shop's language; None if unpaid or without a payer's address."""
     snapshot = await payment_store.get(database, payment_id)
     if snapshot is None or snapshot.payment.payer_email is None or snapshot.payment.paid_at is None:
         return None
@@ -73,5 +73,5 @@ def _item(view: dict[str, Any], texts: Language) -> str | None:
 
 
 def _one_line(value: str) -> str:
-    """Remove line breaks from a shop's text, so that it cannot imitate our own lines."""
+    """Remove line breaks from the shop's text, so that it cannot forge lines of the receipt."""
     return " ".join(value.split())

@@ -1,4 +1,4 @@
-"""Error pages for buyers: routes of the hosted page never return JSON."""
+"""Error pages for buyers, who must never see JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ from payintent.merchants.model import Merchant
 from payintent.runtime.encryption import EncryptionKeyError
 
 OUR_SCRIPTS = ScriptSources()
-#: The keys of texts for errors; the default is `sorry_other`.
+#: Translation keys of error messages; the default is `sorry_other`.
 _SORRY: Mapping[ErrorCode | type[Exception], str] = {
     ErrorCode.CHECKOUT_NOT_FOUND: "sorry_not_found",
     ErrorCode.RATE_LIMITED: "sorry_many",
@@ -37,12 +37,12 @@ _SORRY: Mapping[ErrorCode | type[Exception], str] = {
     LockTimeoutError: "sorry_busy",
     EncryptionKeyError: "sorry_unreadable",
 }
-#: Errors for which the page offers no retry.
+#: Errors after which retrying is pointless, so the page has no retry link.
 _FINAL = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, EncryptionKeyError})
 
 
 def answers_with_pages(handler: Handler) -> Handler:
-    """Render failures as pages: buyers open these URLs in a browser."""
+    """Render failures as HTML pages, because buyers open these URLs in a browser."""
 
     @answer_failures(_failure_page)
     @wraps(handler)
@@ -85,9 +85,9 @@ def merchant_policy(
     scripts: ScriptSources = OUR_SCRIPTS,
     form_targets: Iterable[str | None] = (),
 ) -> str:
-    """Return the content security policy of a page with a merchant's style and frame.
+    """Return the content security policy of a page with the merchant's accent colour and frame.
 
-    It allows calls to the API even if its origin differs from the page's.
+    It allows requests to the API even if the API has a different origin.
     """
     origin = api_url(context.settings)[1]
     connections = (*scripts.connections, *([origin] if origin else ()))
@@ -100,7 +100,7 @@ def merchant_policy(
 
 
 async def _denial_page(request: Request) -> Response:
-    """Render the denial with a link back to the shop, but without the reason."""
+    """Render a fraud denial with a link back to the shop. The reason is not disclosed."""
     context = get_checkout_context(request)
     snapshot = await context.payment_lookup.find_checkout_payment(
         request.path_params["checkout_id"]

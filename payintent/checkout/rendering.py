@@ -1,4 +1,4 @@
-"""Rendering of hosted pages: templates, language and headers."""
+"""Template rendering, language options and headers of hosted pages."""
 
 from collections.abc import Mapping
 from functools import lru_cache, partial
@@ -11,14 +11,14 @@ from payintent.checkout.languages import OWN_NAMES, Language, load_language, neg
 from payintent.checkout.static_files import page_style, static_url
 from payintent.http.pages.static_files import html_response, make_environment
 
-#: Headers of every response to a buyer; the middleware adds `Cache-Control: no-store`.
+#: Headers of every response to buyers. The middleware adds `Cache-Control: no-store`.
 HEADERS = {
-    "Referrer-Policy": "no-referrer",  # the URL is a capability
+    "Referrer-Policy": "no-referrer",  # the URL alone grants access
     "Vary": "Accept-Language, Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_OPTIONS_MAX = 1_000  # lists in memory: 53 countries per language, about 3 KiB each
+_OPTIONS_MAX = 1_000  # cached lists of about 3 KiB, 53 per language
 _templates = make_environment("checkout/templates")
 
 
@@ -29,13 +29,13 @@ def page_language(request: Request, fallback: str) -> Language:
 
 @lru_cache(maxsize=_OPTIONS_MAX)
 def country_options(locale: str, country: str) -> str:
-    """Render the options of a country list, with `country` selected; the HTML is escaped."""
+    """Return escaped HTML options of a country list, with `country` selected."""
     return _options(load_language(locale).countries, country, are_languages=False)
 
 
 @lru_cache(maxsize=_OPTIONS_MAX)
 def language_options(locale: str) -> str:
-    """Render the options of a language list, with `locale` selected; the HTML is escaped."""
+    """Return escaped HTML options of a language list, with `locale` selected."""
     return _options(OWN_NAMES, locale, are_languages=True)
 
 

@@ -1,4 +1,4 @@
-"""The buyer's API routes, for which the checkout id is a capability."""
+"""API routes for buyers, who are authorized by the checkout id alone."""
 
 import msgspec
 from starlette.responses import Response
@@ -75,7 +75,7 @@ async def post_quotes(visit: CheckoutVisit) -> Response:
 
 @checkout_route
 async def post_cancel(visit: CheckoutVisit) -> Response:
-    """`POST /checkout/{checkout_id}/cancel`: PENDING only; the merchant gets no event."""
+    """`POST /checkout/{checkout_id}/cancel`: cancel a PENDING payment; sends no webhook."""
     await cancel_checkout(visit)
     return json_response({"status": "cancelled"})
 

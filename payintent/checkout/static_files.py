@@ -1,4 +1,4 @@
-"""Files of the checkout: scripts, styles, flags, the browser SDK and merchants' pictures."""
+"""Scripts, style sheets, flags, the browser SDK and merchants' pictures of the checkout."""
 
 import base64
 import gzip
@@ -35,10 +35,10 @@ _STYLE = "checkout.css"
 _OFFER = "offer.js"
 _FLAGS = frozenset(f"{country.lower()}.svg" for country in COUNTRIES)
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
-#: The placeholder of the texts in a script: an object that is empty in the source.
+#: Placeholder for translations in a script; in the source it is an empty object.
 _TEXTS = re.compile(r"\{/\* texts \*/\}")
 _KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
-_TINTED_MAX = 500  # style sheets in memory, about 10 KiB each
+_TINTED_MAX = 500  # cached style sheets of about 10 KiB
 _SDK_HASH_CHARS = 12
 _SDK_HEADERS = {
     "Access-Control-Allow-Origin": "*",
@@ -49,7 +49,7 @@ _SDK_HEADERS = {
 _FOR_EVER = "public, max-age=31536000, immutable"
 _FOR_MINUTES = "public, max-age=300"
 _SCRIPT = "text/javascript"
-_URL_CHARS_MAX = 2_048  # longer URLs are cut off
+_URL_CHARS_MAX = 2_048  # a URL of this length may have been truncated
 
 
 def static_url(name: str, locale: str = LOCALES[0]) -> str:
@@ -71,7 +71,7 @@ def offer_script(locale: str) -> InlinePart:
 
 
 async def get_static_file(request: Request) -> Response:
-    """`GET /c/static/{mark}/{name}`; an unknown mark gets the current file."""
+    """`GET /c/static/{mark}/{name}`; returns the current version if the mark is unknown."""
     locale = request.path_params["mark"].partition("-")[2]
     files = _files(locale if locale in LOCALES else LOCALES[0])
     return await files.get(request)
@@ -109,7 +109,7 @@ class _SdkFile:
     plain: bytes
     packed: bytes
     cache_control: str
-    pinned_url: str  # with the hash of the content; empty for other files
+    pinned_url: str  # contains the content hash; empty if there is no pinned version
 
 
 async def get_sdk_file(request: Request) -> Response:
@@ -138,7 +138,7 @@ def _sdk_files() -> Mapping[str, _SdkFile]:
 
 
 def _insert_hash(core: str, wallets: str) -> str:
-    """Insert the hash of the wallet script, so that pinning the core pins both scripts."""
+    """Insert the wallet script's hash, so that pinning the core script pins both."""
     digest = base64.b64encode(sha384(wallets.encode()).digest()).decode()
     core = core.replace(
         'PART = "v1.onchain.js"', f'PART = "{_pinned_name("v1.onchain.js", wallets)}"'
@@ -170,7 +170,7 @@ def _read_source(name: str) -> str:
 
 
 def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
-    """Return our path of a merchant's picture; None if it is certain not to be available."""
+    """Return the path at which we serve a merchant's picture; None if known to be unavailable."""
     if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
         return None
     if not (context.settings.sandbox or url.startswith("https://")):
@@ -186,6 +186,6 @@ async def get_picture(request: Request) -> Response:
     content = await pictures.get(source) if source else None
     if content is None:
         response = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
-        response.headers["Cache-Control"] = "no-store"  # it may become available
+        response.headers["Cache-Control"] = "no-store"  # it may become available later
         return response
     return Response(content, 200, HEADERS | _FOR_A_WHILE, "image/webp")

@@ -1,4 +1,4 @@
-"""The wallet step of the hosted page: the on-chain session and its URL."""
+"""The wallet and card steps of the hosted page, and the URLs that they use."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,24 +17,24 @@ _OWN_API = "/v1"
 
 @dataclass(frozen=True, slots=True)
 class WalletStep:
-    session: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` returns it
-    url: str  # of the session; relative if page and API have the same origin
+    session: dict[str, Any]  # as returned by `GET /onchain/sessions/{session_id}`
+    url: str  # of the session; relative if the page and the API share an origin
 
     @property
     def is_seen(self) -> bool:
-        """Return whether the exact payment was detected: the method cannot be changed any more."""
+        """Whether the exact payment has been detected. The method can then no longer be changed."""
         return self.session["status"] in {"detected", "confirming"}
 
     @property
     def awaits(self) -> bool:
-        """Return whether the buyer still has to pay, as far as we know."""
+        """Whether the buyer still has to pay, as far as we know."""
         return self.session["payable"] and self.session["status"] == "awaiting_payment"
 
 
 async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
-    """Return the wallet step; None if the next action needs no wallet, or if the session has ended.
+    """Return the wallet step; None if the next action needs no wallet.
 
-    In the latter case the page shows that it is waiting.
+    Also None if the session has ended. The page then shows that it is waiting.
     """
     if action["type"] != "onchain_session":
         return None
@@ -49,8 +49,8 @@ async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> Walle
 
 
 def api_url(settings: Settings) -> tuple[str, str]:
-    """Return the URL of the API for the page, and its origin if it differs from the page's."""
-    if not settings.checkout_base:  # page and API have the same origin
+    """Return the API's URL as seen from the page, and its origin if it is a different one."""
+    if not settings.checkout_base:  # the page and the API share an origin
         return _OWN_API, ""
     api = web_origin(settings.api_base)
     if api is None or api == web_origin(settings.checkout_base):
@@ -58,7 +58,7 @@ def api_url(settings: Settings) -> tuple[str, str]:
     return settings.api_base.rstrip("/"), api
 
 
-#: As documented for Stripe.js: https://docs.stripe.com/security/guide
+#: Documented at https://docs.stripe.com/security/guide
 _STRIPE = ScriptSources(
     scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
     frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
@@ -71,7 +71,7 @@ _DOCUMENTED = {"https://js.stripe.com": _STRIPE}
 class CardStep:
     script_url: str
     publishable_key: str
-    client_secret: str = field(repr=False)  # allows to pay and to read the result
+    client_secret: str = field(repr=False)  # its holder can pay and read the result
 
     @property
     def sources(self) -> ScriptSources:

@@ -1,6 +1,6 @@
-"""The card page of the test gateway, with test cards, 3-D Secure and the result; English only.
+"""The test gateway's card page, with test cards and a 3-D Secure challenge; in English only.
 
-The service treats it like the page of any gateway: the buyer is redirected here and back.
+Buyers are redirected to this page and back, as with any other gateway.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ _UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
 
 @dataclass(frozen=True, slots=True)
 class _CardPage:
-    """The session at the test gateway, our session with the same id, and its merchant."""
+    """The test gateway's session, and our own session with the same id."""
 
     at_gateway: TestSession
     session: Session
@@ -55,7 +55,7 @@ async def get_card_page(request: Request) -> Response:
 
 @answers_with_pages
 async def post_card_page(request: Request) -> Response:
-    """`POST /c/test/card/{session_id}`: a card, a 3-D Secure response, or cancellation."""
+    """`POST /c/test/card/{session_id}`: submit a card or a 3-D Secure response, or cancel."""
     context = get_checkout_context(request)
     page = await _open_page(request, context)
     step = _read_step(await read_form_fields(request))
@@ -66,7 +66,7 @@ async def post_card_page(request: Request) -> Response:
     except RefusedError as refused:
         if refused.code is not ErrorCode.INVALID_CHECKOUT_STATE:
             raise
-        return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the result
+        return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the current state
     onward = request.url.path
     if after.status is not TestSessionStatus.CHALLENGE:
         onward = page.return_url or onward
@@ -74,7 +74,7 @@ async def post_card_page(request: Request) -> Response:
 
 
 def _read_step(form: dict[str, str]) -> Step | None:
-    """Return the buyer's action; None for an unknown card number."""
+    """Return the state change that the buyer requests; None if the card number is unknown."""
     if "challenge" in form:
         approved = form["challenge"] == "approve"
         return lambda session, _now: answer_challenge(session, approved=approved)
@@ -87,7 +87,7 @@ def _read_step(form: dict[str, str]) -> Step | None:
 
 
 async def _open_page(request: Request, context: CheckoutContext) -> _CardPage:
-    """Read the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
+    """Load the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
     context.addresses.take(context.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     page = await _find_page(context, session_id) if session_id else None
@@ -105,7 +105,7 @@ async def _find_page(context: CheckoutContext, session_id: UUID) -> _CardPage | 
         return None
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     base, return_url = context.settings.checkout_base, at_gateway.return_url
-    path = return_url.find(f"/{snapshot.payment.checkout_id}/return")  # -1: not our page
+    path = return_url.find(f"/{snapshot.payment.checkout_id}/return")  # -1: not a hosted page
     if base and path >= 0:
         return_url = base + return_url[path:]
     return _CardPage(at_gateway, session, setup.merchant, return_url)

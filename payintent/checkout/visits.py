@@ -1,4 +1,4 @@
-"""A buyer's visit to a checkout, and the steps that the API's routes and the pages share."""
+"""A buyer's request for a checkout, and actions that the API and the hosted page share."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -24,8 +24,6 @@ from payintent.webhooks import outbox_store
 
 @dataclass(frozen=True, slots=True)
 class CheckoutVisit:
-    """A buyer's request for a checkout."""
-
     request: Request
     context: CheckoutContext
     snapshot: PaymentSnapshot
@@ -53,7 +51,7 @@ class CheckoutVisit:
 
 
 def checkout_route(handler: Callable[[CheckoutVisit], Awaitable[Response]]) -> Handler:
-    """Read the checkout of a request, limit the buyer's address and screen the buyer.
+    """Load the requested checkout, apply the rate limit and screen the buyer.
 
     Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND` and `FraudDeniedError`.
     """
@@ -68,7 +66,7 @@ def checkout_route(handler: Callable[[CheckoutVisit], Awaitable[Response]]) -> H
 
 
 async def read_visit(request: Request) -> CheckoutVisit:
-    """Read the checkout of a request, also after a change, and screen the buyer."""
+    """Load the current state of the requested checkout, and screen the buyer."""
     context = get_checkout_context(request)
     checkout_id: str = request.path_params["checkout_id"]
     snapshot = await context.payment_lookup.find_checkout_payment(checkout_id)
@@ -91,7 +89,7 @@ async def checkout_view(visit: CheckoutVisit) -> dict[str, Any]:
 async def price_checkout(
     visit: CheckoutVisit, country: str | None, currency: str | None
 ) -> QuoteList:
-    """Price the methods of a checkout for the requested country or the viewer's."""
+    """List quotes for the requested country, or else for the viewer's country."""
     context = visit.context
     query = QuoteQuery(
         restrictions=await context.policies.restrictions(),
@@ -105,7 +103,7 @@ async def price_checkout(
 
 
 async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> SelectedSession:
-    """Screen the buyer again with the current facts, then select a quote."""
+    """Screen the buyer again, with the e-mail address if there is one, and select a quote."""
     if selection.payer_email is not None:
         await visit.screen(selection.payer_email)
     context, restrictions = visit.context, await visit.context.policies.restrictions()
@@ -116,7 +114,7 @@ async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> S
 
 
 async def cancel_checkout(visit: CheckoutVisit) -> None:
-    """Cancel for the buyer; refused, like every write, if the checkout has ended."""
+    """Cancel the payment for the buyer; refused if the checkout has ended."""
     await require_open_checkout(visit.context.database, visit.snapshot)
     async with visit.context.database.transaction() as tx:
         await cancel_by_buyer(tx, visit.payment.id)

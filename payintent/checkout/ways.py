@@ -1,4 +1,4 @@
-"""Payment methods as the page lists them: in groups, with icons, a token's chains together."""
+"""Group payment methods for the checkout page and choose their icons."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from markupsafe import Markup
 from payintent.checkout.languages import Language
 
 _CARD_GROUP, _BANK_GROUP, _TOKEN_GROUP = "group_card", "group_bank", "kind_onchain"
-# Our own drawings, no trademarks.
+# Original artwork; contains no trademarks.
 _LINES = 'fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round"'
 _METHODS = {
     "card": '<rect x="2" y="5" width="20" height="14" rx="2.5"/><path d="M2 10h20M6 15h4"/>',
@@ -22,7 +22,7 @@ _METHODS = {
     "qr": '<path d="M3 3h7v7H3zM14 3h7v7h-7zM3 14h7v7H3zM14 14h3v3h-3zM21 14v3M17 21h4v-1"/>',
     "page": '<path d="M14 4h6v6M20 4l-9 9M18 14v6H4V6h6"/>',
 }
-#: Words in a label; the first match decides.
+#: Words in a label; the first match wins.
 _LABELS = (
     ("card", re.compile(r"\b(cards?|credit|debit)\b", re.IGNORECASE)),
     ("store", re.compile(r"\b(stores?|konbini|counter|cash|cvs)\b", re.IGNORECASE)),
@@ -62,7 +62,7 @@ class Way:
     name: str
     sign: Markup
     choices: Sequence[Choice]
-    note: str | None = None  # the key of a text that explains the next step
+    note: str | None = None  # translation key of an explanation of the next step
 
     @property
     def total(self) -> dict[str, Any] | None:
@@ -73,12 +73,15 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    title: str | None  # the key of a text
+    title: str | None  # translation key
     ways: Sequence[Way]
 
 
 def group_ways(quotes: Iterable[dict[str, Any]], texts: Language) -> list[Group]:
-    """Group quotes into cards, banks and similar, and tokens; the order in a group is kept."""
+    """Group quotes into cards, bank and other methods, and tokens, in display order.
+
+    The order within a group is unchanged.
+    """
     by_group: dict[str, list[dict[str, Any]]] = {_CARD_GROUP: [], _BANK_GROUP: [], _TOKEN_GROUP: []}
     for quote in quotes:
         by_group[_group_of(quote)].append(quote)
@@ -103,7 +106,7 @@ def _group_of(quote: dict[str, Any]) -> str:
 
 
 def _group(title: str, ways: list[Way], texts: Language) -> Group:
-    """Make a group; notes that repeat the title or the name of a method are left out."""
+    """Make a group without notes that would repeat its title or a method's name."""
     has_title = len(ways) > 1
     heading = texts.t(title) if has_title else None
     with_notes = [Way(way.name, way.sign, way.choices, _note(way, texts, heading)) for way in ways]
@@ -137,7 +140,7 @@ def _token_ways(quotes: Iterable[dict[str, Any]]) -> list[Way]:
 
 
 def _chain_choice(quote: dict[str, Any], token: str) -> Choice:
-    """Name a choice by its label without the token: `USDT on Native` becomes `Native`."""
+    """Shorten the label to the chain's name: `USDT on Native` becomes `Native`."""
     name = quote["label"].removeprefix(f"{token} on ")
     return Choice(quote, name, draw_chain(quote.get("chain") or ""))
 
@@ -147,7 +150,7 @@ def _extras(quote: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def method_sign(kind: str, label: str) -> str:
-    """Return the name of a payment method's icon, by its kind or by words of its label."""
+    """Choose a payment method's icon by its kind, or by words in its label."""
     if kind in _KINDS:
         return _KINDS[kind]
     return next((name for name, pattern in _LABELS if pattern.search(label)), "page")
