@@ -1,6 +1,6 @@
-"""List deliveries for operators.
+"""Queries that list, count and replay webhook deliveries.
 
-If no index has the order of the list, only the newest events are scanned, up to a limit.
+If no index matches a list's filters, only the newest events are scanned, up to `SCANNED_MAX`.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from payintent.webhooks.outbox_store import DeliveryRecord
 
 
 def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
-    """Look up rows one by one, in the order of the list, so that no other rows are read."""
+    """Join each candidate to its delivery and event by key, so that no other rows are read."""
     return candidates.within(
         "candidate AS",
         SCANNED_MAX,
@@ -47,7 +47,7 @@ def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> 
 
 
 def _undelivered(deliveries: LiteralString) -> KeysetList:
-    """List each merchant's deliveries by a partial index of undelivered events."""
+    """Select candidates per merchant; `deliveries` must match a partial index on `delivery`."""
     return _deliveries(
         KeysetList(
             """
@@ -90,9 +90,9 @@ async def list_deliveries(
     until: datetime | None = None,
     tried: bool = False,
 ) -> list[DeliveryRecord]:
-    """List deliveries, newest first; `before` is the last event of the previous page.
+    """List deliveries, newest first. `before` is the last event ID of the previous page.
 
-    If `tried`, only deliveries with at least one attempt are listed.
+    `tried` restricts the list to deliveries with at least one attempt.
     """
     if state in {"dead", "skipped"}:
         deliveries = _MISSED
@@ -136,7 +136,7 @@ async def get_delivery(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedCount:
-    """The number of undelivered events and their merchants, and the period of the events."""
+    """How many events were not delivered, to how many merchants, and from which period."""
 
     events: int
     merchants: int
@@ -145,9 +145,9 @@ class MissedCount:
 
 
 async def replay(tx: Tx, event_id: UUID) -> int | None:
-    """Restart the delivery of an event, whatever its state, and return its merchant.
+    """Restart an event's delivery, regardless of its state, and return the merchant ID.
 
-    Returns None if there is no such event.
+    Returns None if the event does not exist.
     """
     tx.wakes_delivery = True
     return await tx.value(
@@ -163,9 +163,9 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
 
 
 async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
-    """Restart dead and skipped deliveries and return their event ids in order.
+    """Restart up to `limit` dead and skipped deliveries, in event order, starting after `after`.
 
-    It restarts `limit` deliveries with ids after `after`, or fewer if there are no more.
+    Returns the sorted event IDs.
     """
     tx.wakes_delivery = True
     rows = await tx.fetch(
@@ -213,5 +213,5 @@ async def count_missed(database: Executor, missed: MissedEvents) -> MissedCount:
         missed.since,
         missed.until,
     )
-    assert row is not None  # noqa: S101 - a count is one row
+    assert row is not None  # noqa: S101 - an aggregate always returns a row
     return MissedCount(**row)

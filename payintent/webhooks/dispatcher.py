@@ -1,4 +1,4 @@
-"""Deliver the events of the outbox; a failing endpoint must not delay deliveries to the rest."""
+"""The dispatcher delivers outbox events, and keeps failing endpoints from delaying others."""
 
 import asyncio
 import random
@@ -40,7 +40,7 @@ class _FinishedAttempt:
 
 
 class Dispatcher:
-    """The dispatcher of a process. It polls the outbox; `wake` triggers a poll at once."""
+    """Polls the outbox and sends due deliveries; `wake` triggers an immediate poll."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Dispatcher:
         self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver until `stop` is set, then finish the deliveries in progress."""
+        """Send deliveries until `stop` is set, then finish those in progress."""
         recorder = asyncio.create_task(self._record_forever())
         while not stop.is_set():
             await self._send_due()
@@ -89,14 +89,14 @@ class Dispatcher:
             _log_failure("outbox_away", error)
 
     async def _claim_and_send(self) -> int:
-        """Claim as many deliveries as the limits allow, and send each in a separate task."""
+        """Claim as many deliveries as the limits allow, and send each in its own task."""
         merchants = await self._outbox.due_merchants()
         limits = self._windows.share(merchants, _CLAIM_MAX)
         if not limits:
             return 0
         deliveries = await self._outbox.claim(limits)
         for delivery in deliveries:
-            # Counted before its task runs, so that the next claim includes it.
+            # Count the attempt before its task runs, so that the next claim takes it into account.
             flight = self._windows.start(delivery.merchant_id)
             task = asyncio.create_task(self._send(delivery, flight))
             self._tasks.add(task)
@@ -121,17 +121,16 @@ class Dispatcher:
         await self._finished.put(_FinishedAttempt(delivery, attempt, change))
         if change is not None and attempt.ok:
             await self._release(delivery.merchant_id)
-        self._wake.set()  # a slot is free again
+        self._wake.set()  # a slot has become free
 
     async def _release(self, merchant_id: int) -> None:
-        """Make the deliveries due that were held back while the endpoint's circuit was open."""
+        """Make deliveries that the open circuit held back due now."""
         try:
             await self._outbox.release(merchant_id)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log_failure("outbox_away", error)
 
     async def _record_forever(self) -> None:
-        """Store finished attempts in batches."""
         while True:
             batch = [await self._finished.get()]
             while len(batch) < _RECORD_MAX and not self._finished.empty():
@@ -142,23 +141,23 @@ class Dispatcher:
                 self._finished.task_done()
 
     async def _record(self, results: Sequence[DeliveryResult]) -> None:
-        """Store attempts; if a batch fails, store each attempt separately.
+        """Store a batch of attempts, or each attempt separately if the batch fails.
 
-        If an attempt cannot be stored, the event is sent again after its lease: deliveries are
-        at-least-once.
+        Delivery is at-least-once: if an attempt cannot be stored, the event is sent again when the
+        lease expires.
         """
         try:
             await self._outbox.record(results)
         except Exception as error:  # noqa: BLE001 - a bad record must not end all deliveries
             if len(results) == 1 or isinstance(error, StorageUnavailableError):
-                # If the database did not answer, the attempts may or may not be stored.
+                # If the database is unavailable, the attempts may already have been stored.
                 _log_failure("attempts_lost", error)
                 return
             for result in results:
                 await self._record([result])
 
     async def _store_circuits(self, batch: Sequence[_FinishedAttempt]) -> None:
-        """Store opened and closed circuits for display; the dispatcher does not read them."""
+        """Store circuit changes for display to operators. The dispatcher never reads them."""
         reports = [
             CircuitReport(
                 merchant_id=finished.delivery.merchant_id,
@@ -171,7 +170,7 @@ class Dispatcher:
         try:
             if reports:
                 await self._outbox.store_circuits(reports)
-        except Exception as error:  # noqa: BLE001 - deliveries do not need it
+        except Exception as error:  # noqa: BLE001 - deliveries do not depend on it
             _log_failure("outbox_away", error)
 
     def _to_result(self, finished: _FinishedAttempt) -> DeliveryResult:

@@ -1,4 +1,4 @@
-"""List merchants' webhook endpoints with their pending deliveries, circuits and last answers."""
+"""Queries on webhook endpoints: pending deliveries, circuit state and recent responses."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from payintent.db.database import Executor, Row
 from payintent.webhooks.model import CircuitReport
 
 COUNTED_MAX = 1_000  # deliveries per endpoint and state
-_RECENT_EVENTS = 20  # measured events per endpoint
+_RECENT_EVENTS = 20  # events per endpoint that the attempt statistics cover
 _ANSWERS_MAX = 5
 
 
@@ -32,24 +32,24 @@ class EndpointRecord:
     merchant_name: str
     callback_url: str | None
     pending: int  # at most `COUNTED_MAX`, like `dead` and `skipped`
-    late_s: int | None  # seconds since the first pending delivery became due
+    late_s: int | None  # seconds since the earliest pending delivery became due
     dead: int
     skipped: int
-    attempts: int  # of the last 20 events
-    delivered: int  # of these attempts
+    attempts: int  # to deliver the last 20 events
+    delivered: int  # number of these attempts that succeeded
     median_ms: int | None
     p95_ms: int | None  # 95th percentile
     slowest_ms: int | None
-    open_since: datetime | None  # of a worker's circuit breaker; None: it is closed
-    open_until: datetime | None  # the time of the next attempt
-    trips: int  # consecutive openings
-    open_detail: str | None  # the outcome of the attempt that opened it
+    open_since: datetime | None  # None: the circuit is closed
+    open_until: datetime | None  # when the next attempt may be made
+    trips: int  # how often the circuit has opened in a row
+    open_detail: str | None  # outcome of the attempt that opened the circuit
     last_at: datetime | None
     last_outcome: str | None
     last_status: int | None
     last_detail: str | None
     last_answer: str | None
-    answers: list[EndpointAnswer]  # the last five, newest first
+    answers: list[EndpointAnswer]  # the five most recent, newest first
 
 
 _ENDPOINTS: LiteralString = """
@@ -146,7 +146,10 @@ _ANSWERS: LiteralString = """
 async def list_endpoints(
     database: Executor, merchant_id: int | None, after: int, limit: int
 ) -> list[EndpointRecord]:
-    """List endpoints by merchant number, after the number `after`, or a single merchant's."""
+    """List endpoints by ascending merchant ID, starting after `after`.
+
+    If `merchant_id` is set, only that merchant's endpoint is listed.
+    """
     rows = await database.fetch(_ENDPOINTS, merchant_id, after, limit, COUNTED_MAX, _RECENT_EVENTS)
     answers = await _list_answers(database, [row["merchant_id"] for row in rows])
     return [_to_record(row, answers[row["merchant_id"]]) for row in rows]
@@ -181,7 +184,7 @@ _DETAIL_CHARS = 300
 
 
 async def open_circuit(database: Executor, report: CircuitReport) -> None:
-    """Store an open circuit with its end, and count consecutive openings."""
+    """Record that a circuit has opened, and count consecutive openings."""
     await database.fetch(
         """
         INSERT INTO endpoint_outage AS o (merchant_id, until, detail)
@@ -197,14 +200,14 @@ async def open_circuit(database: Executor, report: CircuitReport) -> None:
 
 
 async def close_circuit(database: Executor, merchant_id: int) -> None:
-    """Delete the outage of an endpoint that has accepted a delivery again."""
+    """Delete the outage record of an endpoint that accepts deliveries again."""
     await database.fetch("DELETE FROM endpoint_outage WHERE merchant_id = $1", merchant_id)
 
 
 async def delete_old(database: Executor, limit: int) -> int:
-    """Delete at most `limit` outages that ended without a new attempt, and return the number.
+    """Delete up to `limit` outages that ended an hour ago without a new attempt; return the count.
 
-    After the same hour, a worker discards the state of an idle endpoint, too.
+    Workers discard the in-memory state of an idle endpoint after the same period.
     """
     rows = await database.fetch(
         """

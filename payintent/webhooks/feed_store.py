@@ -1,11 +1,12 @@
-"""A merchant's events in a gapless order: no event appears before a position that was read.
+"""The event feed: a merchant's events in a stable order, numbered without gaps.
 
-Events have no number when they are committed, because transactions do not commit in the order of
-their numbers. Instead, a reader numbers the committed events. Only one reader per merchant does so
-at a time: it locks the merchant's row until the numbers are visible.
+A new event never appears before a position that a client has already read. Numbers cannot be
+assigned when events are inserted, because transactions may commit in a different order. Instead,
+readers number committed events. Only one reader per merchant does so at a time: it locks the
+merchant's `event_feed` row until the numbers are committed.
 
-The condition `merchant_id BETWEEN x AND x` with an order by `merchant_id` makes the planner use the
-index by merchant. The index of all events would be slow for a merchant with few or old events.
+The condition `merchant_id BETWEEN x AND x` with `ORDER BY merchant_id` makes the planner use the
+index on the merchant. The index on all events is slow for merchants with few or old events.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,18 +21,18 @@ from payintent.db.sealing import PayerSealing, note_unreadable
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.settings import FEED_DAYS
 
-#: Events that a reader numbers, or scans, at a time.
+#: Maximum number of events that one call numbers or scans.
 SCANNED_MAX = 1_000
-#: The first possible id of the last `$2` days: ids are in order of time.
+#: The lowest event ID of the last `$2` days. IDs start with a timestamp.
 _IDS_SINCE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock() - $2 * interval '1 day')
     * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedCursor:
-    """A number in a feed, and the event that had it when it was read."""
+    """A position in a feed, and the event that was read at this position."""
 
-    number: int  # 0 is before the first event
+    number: int  # 0: before the first event
     event_id: UUID
 
 
@@ -40,20 +41,20 @@ FEED_START = FeedCursor(0, UUID(int=0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedEvent:
-    """An event with the body that is sent and the state of its delivery."""
+    """An event with its webhook body and delivery state."""
 
     feed_position: int
     id: UUID
     body: str
     state: str
     attempts: int
-    next_at: datetime  # of a pending delivery
+    next_at: datetime  # meaningful only if the delivery is pending
     delivered_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedPage:
-    """Events in the order of the feed, and the cursor of the last scanned event."""
+    """Events in feed order, and the cursor of the last scanned event."""
 
     events: Sequence[FeedEvent]
     cursor: FeedCursor
@@ -61,7 +62,7 @@ class FeedPage:
 
 
 async def number_new_events(database: Database, merchant_id: int) -> bool:
-    """Assign numbers to up to 1,000 of the merchant's events; True if there may be more."""
+    """Assign numbers to up to 1,000 events of the merchant; return True if more may remain."""
     if not await _has_unnumbered(database, merchant_id):
         return False
     async with database.transaction() as tx:
@@ -74,7 +75,7 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
             merchant_id,
             FEED_DAYS,
         )
-        # A separate statement, so that the next statement's snapshot is taken under the lock.
+        # Lock in a separate statement, so that the next statement's snapshot is taken afterwards.
         await tx.fetch(
             "SELECT last_position FROM event_feed WHERE merchant_id = $1 FOR NO KEY UPDATE",
             merchant_id,
@@ -127,7 +128,7 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
 
 
 async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCursor) -> bool:
-    """Check if the merchant's feed has this event at this number, or had it before retention."""
+    """Return whether the merchant's feed has, or had before retention, this event here."""
     if cursor.number == 0:
         return True
     row = await database.row(
@@ -145,7 +146,7 @@ async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCurs
 
 
 async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
-    """Return the cursor before the merchant's numbered events of the last 30 days."""
+    """Return the cursor just before the merchant's numbered events of the last 30 days."""
     row = await database.row(
         f"""
         SELECT e.id, e.feed_position
@@ -172,9 +173,9 @@ async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
 async def page(
     database: Executor, merchant_id: int, after: FeedCursor, types: Sequence[str], limit: int
 ) -> FeedPage:
-    """Read up to `limit` events of these types after a cursor, scanning at most 1,000 events.
+    """Read up to `limit` events of the given types after a cursor.
 
-    A sealed event that cannot be decrypted is skipped and logged.
+    At most 1,000 events are scanned. Events that cannot be decrypted are logged and skipped.
     """
     rows = await database.fetch(
         """
@@ -221,7 +222,7 @@ async def page(
 
 
 async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
-    """Return a marker per merchant that changes with each new event."""
+    """Return an opaque marker per merchant that changes with each new event."""
     rows = await database.fetch(
         """
         SELECT m.id, concat_ws('/', f.last_position, n.id) AS mark

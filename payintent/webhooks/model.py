@@ -1,4 +1,4 @@
-"""The event types for merchants, with the payload fields of spec section 6.1."""
+"""Webhook values: event types with their payload fields, delivery results and signatures."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from uuid import UUID
 
 
 class EventType(StrEnum):
-    """Each type ends a payment, so a payment has at most one event."""
+    """Event types. Each one ends a payment, so a payment has at most one event."""
 
     COMPLETED = "payment.completed"
     FAILED = "payment.failed"
@@ -29,7 +29,7 @@ OWN_FIELDS: dict[EventType, tuple[str, ...]] = {
 
 
 def event_payload_fields(kind: EventType) -> tuple[str, ...]:
-    """Return the field names of `data.payment` in their order; `metadata` is last."""
+    """Return the field names of `data.payment` in payload order (spec section 6.1)."""
     return (*COMMON_FIELDS, *OWN_FIELDS[kind], "metadata")
 
 
@@ -38,12 +38,12 @@ _GONE = 410
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingDelivery:
-    """A delivery that this process has claimed until the lease ends."""
+    """A delivery that this process has claimed until its lease expires."""
 
     event_id: UUID
     payment_id: UUID
     merchant_id: int
-    attempts: int  # previous attempts
+    attempts: int  # made so far
     url: str
     body: bytes = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)  # decrypted, newest first
@@ -54,15 +54,18 @@ class AttemptOutcome(StrEnum):
     HTTP_ERROR = "http_error"
     TIMEOUT = "timeout"
     CONNECT_ERROR = "connect_error"
-    BLOCKED = "blocked"  # the URL or its address must not be called
+    BLOCKED = "blocked"  # the egress rules forbid the URL or its address
     TLS_ERROR = "tls_error"
-    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or with too large headers
-    REDIRECT = "redirect"  # never followed
+    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or headers too large
+    REDIRECT = "redirect"  # redirects are not followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """The result of an attempt: `detail` is our short text, `answer` the start of their answer."""
+    """The result of a delivery attempt.
+
+    `detail` is our short description; `answer` is the start of the endpoint's response body.
+    """
 
     outcome: AttemptOutcome
     status: int | None = None
@@ -84,14 +87,14 @@ class AttemptResult:
 class DeliveryResult:
     delivery: OutgoingDelivery
     attempt: AttemptResult
-    next_wait_s: float | None  # None: no retry, so a failed delivery is dead
+    next_wait_s: float | None  # None: not retried, so a failed delivery becomes dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitReport:
-    """A merchant's endpoint circuit that opened for `open_s` seconds, or closed if that is 0.
+    """A change of an endpoint's circuit: open for `open_s` seconds, or closed if `open_s` is 0.
 
-    `detail` describes the last attempt.
+    `detail` describes the attempt that caused the change.
     """
 
     merchant_id: int
@@ -101,21 +104,21 @@ class CircuitReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedEvents:
-    """Undelivered events to resend, by merchant, time or both; `until` is exclusive."""
+    """Selects undelivered events by merchant, time or both; `until` is exclusive."""
 
     merchant_id: int | None = None
     since: datetime | None = None
     until: datetime | None = None
 
 
-SIGNATURES_MAX = 3  # per delivery, while secrets rotate
+SIGNATURES_MAX = 3  # per delivery, during secret rotation
 
 
 def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> str:
-    """Return the `webhook-signature` header: `v1,<base64>` for the three newest keys.
+    """Return the `webhook-signature` header, with a `v1,<base64>` entry per key.
 
-    `keys` are sorted from new to old. The id must not contain a dot, which would make the signed
-    text ambiguous.
+    `keys` must be sorted from newest to oldest; only the first three are used. A dot in the webhook
+    ID would make the signed text ambiguous, so it is rejected.
     """
     if not keys or not webhook_id or "." in webhook_id:
         raise ValueError("a signature needs a key, and a webhook id without a dot")

@@ -1,4 +1,4 @@
-"""Operations that list deliveries and endpoints, and resend events with the same webhook-id."""
+"""Operations that list deliveries and endpoints, and resend events under the same `webhook-id`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -45,13 +45,13 @@ class EventView:
     payment_id: str
     merchant_id: int
     type: str
-    body: str  # exactly as it is sent
+    body: str  # sent byte for byte
     occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAttempts:
-    """An event and its delivery attempts; replays do not restart the numbers."""
+    """An event and its delivery attempts. Numbering continues across replays."""
 
     event: EventView
     attempts: list[StoredAttempt]
@@ -65,7 +65,7 @@ class ReplayedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedEvents:
-    """The number of resent events, with the first and last id."""
+    """The number of resent events, with the first and last event IDs."""
 
     events: int
     first_event_id: UUID | None
@@ -217,14 +217,14 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         )
 
     def done_up_to(self) -> UUID:
-        """Return the last event id of the previous batch."""
+        """Return the last event ID of the previous batch."""
         return UUID(int=0)
 
     def count(self, batch: ReplayedEvents) -> int:
         return batch.events
 
     def following(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
-        """Continue after the last event, so that no event is sent twice."""
+        """Return the operation for the next batch, which starts after this batch's last event."""
         if batch.last_event_id is None or batch.events < BATCH:
             return None
         return _FurtherMissedEvents(
@@ -246,7 +246,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
 
 class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
-    """A further batch; its audit entry includes the event after which it started."""
+    """A follow-up batch. Its audit entry records the event after which it starts."""
 
     after: UUID
 
@@ -257,7 +257,7 @@ class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
 async def replay_own_event(
     context: OperationContext, merchant_id: int, actor: Actor, event_id: UUID
 ) -> ReplayedEvent:
-    """Resend an event; raise `NOT_FOUND` unless it belongs to the merchant."""
+    """Resend a merchant's event; raises `NOT_FOUND` if it belongs to another merchant."""
     async with context.database.transaction() as tx:
         if await outbox_store.get_event(tx, event_id, merchant_id) is None:
             raise NotFoundError("no such event")

@@ -1,4 +1,4 @@
-"""The operator's webhook routes: list deliveries and replay an event."""
+"""Operator routes that list deliveries and replay an event."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ReplayEvent
 
-_NUMBER_MAX = 10**18 - 1  # fits into a bigint
+_NUMBER_MAX = 10**18 - 1  # fits in a bigint
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class OperatorWebhookRoutes:
         ]
 
     async def list_deliveries(self, request: Request, actor: Actor) -> Response:
-        """`GET /operator/webhooks?merchant=&state=&limit=`: events and their delivery state."""
+        """`GET /operator/webhooks?merchant=&state=&limit=`: list deliveries, newest first."""
         del actor
         limit = read_limit(request.query_params.get("limit"))
         deliveries = await delivery_store.list_deliveries(
@@ -48,7 +48,7 @@ class OperatorWebhookRoutes:
         return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
 
     async def replay_event(self, request: Request, actor: Actor) -> Response:
-        """`POST /operator/webhooks/{event_id}/replay`: deliver it again with its webhook-id."""
+        """`POST /operator/webhooks/{event_id}/replay`: resend the event, keeping its webhook-id."""
         event_id = read_path_uuid(request, "event_id", "no such event")
         raw = await read_raw(request, self.context.settings.body_bytes_max)
         actor = replace(actor, why=read_reason(read_fields(raw)))

@@ -1,4 +1,4 @@
-"""The dispatcher's outbox in the database, with decrypted signing secrets."""
+"""The outbox that the dispatcher polls; it adds the decrypted signing secrets to deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from payintent.webhooks import outbox_store
 from payintent.webhooks.model import CircuitReport, DeliveryResult, OutgoingDelivery
 
 _log = get_logger("deliver")
-#: In effect all merchants: the longest waiting may be unresponsive and get no slots.
+#: High enough for all merchants, because the longest-waiting endpoints may not get any slots.
 _MERCHANTS_MAX = 100_000
 SECRETS_MAX = 3  # per delivery
 
@@ -27,7 +27,7 @@ class DatabaseOutbox:
         return await outbox_store.list_due_merchants(self.database, _MERCHANTS_MAX)
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Claim due deliveries; `limits` has the maximum per merchant, `(merchant_id, limit)`."""
+        """Claim due deliveries; `limits` are `(merchant_id, limit)` pairs."""
         deliveries = await outbox_store.claim_due(self.database, limits, self.lease_s)
         keys = await self._decrypt_keys({delivery.merchant_id for delivery in deliveries})
         return [
@@ -40,12 +40,12 @@ class DatabaseOutbox:
         await outbox_store.record(self.database, [self._to_record(result) for result in outcomes])
 
     async def release(self, merchant_id: int) -> None:
-        """Make all of a merchant's deliveries due now, because its endpoint has recovered."""
+        """Make all of a merchant's delayed retries due now, when its endpoint has recovered."""
         while await outbox_store.release(self.database, merchant_id):
             pass
 
     async def store_circuits(self, reports: Sequence[CircuitReport]) -> None:
-        """Store the last change of each circuit, for display to operators."""
+        """Store the latest change of each circuit for display to operators."""
         last_reports = {report.merchant_id: report for report in reports}
         for report in last_reports.values():
             if report.open_s > 0:
@@ -54,7 +54,7 @@ class DatabaseOutbox:
                 await endpoint_store.close_circuit(self.database, report.merchant_id)
 
     async def _decrypt_keys(self, merchant_ids: set[int]) -> dict[int, list[bytes]]:
-        """Decrypt signing keys; a key that cannot be decrypted delays only its own merchant."""
+        """Decrypt signing keys. Merchants with an undecryptable key are logged and omitted."""
         if not merchant_ids:
             return {}
         sealed = await callback_secrets.list_secrets(self.database, list(merchant_ids), SECRETS_MAX)

@@ -1,4 +1,4 @@
-"""Store events, their deliveries to the merchant, and each delivery attempt."""
+"""Queries on the outbox: events, their deliveries to merchants, and delivery attempts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from payintent.db.sealing import PayerSealing, note_unreadable
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.webhooks.model import OutgoingDelivery
 
-#: The states of a delivery; an operator can resend `dead` and `skipped` deliveries.
+#: Delivery states. Operators can resend `dead` and `skipped` deliveries.
 STATES = ("pending", "delivered", "dead", "skipped")
 _ATTEMPTS_MAX = 1_000
 _RELEASED_MAX = 1_000
-#: Merchants with pending deliveries as `waiting (merchant_id, next_at)`, with the time of the first
-#: delivery. It needs one index probe per merchant, however long the backlog is.
+#: CTE `waiting (merchant_id, next_at)`: merchants with pending deliveries, and when the earliest is
+#: due. It needs one index probe per merchant, regardless of backlog size.
 WAITING_MERCHANTS = """
     WITH RECURSIVE waiting AS (
         (
@@ -46,17 +46,17 @@ class EventRecord:
     payment_id: UUID
     merchant_id: int
     type: str
-    body: str  # exactly as it is sent
+    body: str  # sent byte for byte
     occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """A delivery attempt and its effect on the delivery."""
+    """A delivery attempt to store, and its effect on the delivery."""
 
     id: UUID
     event_id: UUID
-    number: int  # 1 is the first
+    number: int  # starts at 1
     url: str
     outcome: str
     status: int | None
@@ -64,16 +64,16 @@ class AttemptRecord:
     answer: str
     duration_ms: int
     delivered: bool
-    next_wait_s: float | None  # None: no retry, so a failed delivery is dead
+    next_wait_s: float | None  # None: not retried, so a failed delivery becomes dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAttempt:
-    """A stored attempt; replays do not restart the numbers."""
+    """A stored delivery attempt. Numbering continues across replays."""
 
     number: int
     started_at: datetime
-    url: str | None  # None: stored by a version without this column
+    url: str | None  # None: stored before this column existed
     outcome: str
     status: int | None
     detail: str
@@ -83,11 +83,11 @@ class StoredAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRecord:
-    """An event and the state of its delivery."""
+    """An event and its delivery state."""
 
     event_id: UUID
     type: str
-    payment_id: str  # as in the API
+    payment_id: str  # in the API's format
     merchant_id: int
     state: str
     attempts: int  # since the last replay
@@ -96,9 +96,10 @@ class DeliveryRecord:
 
 
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
-    """Store events in the transaction of their change; skip delivery without a callback URL.
+    """Store events in the same transaction as the change that they report.
 
-    If the merchant has e-mail receipts on, a completed payment also queues a receipt.
+    The delivery is skipped if the merchant has no callback URL. A completed payment also queues an
+    e-mail receipt if the merchant has enabled receipts.
     """
     if not events:
         return
@@ -138,7 +139,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
 
 
 async def list_due_merchants(database: Executor, limit: int) -> list[int]:
-    """List the merchants with due deliveries, longest waiting first; one index probe each."""
+    """List merchants with due deliveries, longest-waiting first."""
     rows = await database.fetch(
         WAITING_MERCHANTS
         + """
@@ -156,11 +157,11 @@ async def list_due_merchants(database: Executor, limit: int) -> list[int]:
 async def claim_due(
     database: Executor, limits: Sequence[tuple[int, int]], lease_s: float
 ) -> list[OutgoingDelivery]:
-    """Claim due deliveries within the limits `(merchant_id, limit)`, at most 500 in total.
+    """Claim up to 500 due deliveries; `limits` are `(merchant_id, limit)` pairs.
 
-    They are returned without secrets. A claimed delivery is due again when its lease ends, if this
-    process dies or its sealed body cannot be decrypted. The constant 500 tells the planner how few
-    rows to expect; with a parameter it would scan the backlog.
+    Deliveries are returned without secrets. If this process dies or a sealed body cannot be
+    decrypted, the delivery becomes due again when the lease expires. The limit of 500 is a literal,
+    because the planner would scan the whole backlog if it were a parameter.
     """
     rows = await database.fetch(
         """
@@ -209,9 +210,9 @@ def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[OutgoingDeli
 
 
 async def release(database: Executor, merchant_id: int) -> bool:
-    """Make 1,000 of a merchant's failed deliveries due now; True if there may be more.
+    """Make up to 1,000 of a merchant's delayed retries due now; return True if more may remain.
 
-    Deliveries in progress keep their lease.
+    Leased deliveries are not affected.
     """
     rows = await database.fetch(
         """
@@ -234,7 +235,7 @@ async def release(database: Executor, merchant_id: int) -> bool:
 
 
 async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
-    """Store attempts and their effect on deliveries; an outdated attempt has no effect."""
+    """Store attempts and update their deliveries. Outdated attempts do not change deliveries."""
     await database.fetch(
         """
         WITH made AS (
@@ -282,7 +283,7 @@ async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
 async def get_event(
     database: Executor, event_id: UUID, merchant_id: int | None = None
 ) -> EventRecord | None:
-    """Return an event, or None if it does not exist or belongs to another merchant."""
+    """Return an event; None if it does not exist or belongs to a different merchant."""
     row = await database.row(
         """
         SELECT id, payment_id, merchant_id, type, body, occurred_at
@@ -300,7 +301,7 @@ async def get_event(
 async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:
     """List the last 1,000 attempts to deliver an event, oldest first.
 
-    A replay restarts the retry schedule, but not the numbers of attempts.
+    A replay restarts the retry schedule, but attempt numbers keep counting.
     """
     rows = await database.fetch(
         """
@@ -322,7 +323,7 @@ async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttemp
 
 
 async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:
-    """Check that an ended payment has no pending delivery; dead deliveries count as done."""
+    """Return whether a payment has no pending delivery. Dead deliveries count as done."""
     row = await database.row(
         """
         SELECT 1 AS pending

@@ -1,7 +1,7 @@
-"""The retry schedule of webhooks."""
+"""The webhook retry schedule."""
 
-# Waits before each attempt, from the end of the previous attempt. They are short in the first ten
-# minutes, while a buyer waits at the checkout, and in total outlast an outage over a weekend.
+# Delays before each attempt, measured from the end of the previous attempt. They are short for the
+# first ten minutes, while the buyer waits at the checkout. Their sum outlasts a weekend's outage.
 WAITS_S = (
     0,
     5,
@@ -19,20 +19,23 @@ WAITS_S = (
 )
 
 
-JITTER = 0.2  # either way
+JITTER = 0.2  # each delay varies by up to 20 % in either direction
 
 
-RETRY_AFTER_MAX_S = 3_600  # honoured up to this limit or twice the wait, whichever is longer
+RETRY_AFTER_MAX_S = 3_600  # cap on Retry-After, or twice the scheduled delay if that is longer
 
 
 def next_retry_wait_s(attempts: int, retry_after_s: int | None, chance: float) -> float | None:
-    """Return the seconds until the next attempt, None after the last; `chance` is in [0, 1)."""
+    """Return the delay before the next attempt, or None if there are no attempts left.
+
+    `chance` must be in [0, 1).
+    """
     if attempts >= ATTEMPTS_MAX:
         return None
     base_s = WAITS_S[attempts]
     if retry_after_s is not None:
-        # No jitter: an earlier attempt would ignore the endpoint's request, a later attempt could
-        # exceed the limit.
+        # Without jitter: an earlier attempt would violate Retry-After, and a later attempt could
+        # exceed the cap.
         return float(min(max(retry_after_s, base_s), max(2 * base_s, RETRY_AFTER_MAX_S)))
     return base_s * (1 - JITTER + 2 * JITTER * chance)
 

@@ -1,4 +1,4 @@
-"""The merchant's routes of events: the feed, and replay of an event."""
+"""Merchant routes for events: read the event feed and replay an event."""
 
 import asyncio
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ from payintent.webhooks.model import EventType
 from payintent.webhooks.operations import replay_own_event
 
 WAIT_MAX_S = 25
-FEED_WAITS_MAX = 5  # waiting requests of one merchant in one process
+FEED_WAITS_MAX = 5  # waiting requests per merchant and process
 _PENDING = "pending"
 
 
@@ -56,7 +56,7 @@ class FeedRequest:
 class EventFeedRoutes:
     api: MerchantApi
     database: Database
-    changes: ChangeFeed[int]  # of merchants' events
+    changes: ChangeFeed[int]  # notifies of new events, by merchant ID
     context: OperationContext
 
     def routes(self) -> list[Route]:
@@ -66,7 +66,7 @@ class EventFeedRoutes:
         ]
 
     async def get_feed(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`GET /events?after=&types=&limit=&wait=`: oldest first; waits for the next event."""
+        """`GET /events?after=&types=&limit=&wait=`: read the event feed, with long polling."""
         feed_request = read_feed_request(request.query_params, merchant.merchant_id)
         page = await self._read_page(feed_request)
         is_empty = not page.events and not page.has_more
@@ -81,21 +81,21 @@ class EventFeedRoutes:
         )
 
     async def replay_event(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`POST /events/{event_id}/replay`: deliver the event again, from the first attempt."""
+        """`POST /events/{event_id}/replay`: resend the event and restart its retry schedule."""
         event_id = read_path_uuid(request, "event_id", "no such event")
         merchant_id = merchant.merchant_id
         actor = key_actor(merchant_id, merchant.public_id)
         await replay_own_event(self.context, merchant_id, actor, event_id)
         delivery = await delivery_store.get_delivery(self.database, merchant_id, event_id)
-        assert delivery is not None  # noqa: S101 - the event exists, and due events are not pruned
+        assert delivery is not None  # noqa: S101 - the event exists, and events with a due delivery are not pruned
         fields = {"state": delivery.state, "attempts": delivery.attempts}
         return json_response({"id": str(event_id), "delivery": fields}, 202)
 
     async def _read_page(self, feed_request: FeedRequest) -> FeedPage:
-        """Read the events after a position.
+        """Read the events after the requested cursor.
 
-        Raises `BAD_REQUEST` if the feed has no event, or a different event, at that position: the
-        database was restored to an earlier time.
+        Raises `BAD_REQUEST` if the feed does not have the cursor's event at that position. This
+        happens after the database has been restored from a backup.
         """
         database, merchant_id = self.database, feed_request.merchant_id
         may_be_more = await feed_store.number_new_events(database, merchant_id)
@@ -114,10 +114,10 @@ class EventFeedRoutes:
         return replace(page, has_more=page.has_more or may_be_more)
 
     async def _wait_for_page(self, request: Request, feed_request: FeedRequest) -> FeedPage:
-        """Read again whenever the merchant has new events, until some match the request.
+        """Re-read whenever the merchant has new events, until some match the request.
 
-        Waiting holds neither an admission slot nor a database connection. The page is empty if the
-        time is over, the client disconnects, or the process stops.
+        Waiting does not occupy an admission slot or a database connection. The page is empty if the
+        wait times out, the client disconnects, or the process stops.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + feed_request.wait_s
@@ -141,7 +141,7 @@ class EventFeedRoutes:
 
 
 def feed_event_fields(event: FeedEvent) -> dict[str, Any]:
-    """Return an event of the feed; `event` has the exact bytes of the webhook's body."""
+    """Format an event for the feed; the `event` field contains the exact webhook body."""
     delivery: dict[str, Any] = {"state": event.state, "attempts": event.attempts}
     if event.state == _PENDING:
         delivery["next_attempt_at"] = format_timestamp(event.next_at)
@@ -155,7 +155,7 @@ def feed_event_fields(event: FeedEvent) -> dict[str, Any]:
 
 
 def read_feed_request(query: Mapping[str, str], merchant_id: int) -> FeedRequest:
-    """Read the parameters of the feed (`BAD_REQUEST`)."""
+    """Parse the feed's query parameters; raises `BAD_REQUEST` if any is invalid."""
     after = query.get("after")
     return FeedRequest(
         merchant_id=merchant_id,
@@ -171,7 +171,7 @@ def write_feed_cursor(position: FeedCursor) -> str:
 
 
 def read_feed_cursor(raw: str) -> FeedCursor:
-    """Read a position of a feed (`BAD_REQUEST` if no feed can contain it)."""
+    """Parse a feed cursor; raises `BAD_REQUEST` if it is malformed."""
     position = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
     number = decode_number(position[:NUMBER_BYTES])
     return FeedCursor(number, UUID(bytes=position[NUMBER_BYTES:]))

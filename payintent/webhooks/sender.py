@@ -1,4 +1,4 @@
-"""Send a webhook once; every behaviour of the endpoint results in an `AttemptResult`."""
+"""The sender makes one delivery attempt; every endpoint failure becomes an `AttemptResult`."""
 
 import asyncio
 import errno
@@ -33,21 +33,21 @@ from payintent.runtime.version import API_VERSION
 from payintent.runtime.waiting import release_slot
 from payintent.webhooks.model import AttemptOutcome, AttemptResult, OutgoingDelivery, sign
 
-_BYTES_MAX = 32 * 1024  # interim answers such as 103 may come first
+_BYTES_MAX = 32 * 1024  # leaves room for interim responses, such as 103
 _FINAL = 200
 _HEAD_END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([0-9]{3})(?:[ \t][^\r\n]*)?\r?\n")
 
 
 class AnswerStart:
-    """The start of the answer to this task's request; empty until an answer arrives."""
+    """Collects the first bytes of the response to the current task's request."""
 
     def __init__(self) -> None:
         self.received = bytearray()
         _awaited.set(self)
 
     def status(self) -> int | None:
-        """Return the status of the final answer; None without a complete status line."""
+        """Return the final response's status, or None if its status line is incomplete."""
         at = 0
         while match := _STATUS_LINE.match(self.received, at):
             status = int(match[1])
@@ -61,7 +61,7 @@ class AnswerStart:
 
 
 class RecordingConnector(aiohttp.TCPConnector):
-    """A connector with connections that record the start of each answer."""
+    """A connector whose connections record the first bytes of each response."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
@@ -77,7 +77,7 @@ class _Connection(ResponseHandler):
         self._start: AnswerStart | None = None
 
     def set_response_params(self, **params: Any) -> None:
-        """Prepare for an answer; called in the task that sends the request."""
+        """Bind the recording to the request; aiohttp calls this in the task that sends it."""
         self._start = _awaited.get()
         super().set_response_params(**params)
 
@@ -89,23 +89,23 @@ class _Connection(ResponseHandler):
 
 
 USER_AGENT = f"PaymentIntentService-Webhooks/{API_VERSION}"
-KEEP_ALIVE_S = 30.0  # close idle connections, so that DNS changes take effect
+KEEP_ALIVE_S = 30.0  # idle connections are closed, so that DNS changes take effect
 HEADER_LINE_BYTES_MAX = 8 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 DETAIL_CHARS_MAX = 200
 RETRY_AFTER_DIGITS_MAX = 9
-_RETRY_AFTER_CHARS_MAX = 64  # the longest HTTP date has 33
+_RETRY_AFTER_CHARS_MAX = 64  # the longest HTTP date has 33 characters
 
 _SUCCESS, _REDIRECT, _CLIENT_ERROR = 200, 300, 400
 _TOO_MANY, _UNAVAILABLE = 429, 503
 
 
 class _ClientResolver(CheckedResolver, AbstractResolver):
-    """The checked resolver in the HTTP client's type."""
+    """Adapts `CheckedResolver` to aiohttp's resolver type."""
 
 
 class WebhookSender:
-    """The HTTP client for all webhooks of a process; it opens its session on the first send."""
+    """The HTTP client for a process's webhooks. Its session is opened on the first send."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class WebhookSender:
         lookup: Lookup | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`clock` returns Unix seconds; `lookup` and `tls` replace the system's DNS and CAs."""
+        """`clock` returns Unix seconds; `lookup` and `tls` override the system's DNS and CAs."""
         self._settings = settings
         self._rules = egress_rules(settings)
         self._clock = clock
@@ -125,13 +125,13 @@ class WebhookSender:
         self._resolver: _ClientResolver | None = None
 
     async def send(self, delivery: OutgoingDelivery) -> AttemptResult:
-        """Post a webhook within the deadline; failures are returned, never raised."""
+        """Post a webhook within the deadline. Failures are returned, not raised."""
         loop = asyncio.get_running_loop()
         started, start = loop.time(), AnswerStart()
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
-        except Exception as error:  # noqa: BLE001 - an external server must not break a worker
+        except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
             attempt = _accepted(start.status()) or _failed(error)
         return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
 
@@ -192,8 +192,8 @@ class WebhookSender:
                     total=None, sock_connect=settings.webhook_connect_timeout_s
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a few bytes may decompress to gigabytes
-                trust_env=False,  # a proxy would connect to addresses that were not checked
+                auto_decompress=False,  # avoid decompression bombs
+                trust_env=False,  # a proxy would bypass the address checks
                 read_bufsize=settings.webhook_answer_bytes_max,
                 max_line_size=HEADER_LINE_BYTES_MAX,
                 max_field_size=HEADER_LINE_BYTES_MAX,
@@ -201,7 +201,7 @@ class WebhookSender:
         return self._session
 
     async def _read_answer(self, response: aiohttp.ClientResponse) -> str:
-        """Read the answer up to the limit; the text contains no NUL, as PostgreSQL requires."""
+        """Read the response body up to the limit. NUL is replaced, as PostgreSQL rejects it."""
         chunks: list[bytes] = []
         remaining = self._settings.webhook_answer_bytes_max
         while remaining > 0 and (chunk := await response.content.read(remaining)):
@@ -239,7 +239,7 @@ class WebhookSender:
 
 
 def _accepted(status: int | None) -> AttemptResult | None:
-    """Return a successful result if the status line accepts the event."""
+    """Return a successful result if the status is 2xx."""
     if status is None or not _SUCCESS <= status < _REDIRECT:
         return None
     return AttemptResult(
@@ -267,7 +267,7 @@ _PLAIN: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
 
 
 def _explain(error: Exception) -> tuple[AttemptOutcome, str]:
-    """Map an error to an outcome and our own text; a library's text may contain the URL."""
+    """Map an error to an outcome and a message of our own: library messages may quote the URL."""
     if isinstance(error, EgressRefusedError):
         return AttemptOutcome.BLOCKED, error.reason
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
@@ -311,7 +311,7 @@ def _header_bytes(response: aiohttp.ClientResponse) -> int:
 
 
 def _host(location: str) -> str:
-    """Return only the host of a Location: the rest may contain the endpoint's secrets."""
+    """Return only the host of a `Location` header: its path may contain secrets."""
     try:
         host = urlsplit(location).hostname or "a relative address"
     except ValueError:
@@ -320,7 +320,7 @@ def _host(location: str) -> str:
 
 
 def _parse_retry_after(retry_after: str, now_s: float) -> int | None:
-    """Parse a Retry-After of whole seconds or an HTTP date (RFC 9110, 10.2.3)."""
+    """Parse `Retry-After` as seconds or an HTTP date (RFC 9110, 10.2.3); None if invalid."""
     text = retry_after.strip()
     if len(text) > _RETRY_AFTER_CHARS_MAX:
         return None
@@ -328,7 +328,7 @@ def _parse_retry_after(retry_after: str, now_s: float) -> int | None:
         return int(text) if len(text) <= RETRY_AFTER_DIGITS_MAX else None
     try:
         date = parsedate_to_datetime(text)
-        # "-0000" results in a date without a time zone; HTTP dates are UTC.
+        # "-0000" is parsed as a naive time; HTTP dates are in UTC.
         at_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None

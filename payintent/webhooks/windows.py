@@ -1,8 +1,10 @@
-"""Concurrency limit and circuit breaker of each webhook endpoint.
+"""Per-endpoint concurrency windows and circuit breakers.
 
-Three limits keep an unresponsive endpoint from delaying the rest: a window per endpoint that grows
-with success; a circuit breaker, which sends nothing and uses no attempts while it is open; and a
-bounded share of the sockets for suspects.
+Three limits keep an unresponsive endpoint from delaying the others:
+
+- a concurrency window per endpoint, which grows with each success;
+- a circuit breaker per endpoint: while it is open, nothing is sent and no attempts are used up;
+- a bounded share of the sockets for suspects, which are endpoints that are slow or failing.
 """
 
 from collections import deque
@@ -12,19 +14,19 @@ from math import inf
 
 WINDOW_START = 2
 WINDOW_MAX = 16
-SLOW_AFTER_S = 2.0  # an endpoint with a slower attempt is a suspect with a window of 1
+SLOW_AFTER_S = 2.0  # a slower attempt makes the endpoint a suspect and resets its window to 1
 
 OPEN_AFTER_FAILURES = 5  # consecutive
-OPEN_SHARE = 0.7  # or this share of failures in OPEN_SAMPLE_S, of at least OPEN_SAMPLE_MIN outcomes
+OPEN_SHARE = 0.7  # or this failure rate within OPEN_SAMPLE_S, given OPEN_SAMPLE_MIN outcomes
 OPEN_SAMPLE_MIN = 10
 OPEN_SAMPLE_S = 60.0
-OPEN_SAMPLE_MAX = 64  # outcomes remembered
-OPEN_S = 30.0  # doubled each time a probe fails
+OPEN_SAMPLE_MAX = 64  # outcomes stored per endpoint
+OPEN_S = 30.0  # doubles each time a probe fails
 OPEN_MAX_S = 900.0
-OPEN_DOUBLINGS_MAX = 5  # reaches OPEN_MAX_S
+OPEN_DOUBLINGS_MAX = 5  # enough to reach OPEN_MAX_S
 
-PAUSE_MAX_S = 3_600.0  # of a Retry-After
-SUSPECT_DIVISOR = 2  # suspects together get at most half of the sockets
+PAUSE_MAX_S = 3_600.0  # cap on Retry-After
+SUSPECT_DIVISOR = 2  # all suspects together use at most half of the sockets
 FORGET_AFTER_S = 300.0  # after the last use of a healthy endpoint
 FORGET_SUSPECT_AFTER_S = 3_600.0  # after the last use of a suspect and the end of its circuit
 SWEEP_EVERY_S = 60.0
@@ -32,7 +34,7 @@ SWEEP_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InFlightAttempt:
-    """An attempt in progress; `since` is on the monotonic clock."""
+    """An attempt in progress; `since` is monotonic time."""
 
     endpoint_id: int
     since: float
@@ -40,7 +42,7 @@ class InFlightAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CircuitChange:
-    """The effect of an attempt on the endpoint's circuit: open for `open_s`, or closed if 0."""
+    """The circuit has opened for `open_s` seconds, or closed if `open_s` is 0."""
 
     open_s: float
 
@@ -49,7 +51,7 @@ _CLOSED = CircuitChange(0)
 
 
 class EndpointWindows:
-    """The state of all endpoints of a process; the state of idle endpoints is discarded."""
+    """A process's state of all endpoints. The state of idle endpoints is discarded."""
 
     def __init__(self, sockets_max: int, clock: Callable[[], float]) -> None:
         self._sockets_max = sockets_max
@@ -58,7 +60,7 @@ class EndpointWindows:
         self._endpoints: dict[int, _Endpoint] = {}
         self._in_flight = 0
         self._suspects_in_flight = 0
-        #: Attempts in order of start, until they are slow or finished.
+        #: Attempts that are not slow yet, oldest first; may include finished attempts.
         self._young: deque[InFlightAttempt] = deque()
         self._sweep_at = clock() + SWEEP_EVERY_S
 
@@ -66,7 +68,10 @@ class EndpointWindows:
         return len(self._endpoints)
 
     def share(self, endpoint_ids: Iterable[int], attempts_max: int) -> list[tuple[int, int]]:
-        """Distribute the free sockets to endpoints in this order; omit endpoints without any."""
+        """Distribute the free sockets among endpoints, first come, first served.
+
+        Returns `(endpoint_id, sockets)` pairs; endpoints without sockets are omitted.
+        """
         now = self._clock()
         self._notice_slow(now)
         free = min(attempts_max, self._sockets_max - self._in_flight)
@@ -85,7 +90,7 @@ class EndpointWindows:
         return shares
 
     def start(self, endpoint_id: int) -> InFlightAttempt:
-        """Count a new attempt; the caller must call `finish` even after an error."""
+        """Register a new attempt. The caller must call `finish`, even after an error."""
         now = self._clock()
         self._sweep(now)
         flight = InFlightAttempt(endpoint_id, now)
@@ -98,9 +103,9 @@ class EndpointWindows:
         return flight
 
     def finish(self, flight: InFlightAttempt, ok: bool) -> CircuitChange | None:
-        """Record the outcome of an attempt and return the change of the endpoint's circuit.
+        """Record the outcome of an attempt and return the circuit change, if any.
 
-        If the circuit has closed, the caller should release deliveries that were held back.
+        If the circuit has closed, the caller should release the deliveries that it held back.
         """
         now = self._clock()
         self._notice_slow(now)
@@ -114,7 +119,7 @@ class EndpointWindows:
         return change
 
     def pause(self, endpoint_id: int, seconds: float) -> None:
-        """Pause an endpoint that answered with Retry-After."""
+        """Pause an endpoint that responded with `Retry-After`."""
         endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
         endpoint.used_at = self._clock()
         endpoint.paused_until = endpoint.used_at + min(max(0.0, seconds), PAUSE_MAX_S)
@@ -148,7 +153,7 @@ class _Endpoint:
     outcomes: deque[tuple[float, bool]] = field(
         default_factory=lambda: deque[tuple[float, bool]](maxlen=OPEN_SAMPLE_MAX)
     )
-    openings: int = 0  # since the circuit was last closed; 0 is closed
+    openings: int = 0  # since the circuit last closed; 0: closed
     opened_at: float = -inf
     open_until: float = -inf
     paused_until: float = -inf
@@ -179,7 +184,7 @@ class _Endpoint:
 
     def record(self, flight: InFlightAttempt, ok: bool, now: float) -> CircuitChange | None:
         if flight.since < self.opened_at:
-            return None  # sent before the circuit opened: only a probe counts
+            return None  # sent before the circuit opened: only probes count now
         self.outcomes.append((now, ok))
         return self._record_success(flight, now) if ok else self._record_failure(now)
 
@@ -211,4 +216,4 @@ class _Endpoint:
         return CircuitChange(open_s)
 
 
-_UNKNOWN = _Endpoint()  # the state before the first attempt; never modified
+_UNKNOWN = _Endpoint()  # the state before the first attempt; must not be modified
