@@ -1,1 +1,1 @@
-"""Gateway callbacks: verified, stored once and applied."""
+"""Gateway callbacks: verification, deduplication and processing."""

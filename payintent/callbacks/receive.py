@@ -1,4 +1,4 @@
-"""Store each verified callback once, and apply it in the same transaction."""
+"""Verify gateway callbacks, store each one once, and apply it in the same transaction."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
@@ -47,7 +47,7 @@ from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 
 _log = get_logger("receive")
-_LATE_S = 0.1  # for a transaction of many statements
+_LATE_S = 0.1  # the transaction has many statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class _IncomingCallback:
 
 
 class _SharedPaymentError(Exception):
-    """Two callbacks of a batch have the same payment: the second must see the first's effects."""
+    """Two callbacks in a batch concern the same payment, so they must be applied separately."""
 
 
 class CallbackReceiver:
-    """Stores callbacks and applies them; concurrent callbacks share a transaction.
+    """Stores and applies callbacks. Concurrent callbacks share a transaction.
 
-    Duplicates and callbacks about unknown objects change nothing.
+    Duplicate callbacks are ignored.
     """
 
     def __init__(self, database: Database) -> None:
@@ -90,14 +90,15 @@ class CallbackReceiver:
     ) -> CallbackResult:
         """Store a callback and apply it in the same transaction.
 
-        Money for an unknown session opens a case immediately, and pays the session if it appears.
+        A capture for an unknown session opens a case immediately. If the session is stored later,
+        the capture pays it.
         """
         incoming = _IncomingCallback(account_id, callback, body)
         if callback.refund_id is not None:
             owner = await refund_store.find_account_and_payment(self._database, callback.refund_id)
             payment_id = owner[1] if owner and owner[0] == account_id else None
             is_own = owner is not None and owner[0] == account_id
-            # A refund is stored before its gateway receives it, so no report waits for a refund.
+            # Refunds are stored before they are sent, so a refund report never arrives too early.
             if is_own or callback.outside_refund is None:
                 return await self._receive_refund(incoming, payment_id, is_own=is_own)
         if any([callback.dispute, callback.outside_refund, callback.fraud_warning]):
@@ -116,7 +117,7 @@ class CallbackReceiver:
             return await self._apply(tx, batch)
 
     async def _apply(self, tx: Tx, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
-        """Store callbacks and settle the new reports."""
+        """Store callbacks, then settle the sessions that the new ones report."""
         payment_ids = await callback_store.add(tx, [_new_callback(incoming) for incoming in batch])
         results = [
             CallbackResult(incoming.key in payment_ids, payment_ids.get(incoming.key))
@@ -147,10 +148,11 @@ class CallbackReceiver:
             await settle_sessions(tx, reports)
 
     async def _receive_about_capture(self, incoming: _IncomingCallback) -> CallbackResult:
-        """Store and apply a report about a capture.
+        """Store and apply a report about a capture, such as a dispute.
 
-        Raises `CONFLICT` if the capture is not stored yet or a refund of it is running, so that the
-        gateway repeats its callback. This also requests an inquiry or opens a case.
+        Raises `CONFLICT`, so that the gateway retries its callback, in two cases. If the capture is
+        not stored yet, an inquiry is requested. If a refund of the capture is in progress, a case
+        is opened.
         """
         try:
             return await self._apply_about_capture(incoming)
@@ -161,7 +163,7 @@ class CallbackReceiver:
             raise _retry_error("this capture is not known yet, retry later") from None
         except RefundUnderWayError:
             report = incoming.callback.outside_refund
-            assert report is not None  # noqa: S101 - the only source of this error
+            assert report is not None  # noqa: S101 - only an outside refund raises this error
             async with self._database.transaction() as tx:
                 await open_outside_refund_case(tx, incoming.account_id, report)
             raise _retry_error("a refund of this capture is in progress, retry later") from None
@@ -184,7 +186,7 @@ class CallbackReceiver:
     async def _receive_refund(
         self, incoming: _IncomingCallback, payment_id: UUID | None, *, is_own: bool
     ) -> CallbackResult:
-        """Store a report about a refund, and apply it if the refund belongs to this account."""
+        """Store a refund report, and apply it if the refund belongs to the callback's account."""
         refund_id, report = incoming.callback.refund_id, incoming.callback.refund
         async with self._database.transaction() as tx:
             fresh = bool(await callback_store.add(tx, [_new_callback(incoming)]))
@@ -198,9 +200,9 @@ def _retry_error(message: str) -> RefusedError:
 
 
 def _identities(incoming: _IncomingCallback) -> list[Hashable]:
-    """Return the key, session and capture, which callbacks of a batch must not share.
+    """Return the callback's key, session and capture.
 
-    Otherwise the same capture could be credited twice.
+    Callbacks in a batch must not share any of them: the same capture could be credited twice.
     """
     callback = incoming.callback
     identities: list[Hashable] = [("key", incoming.key)]
@@ -216,7 +218,7 @@ def _new_callback(incoming: _IncomingCallback) -> NewCallback:
     return NewCallback(
         account_id=incoming.account_id,
         callback_id=callback.id,
-        # A report about a refund does not concern a session, even if it contains one.
+        # A refund report does not concern a session, even if it contains a session ID.
         session_id=callback.session_id if callback.refund_id is None else None,
         refund_id=callback.refund_id,
         report=_stored_report(callback),
@@ -225,7 +227,7 @@ def _new_callback(incoming: _IncomingCallback) -> NewCallback:
 
 
 def _stored_report(callback: VerifiedCallback) -> str | None:
-    """Return the report as JSON, for a callback that arrives before its session is stored."""
+    """Encode the report as JSON, in case the callback arrived before its session was stored."""
     report = callback.report
     if report is None or callback.refund_id is not None:
         return None
@@ -240,7 +242,7 @@ def _decode_report(encoded: str) -> SessionReport:
 
 
 async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
-    """Store a capture of an unknown session, and open a case."""
+    """Store the callback's capture, if it has one, and open a case for the unknown session."""
     account_id, callback = incoming.account_id, incoming.callback
     if callback.report is None or callback.report.capture is None:
         return
@@ -263,7 +265,7 @@ async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
 
 
 async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
-    """Describe the session of a callback, which is not a session of the callback's account."""
+    """Describe a session that the callback's account does not have, for a case note."""
     if callback.session_id is None:
         return "no session"
     session = ids.format_id(ids.SESSION, callback.session_id)
@@ -277,9 +279,9 @@ async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
 
 
 async def apply_waiting_callbacks(database: Database, limit: int) -> int:
-    """Apply callbacks that arrived before their session was stored; returns their number.
+    """Apply callbacks that arrived before their session was stored, and return their count.
 
-    A failure does not stop the remaining callbacks; the last failure is raised at the end.
+    If a callback fails, the rest are still applied. The last error is raised at the end.
     """
     number = 0
     failure: Exception | None = None
@@ -296,7 +298,7 @@ async def apply_waiting_callbacks(database: Database, limit: int) -> int:
 
 
 async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
-    """Apply a waiting callback; returns False if it has already been applied."""
+    """Apply a waiting callback; return False if it has already been applied."""
     report = _decode_report(waiting.report)
     async with database.transaction() as tx:
         if not await callback_store.mark_applied(tx, waiting.account_id, waiting.callback_id):
@@ -314,10 +316,10 @@ REFUSED = Counter(
 async def answer_callback(
     receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
 ) -> CallbackAnswer:
-    """Verify a callback with its account, apply it, and return the gateway's expected response.
+    """Verify a callback, apply it, and return the response that the gateway expects.
 
-    Raises `UNAUTHORIZED` if the callback is not signed with the account's credentials, and
-    `BAD_REQUEST` if the gateway must be configured not to send this kind of callback.
+    Raises `UNAUTHORIZED` if the callback cannot be verified with the account's credentials, and
+    `BAD_REQUEST` for kinds of callbacks that the gateway should be configured not to send.
     """
     account, gateway = connection.account, connection.gateway
     try:

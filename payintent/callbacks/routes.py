@@ -1,4 +1,4 @@
-"""The route of gateways' callbacks."""
+"""The route that receives gateway callbacks."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from payintent.gateways.port import CallbackRequest
 from payintent.http.bodies import read_raw
 from payintent.http.pagination import parse_number
 
-_ACCOUNT_MAX = 10**18 - 1  # fits into a bigint
+_ACCOUNT_MAX = 10**18 - 1  # fits in a bigint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class CallbackRoutes:
         return [Route(path, self.receive_callback, methods=["POST"])]
 
     async def receive_callback(self, request: Request) -> Response:
-        """`POST /callbacks/{provider}/{account_id}`: answered as the gateway expects."""
+        """`POST /callbacks/{provider}/{account_id}`: receive a callback from a gateway."""
         provider: str = request.path_params["provider"]
         account_id = parse_number(request.path_params["account_id"], _ACCOUNT_MAX)
         connection = await self.accounts.connect(account_id, provider) if account_id else None

@@ -1,4 +1,4 @@
-"""Verified gateway callbacks, stored once each."""
+"""Queries on verified gateway callbacks, each of which is stored once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from payintent.db.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCallback:
-    """A callback that arrived before its session was stored and can now be applied."""
+    """A callback that arrived before its session was stored, and can now be applied."""
 
     account_id: int
     callback_id: str
@@ -22,19 +22,19 @@ class WaitingCallback:
 class NewCallback:
     account_id: int
     callback_id: str
-    session_id: UUID | None  # as received; the session may not exist
+    session_id: UUID | None  # as reported; the session may not exist
     refund_id: UUID | None
     report: str | None  # JSON
     body: bytes
 
 
 async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
-    """Store callbacks with different keys; returns the payment of each new callback by its key.
+    """Store callbacks with distinct keys; return the payment ID of each new callback by its key.
 
-    The payment is None if the callback has no session or its session is not stored in this account
-    yet; in the latter case the callback waits for the session.
+    The payment ID is None if the callback has no session, or if the account does not have the
+    session yet. In the latter case, the callback waits for the session.
     """
-    # Sorted, so that batches of two processes cannot deadlock.
+    # Sorted, so that concurrent batches cannot deadlock.
     sorted_callbacks = sorted(new, key=lambda callback: (callback.account_id, callback.callback_id))
     rows = await tx.fetch(
         """
@@ -69,7 +69,7 @@ async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID 
 
 
 async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
-    """Mark a callback as applied; returns False if it is already marked."""
+    """Mark a callback as applied; return False if it is already marked."""
     row = await tx.row(
         """
         UPDATE callback
@@ -84,7 +84,7 @@ async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
 
 
 async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
-    """List callbacks that arrived before their session was stored."""
+    """List callbacks whose session was stored after they arrived."""
     rows = await database.fetch(
         """
         SELECT c.account_id, c.callback_id, c.session_id, s.payment_id, c.report
@@ -100,7 +100,7 @@ async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:
-    """Delete the bodies of callbacks applied at least `days` ago; returns their number."""
+    """Delete the bodies of callbacks applied at least `days` ago, and return their count."""
     rows = await database.fetch(
         """
         UPDATE callback c
@@ -123,7 +123,7 @@ async def prune_bodies(database: Executor, days: int, limit: int) -> int:
 
 
 async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
-    """Delete callbacks of sessions that were never stored, except callbacks that report money."""
+    """Delete callbacks whose session was never stored, except those that report a capture."""
     rows = await database.fetch(
         """
         DELETE FROM callback c
