@@ -34,9 +34,9 @@ _CACHE_MAX = 10_000
 
 
 class Authenticator:
-    """Authenticates merchants by key: looked up by its public part, compared by its digest.
+    """Authenticates API keys: finds a key by its public part and compares the digest.
 
-    Merchants are cached for `cache_s`, so a revocation takes effect after that time at the latest.
+    Merchants are cached for `cache_s` seconds, so a revocation may take that long to take effect.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class Authenticator:
         self._accounts = accounts
         self._attempts = attempts
         self._uses = uses
-        # By the digest of the whole `Authorization` header.
+        # Keyed by the digest of the `Authorization` header.
         self._merchants: TtlMap[bytes, AuthenticatedMerchant] = TtlMap(
             cache_s, _CACHE_MAX, monotonic
         )
 
     async def authenticate(self, request: Request) -> AuthenticatedMerchant:
-        """Return the merchant of the request's key.
+        """Return the merchant that the request's API key belongs to.
 
-        Raises `UNAUTHORIZED` without a valid key, or `RATE_LIMITED` if the address of the request
-        has failed too often.
+        Raises `UNAUTHORIZED` if the key is missing or invalid, and `RATE_LIMITED` if the client
+        address has failed too often.
         """
         digest = self._encryption.digest(request.headers.get("authorization", ""))
         merchant = self._merchants.get(digest)
@@ -102,7 +102,7 @@ class MerchantApi:
     limiter: MerchantRateLimiter
 
     def route(self, method: str, path: str, handler: MerchantHandler) -> Route:
-        """Return a route that authenticates the merchant and spends a request of its read limit."""
+        """Return a route that authenticates the merchant and counts against its read limit."""
 
         @wraps(handler)
         async def handle(request: Request) -> Response:
@@ -115,9 +115,9 @@ class MerchantApi:
     async def spend(
         self, request: Request, merchant: AuthenticatedMerchant, kind: RateLimitClass
     ) -> None:
-        """Spend a request of a limit and add the limit's headers to the response.
+        """Count a request against a rate limit and add the limit's headers to the response.
 
-        Raises `RateLimitExceededError` if the merchant is above the limit.
+        Raises `RateLimitExceededError` if the limit is exceeded.
         """
         try:
             headers = await self.limiter.take(merchant, kind)

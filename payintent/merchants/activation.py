@@ -1,4 +1,4 @@
-"""Operations that take a merchant through activation, step by step (spec section 1)."""
+"""Operations for the steps of a merchant's activation (spec section 1)."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar
@@ -44,7 +44,7 @@ class ActivationStep(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tru
         return await merchant_store.get_activation(tx, self.merchant_id)
 
     def update(self, record: ActivationRecord) -> ActivationRecord:
-        """Return the record with the changes of this step, apart from the status."""
+        """Return the record with this step's changes, except the status."""
         return record
 
 

@@ -1,6 +1,6 @@
-"""The log of merchants' API calls, collected in memory and written in the background.
+"""Log of merchants' API calls, buffered in memory and written in the background.
 
-Memory and writes are bounded to the last hundred calls per merchant and second.
+At most the last hundred calls per merchant and second are buffered and written.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from payintent.merchants import keys_store as key_store
 from payintent.merchants.calls_store import NewApiCall
 
 _WRITE_INTERVAL_S = 1.0
-_CALLS_MAX = 100  # per merchant, in memory; the portal does not show more
+_CALLS_MAX = 100  # buffered per merchant; the portal does not show more
 _MERCHANTS_MAX = 200
 _US = 1_000_000
 DROPPED = Counter(
@@ -40,7 +40,7 @@ class CallLog:
         self._by_merchant: dict[int, deque[_Call]] = {}
 
     def note(self, scope: Scope, status: int, request_id: bytes, started_s: float) -> None:
-        """Add the response to a request, if a merchant's key authenticated the request."""
+        """Log a response if a merchant's API key authenticated the request."""
         merchant_id: int | None = scope.get(MERCHANT)
         if merchant_id is None:
             return
@@ -51,7 +51,7 @@ class CallLog:
                 return
             self._by_merchant[merchant_id] = calls = deque[_Call](maxlen=_CALLS_MAX)
         elif len(calls) == _CALLS_MAX:
-            DROPPED.inc()  # the oldest
+            DROPPED.inc()  # the deque drops its oldest call
         now = self._monotonic()
         route, code = scope.get(ROUTE, ""), scope.get(ERROR_CODE)
         calls.append((scope["method"], route, status, code, request_id, now, now - started_s))
@@ -77,14 +77,14 @@ class CallLog:
 
 
 class CallLogWriter:
-    """Writes the calls of each second in one statement."""
+    """Writes the buffered calls once per second, in a single statement."""
 
     def __init__(self, log: CallLog, database: Database) -> None:
         self._log = log
         self._database = database
 
     async def flush(self) -> None:
-        """Write the calls since the last write; drop them if the database is unreachable."""
+        """Write the buffered calls, or drop them if the database is unreachable."""
         calls = self._log.drain()
         if not calls:
             return
@@ -103,7 +103,7 @@ _KEY_USES_WRITE_INTERVAL_S = 10.0
 
 
 class KeyUses:
-    """The keys used since the last write; a key's use is stored at most once a minute."""
+    """Keys used since the last write. The use of a key is stored at most once a minute."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -113,7 +113,7 @@ class KeyUses:
         self._public_ids.add(public_id)
 
     async def flush(self) -> None:
-        """Write the uses; drop them if the database is unavailable."""
+        """Write the uses, or drop them if the database is unavailable."""
         public_ids, self._public_ids = self._public_ids, set()
         if public_ids:
             with suppress(StorageUnavailableError, LockTimeoutError):

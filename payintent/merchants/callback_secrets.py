@@ -20,7 +20,7 @@ class CallbackSecretRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackSecretTimes:
-    """The creation and expiry of a callback secret, without the secret."""
+    """The creation and expiry times of a callback secret, without the secret itself."""
 
     id: UUID
     created_at: datetime
@@ -45,7 +45,7 @@ async def list_times(database: Executor, merchant_id: int, limit: int) -> list[C
 
 
 async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
-    """Expire the current secrets after an overlap, in which receivers change to the new secret."""
+    """Expire the current secrets after an overlap that lets receivers switch to the new secret."""
     await tx.fetch(
         """
         UPDATE callback_secret
@@ -61,7 +61,7 @@ async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
 async def list_secrets(
     database: Executor, merchant_ids: Sequence[int], limit: int
 ) -> dict[int, list[CallbackSecretRecord]]:
-    """List the valid secrets, newest first and at most `limit` per merchant."""
+    """List valid secrets, newest first, at most `limit` per merchant."""
     rows = await database.fetch(
         """
         SELECT m.id AS merchant_id, s.id, s.sealed
@@ -87,7 +87,7 @@ async def list_secrets(
 
 
 async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
-    """Add a secret, stored encrypted; return its text, `whsec_…`, which is shown only once."""
+    """Store a new secret encrypted. Return its text (`whsec_…`), which is shown only once."""
     secret_id = tx.id_generator.new_id()
     secret = new_key()
     await tx.fetch(

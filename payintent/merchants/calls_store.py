@@ -1,4 +1,4 @@
-"""Recent API calls of merchants, without bodies, queries or secrets."""
+"""Merchants' recent API calls, without bodies, query strings or secrets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from payintent.db.database import Executor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
     method: str
-    route: str  # its template, such as `/v1/payments/{payment_id}`
+    route: str  # the path template, such as `/v1/payments/{payment_id}`
     status: int
     error_code: str | None
     request_id: str
@@ -53,7 +53,7 @@ async def add(database: Executor, calls: Sequence[NewApiCall]) -> None:
 async def list_last(
     database: Executor, merchant_id: int, limit: int, *, failed: bool = False
 ) -> list[ApiCallRecord]:
-    """List a merchant's last calls, newest first; with `failed`, only those with an error."""
+    """List a merchant's recent calls, newest first; `failed` selects calls that had an error."""
     if failed:
         rows = await database.fetch(
             _COLUMNS + "WHERE merchant_id = $1 AND status >= 400" + _NEWEST, merchant_id, limit
@@ -66,7 +66,7 @@ async def list_last(
 
 
 async def delete_old(database: Executor, days: int, limit: int) -> int:
-    """Delete up to `limit` calls older than `days` days; return the number of deleted calls."""
+    """Delete up to `limit` calls older than `days` days; return how many were deleted."""
     rows = await database.fetch(
         """
         DELETE FROM api_call c

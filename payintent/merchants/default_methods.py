@@ -1,4 +1,4 @@
-"""The payment methods that a new merchant offers, by provider."""
+"""Default payment methods of new merchants, by provider."""
 
 from decimal import Decimal
 from functools import partial
@@ -11,7 +11,7 @@ from payintent.merchants import methods_store as method_store
 from payintent.merchants.methods_store import NewPaymentMethod
 
 _CARD_RATE = Decimal("0.029")
-#: Quotes leave out currencies that the account's gateway does not support.
+#: A method for all fiat currencies; quotes omit those that the gateway does not support.
 _fiat_method = partial(NewPaymentMethod, currencies=tuple(FIAT))
 _DEFAULT = (
     _fiat_method(kind="card", label="Card", fee_rate=_CARD_RATE),
@@ -29,7 +29,7 @@ _BY_PROVIDER = {
         ),
     ),
     "test": (_fiat_method(kind="card", label="Test card"),),
-    # The gateway's page offers all of the merchant's methods.
+    # 2C2P's hosted page lists all methods of the merchant's 2C2P account.
     "2c2p": (_fiat_method(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
 }
 
@@ -39,7 +39,7 @@ def default_methods(provider: str) -> tuple[NewPaymentMethod, ...]:
 
 
 async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
-    """Add the default methods of all platform accounts of the merchant's mode."""
+    """Add the default methods of all platform accounts in the same mode (live or test)."""
     position = 0
     for account in await account_store.list_platform_accounts(tx, livemode=livemode):
         contract = await chain_store.get_contract(tx, account.id)
@@ -58,7 +58,7 @@ async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str
 
 
 async def _list_token_methods(tx: Tx, slug: str) -> list[NewPaymentMethod]:
-    """Return a method without a fee for each token that a chain supports."""
+    """Return a method without fees for each token that a chain supports."""
     chain = await chain_store.get_chain(tx, slug)
     name = chain.name if chain else slug
     return [

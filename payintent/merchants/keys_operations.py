@@ -34,7 +34,7 @@ from payintent.runtime.id_generator import generate_key_text
 class IssuedApiKey:
     merchant_id: int
     api_key: str
-    callback_secret: str | None = None  # of a test side that was created for the key
+    callback_secret: str | None = None  # set if a test side was created along with the key
 
 
 class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     )
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, so that a stolen token is not enough to obtain a key."""
+        """Require approval over HTTP: a stolen token alone must not be enough to obtain a key."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -104,7 +104,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
 
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
-    """Add a key, of which only the digest is stored; return its text."""
+    """Add a key and return its text; only its digest is stored."""
     merchant = await require_merchant(tx, merchant_id)
     key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
     await key_store.add_key(
@@ -116,7 +116,7 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
 async def revoke_own_key(
     context: OperationContext, merchant_id: int, actor: Actor, public_id: str
 ) -> ApiKey:
-    """Revoke an API key; raise `NOT_FOUND` unless it belongs to the merchant."""
+    """Revoke a merchant's own API key; raise `NOT_FOUND` for any other key."""
     if not (public_id.isascii() and public_id.isalnum()):
         raise NotFoundError("no such key")
     async with context.database.transaction() as tx:
@@ -126,5 +126,5 @@ async def revoke_own_key(
 
 
 def key_actor(merchant_id: int, public_id: str) -> Actor:
-    """Return the actor of a merchant's server, identified by its API key."""
+    """Return the actor that stands for a merchant's server, identified by its API key."""
     return Actor(f"merchant:{merchant_id}:{public_id}", "over the API")

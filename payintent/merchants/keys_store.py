@@ -1,4 +1,4 @@
-"""Merchants' API keys, of which only the digests are stored."""
+"""Merchants' API keys; only their digests are stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ class ApiKey:
     merchant_id: int
     name: str
     created_at: datetime
-    last_used_at: datetime | None  # to the minute
+    last_used_at: datetime | None  # accurate to the minute
     revoked_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedMerchant:
-    """The merchant of a key, and the digest to compare the key's text with."""
+    """The merchant that owns a key, and the stored digest of the key."""
 
     merchant_id: int
     activation: ActivationStatus
@@ -30,10 +30,10 @@ class AuthenticatedMerchant:
     digest: bytes
     market: Market
     methods: tuple[Acceptance, ...]
-    limits: Mapping[RateLimitClass, RateLimit]  # set by the operator
-    #: Payable currencies, with the most decimals that a method supports.
+    limits: Mapping[RateLimitClass, RateLimit]  # overrides set by the operator
+    #: Payable currencies, each with the most decimals that any method supports.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
-    public_id: str = ""  # of the key
+    public_id: str = ""  # public part of the key
     livemode: bool = True
 
 
@@ -51,7 +51,7 @@ async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: b
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
-    """Return the merchant of a key, unless the key is unknown or revoked."""
+    """Return the merchant of a key, or None if the key is unknown or revoked."""
     row = await database.row(
         """
         SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
@@ -105,7 +105,7 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
 
 
 async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> bool:
-    """Return whether a key belongs to a merchant, even if it is revoked."""
+    """Return whether a key belongs to a merchant. Revoked keys count."""
     row = await database.row(
         "SELECT FROM api_key WHERE public_id = $2 AND merchant_id = $1", merchant_id, public_id
     )
@@ -113,7 +113,7 @@ async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> boo
 
 
 async def note_uses(database: Executor, public_ids: Sequence[str]) -> None:
-    """Record the use of keys now, at most once a minute for each key."""
+    """Record that keys were just used, at most once a minute for each key."""
     await database.fetch(
         """
         UPDATE api_key
@@ -126,7 +126,7 @@ async def note_uses(database: Executor, public_ids: Sequence[str]) -> None:
 
 
 async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
-    """Revoke a key; a repeated revocation keeps the first time."""
+    """Revoke a key. Revoking it again keeps the original revocation time."""
     row = await tx.row(
         """
         UPDATE api_key

@@ -1,8 +1,8 @@
-"""Rate limits of merchants, across all processes, and of addresses, per process.
+"""Rate limits for merchants (across all processes) and for client addresses (per process).
 
-Merchants have token buckets in the database. A process takes the tokens of a fiftieth of a second
-at once: with a limit of 500/s, every tenth request costs a statement. Below 100/s a process takes
-a single token at a time, so the limit is exact.
+Merchants have token buckets in the database. A process takes tokens for a fiftieth of a second at
+once: with a limit of 500/s, one request in ten costs a statement. Below 100/s a process takes a
+single token at a time, so the limit is exact.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.runtime.settings import Settings
 
 _BATCHES_PER_S = 50
-_LOCAL_TTL_S = 1.0  # after this time, unused local tokens expire
+_LOCAL_TTL_S = 1.0  # unused local tokens expire after this time
 _BUCKETS_MAX = 20_000
 _UNAVAILABLE = "the rate limits cannot be read"
-_LOOKUP = "lookup"  # the bucket for replays of used keys above the create limit
-_LOOKUP_DIVISOR = 10  # its limit is a tenth of the create limit
+_LOOKUP = "lookup"  # bucket for replays of idempotency keys above the create limit
+_LOOKUP_DIVISOR = 10  # lookups have a tenth of the create limit
 _LOOKUP_BURST_MIN = 10
-_ROUNDING = 1e-6  # tolerance for sums of floats
+_ROUNDING = 1e-6  # tolerance for floating-point sums
 
 
 class RateLimitExceededError(RefusedError):
-    """Too many requests; `headers` are for the response."""
+    """The rate limit is exceeded; `headers` belong in the response."""
 
     def __init__(self, kind: str, limit: RateLimit, wait_s: float) -> None:
         wait = max(1, round_up_s(wait_s))
@@ -40,12 +40,12 @@ class RateLimitExceededError(RefusedError):
 
 @dataclass(slots=True)
 class _Bucket:
-    """The local tokens of this process, taken from a merchant's bucket in the database."""
+    """Tokens that this process has taken from a merchant's bucket in the database."""
 
     tokens: int = 0
     expires_at: float = 0.0
     empty_until: float = 0.0
-    remaining: int = 0  # in the database, as of the last statement
+    remaining: int = 0  # left in the database at the last statement
     full_at: float = 0.0
     failures: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -64,20 +64,20 @@ class MerchantRateLimiter:
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
 
     def get_limit(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
-        """Return the merchant's own limit or the default limit; None means unlimited."""
+        """Return the merchant's own limit, or the default; None means unlimited."""
         return merchant.limits.get(kind, self._default.get(kind))
 
     async def take(
         self, merchant: AuthenticatedMerchant, kind: RateLimitClass
     ) -> Mapping[str, str]:
-        """Spend a request and return headers for the response (`RateLimitExceededError`)."""
+        """Take a token and return the response headers; raises `RateLimitExceededError`."""
         limit = self.get_limit(merchant, kind)
         return {} if limit is None else await self._spend(merchant.merchant_id, kind, limit)
 
     async def take_lookup(self, merchant: AuthenticatedMerchant) -> None:
-        """Spend a lookup of a used key, above the create limit (`RateLimitExceededError`).
+        """Take a token to look up a used idempotency key once the create limit is exceeded.
 
-        Lookups have a small bucket of their own.
+        Lookups have a smaller bucket of their own. Raises `RateLimitExceededError`.
         """
         limit = self.get_limit(merchant, RateLimitClass.CREATE)
         if limit is not None:
@@ -97,19 +97,19 @@ class MerchantRateLimiter:
     async def _refill(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
         failures = bucket.failures
         async with bucket.lock:
-            if bucket.failures != failures:  # a query failed while this caller waited
+            if bucket.failures != failures:  # a query failed while this caller was waiting
                 raise StorageUnavailableError(_UNAVAILABLE)
             if not self._has_tokens(bucket):
                 await self._take_batch(bucket, merchant_id, kind, limit)
 
     def put_back(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
-        """Return a request that belongs to a different limit."""
+        """Put back a token, because the request counts against a different limit."""
         limit = self.get_limit(merchant, kind)
         if limit is not None:
             self._bucket(merchant.merchant_id, kind, limit).tokens += 1
 
     def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
-        key = (merchant_id, kind, limit)  # a changed limit has a new bucket
+        key = (merchant_id, kind, limit)  # a changed limit gets a new bucket
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= _BUCKETS_MAX:
@@ -126,7 +126,7 @@ class MerchantRateLimiter:
         now = self._monotonic()
         if bucket.empty_until > now + _ROUNDING:
             raise RateLimitExceededError(kind, limit, bucket.empty_until - now)
-        # At most half a burst, so that the bucket can refill while the batch is spent.
+        # At most half a burst, so that the bucket can refill while the batch is being used.
         size = max(1, min(limit.per_s // _BATCHES_PER_S, limit.burst // 2))
         try:
             grant = await rate_limit_store.take_tokens(
@@ -139,7 +139,7 @@ class MerchantRateLimiter:
         missing = (grant.full_in_s - _ROUNDING) * limit.per_s
         bucket.remaining = math.floor(limit.burst - missing)
         if grant.granted == 0:
-            # Wait for a whole batch: not each refused request should cost a statement.
+            # Wait until a whole batch is available, so that not every rejection costs a statement.
             wait_s = grant.full_in_s - (limit.burst - size) / limit.per_s
             bucket.empty_until = now + wait_s
             raise RateLimitExceededError(kind, limit, wait_s)
@@ -148,14 +148,14 @@ class MerchantRateLimiter:
 
 
 class AddressRateLimiter:
-    """Limits requests per address in this process; an unknown address is not limited."""
+    """Limits requests per client address in this process. Unknown addresses are not limited."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
         self._buckets = AddressBuckets(limit, monotonic)
 
     def take(self, address: str | None) -> None:
-        """Spend a request of an address (`RATE_LIMITED`)."""
+        """Count a request from an address; raises `RATE_LIMITED`."""
         wait_s = self._buckets.wait_s(address)
         if wait_s:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
@@ -163,7 +163,7 @@ class AddressRateLimiter:
 
 
 def limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:
-    """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
+    """Return the response headers that draft-ietf-httpapi-ratelimit-headers defines."""
     full_in = round_up_s(status.full_in_s)
     return {
         "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',

@@ -1,4 +1,4 @@
-"""Operations on merchants' own rate limits."""
+"""Operations that show and change the rate limits of individual merchants."""
 
 from typing import Annotated, ClassVar, Generic, TypeVar
 

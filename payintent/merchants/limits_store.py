@@ -1,4 +1,4 @@
-"""Rate limits and their buckets, by the generic cell rate algorithm (GCRA)."""
+"""Rate limits and their buckets, using the generic cell rate algorithm (GCRA)."""
 
 from dataclasses import dataclass
 
@@ -22,21 +22,21 @@ class RateLimitSetting:
     burst: int
 
 
-#: The current time, derived from the row to insert: the update must use the same time.
+#: The current time, derived from the row to insert so that insert and update use the same time.
 _NOW = "(excluded.full_at - excluded.granted::numeric / $3)"
-#: Bounded by an empty bucket, even if the clock was set back or the limit was changed.
+#: At most the value of an empty bucket, even if the clock was set back or the limit changed.
 _BASE = f"least(greatest(s.full_at, {_NOW}), {_NOW} + $4::numeric / $3)"
-#: The 0.0005 compensates rounding of times, which must not cost a request.
+#: The 0.0005 compensates for timestamp rounding, which must not cost a request.
 _GRANTABLE = f"greatest(0, least($5, floor($4 - ({_BASE} - {_NOW}) * $3 + 0.0005)::int))"
 
 
 async def take_tokens(
     database: Executor, merchant_id: int, kind: str, limit: RateLimit, requests: int
 ) -> RateLimitGrant:
-    """Take up to `requests` tokens from a merchant's bucket, as many as it has.
+    """Take up to `requests` tokens from a merchant's bucket.
 
-    The bucket is stored as the time when it will be full. Each request moves that time by
-    `1 / per_s`, and at most `burst` requests fit between now and that time.
+    The bucket is stored as the time at which it will be full. Each token that is taken
+    delays that time by `1 / per_s`, to at most `burst / per_s` from now.
     """
     row = await database.row(
         f"""
@@ -64,7 +64,7 @@ async def take_tokens(
 
 
 async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
-    """Set a merchant's limit and fill its bucket."""
+    """Set a merchant's limit and refill its bucket."""
     await tx.fetch(
         """
         INSERT INTO rate_limit (merchant_id, class, per_s, burst)
@@ -81,7 +81,7 @@ async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
 
 
 async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
-    """Remove a merchant's own limit; return False if it had none."""
+    """Remove a merchant's own limit; return False if there was none."""
     row = await tx.row(
         "DELETE FROM rate_limit WHERE merchant_id = $1 AND class = $2 RETURNING class",
         merchant_id,

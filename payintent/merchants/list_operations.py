@@ -70,7 +70,7 @@ class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True,
 class ChecklistStep:
     step: str
     done: bool
-    says: str  # the current state, or the missing part
+    says: str  # the current state, or what is missing
     action: str  # the operation that completes the step
 
 
@@ -150,7 +150,7 @@ def _missing(values: Mapping[str, object]) -> str:
 
 
 def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) -> ChecklistStep:
-    """Compare the usable methods with the requested currencies and countries."""
+    """Check whether the usable methods cover the requested currencies and countries."""
     usable = [method for method in methods if method.enabled and method.account_enabled]
     currencies = record.requested_currencies or record.currencies
     countries = record.requested_countries or record.countries

@@ -1,4 +1,4 @@
-"""Operations on the payment methods that merchants offer."""
+"""Operations on merchants' payment methods."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -58,7 +58,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     limits: Annotated[list[str] | None, option(_LIMITS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service: a method sets the fee and the payee."""
+        """Require approval once the merchant has gone live: a method sets the fee and payee."""
         await require_merchant(context.database, self.merchant_id)
         return await merchant_store.is_in_service(context.database, self.merchant_id)
 
@@ -156,7 +156,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     limits: Annotated[list[str] | None, option(f'{_LIMITS}; "" for none')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service, if its fee changes."""
+        """Require approval for a fee change once the merchant has gone live."""
         before = await _require_method(context.database, self.method_id)
         return await self._requires_approval(context.database, before)
 

@@ -1,4 +1,4 @@
-"""Merchants' payment methods, and the catalogs that buyers were shown."""
+"""Merchants' payment methods, and the catalogs shown to buyers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from payintent.merchants.model import Acceptance, ExpectedToken, FeeMode, Market
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
-_ATTEMPTS_MAX = 3  # to store a catalog that a concurrent process may store first
+_ATTEMPTS_MAX = 3  # to store a catalog that another process may be storing
 
-#: The columns of `Acceptance`, except the fields of the gateway.
+#: Columns for `Acceptance`, except the fields that depend on the gateway.
 _ACCEPTANCE = """
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
@@ -41,7 +41,7 @@ _FROM = """
     LEFT JOIN chain_cursor k ON k.chain = m.chain
 """
 _BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
-#: The methods of the merchant in the row `merchant` as JSON, in the order of their positions.
+#: The methods of the row `merchant` as JSON, ordered by position.
 ACCEPTANCES = f"""
     (
         SELECT json_agg(row_to_json(acceptance))
@@ -71,9 +71,9 @@ class NewPaymentMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCatalog:
-    """The catalog that a viewer was shown last, and the start of that time."""
+    """The catalog that a viewer was last shown, and since when it has been shown."""
 
-    viewer: str  # a country, or empty for viewers from all countries without a catalog of their own
+    viewer: str  # a country; empty: all countries without a catalog of their own
     content_hash: bytes
     since: datetime
 
@@ -159,7 +159,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
 
 
 async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[ShownCatalog]:
-    """List the catalogs last shown to a viewer, and to viewers in general."""
+    """List the catalogs last shown to this viewer and to viewers in general."""
     rows = await database.fetch(
         """
         SELECT viewer, content_hash, since
@@ -176,12 +176,12 @@ async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[
 async def show(
     database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
 ) -> datetime:
-    """Store the catalog that a viewer is shown from now on; return the start of that time.
+    """Store the catalog that a viewer sees from now on; return since when it has been shown.
 
-    The start is now, or `since` if this is the first catalog for this viewer and viewers in
-    general were shown the same.
+    `since` applies if this is the viewer's first catalog and viewers in general were already
+    shown the same catalog. Otherwise the current time applies.
     """
-    for _ in range(_ATTEMPTS_MAX):  # repeats after a concurrent insertion
+    for _ in range(_ATTEMPTS_MAX):  # retried after a concurrent insertion
         row = await database.row(
             """
             WITH changed AS (
@@ -221,12 +221,12 @@ async def show(
 
 
 def market_of(row: Row) -> Market:
-    """Build a market from a row with `countries` and `currencies`."""
+    """Build a market from a row with the columns `countries` and `currencies`."""
     return Market(_to_tuple(row["countries"]), _to_tuple(row["currencies"]))
 
 
 def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
-    """Build a merchant's methods from a row with `ACCEPTANCES` as `methods`."""
+    """Build a merchant's methods from a row that selects `ACCEPTANCES` as `methods`."""
     return _acceptances.decode(row["methods"] or "[]")
 
 
@@ -251,11 +251,11 @@ def _method(row: Row) -> PaymentMethod:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationVersion:
-    """A version of the configuration, and the chains that are watched now.
+    """The configuration version, and the chains that are currently watched.
 
-    Triggers change the version in each transaction that changes merchants, methods, accounts,
-    providers, tokens, tax rates or shown catalogs. Whether a chain is watched depends on the
-    clock, so it is not versioned.
+    Triggers update the version in every transaction that changes merchants, methods, accounts,
+    providers, tokens, tax rates or shown catalogs. The watched chains depend on the clock, so
+    they are not versioned.
     """
 
     version: UUID
@@ -280,5 +280,5 @@ async def get_version(database: Executor) -> ConfigurationVersion:
 
 
 async def get_versions(database: Executor, callers: Sequence[None]) -> list[ConfigurationVersion]:
-    """Read the version once for all `callers`."""
+    """Read the version once and return it to each of the `callers`."""
     return [await get_version(database)] * len(callers)

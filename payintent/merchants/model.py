@@ -12,27 +12,27 @@ from payintent.gateways.amount_limits import AmountLimits
 
 
 class FeeMode(StrEnum):
-    """Whether the fee is included in the amount, or added to it and paid by the buyer."""
+    """Whether the fee is included in the amount or charged to the buyer on top of it."""
 
     INCLUSIVE = "INCLUSIVE"
     EXCLUSIVE = "EXCLUSIVE"
 
 
 class TaxManager(StrEnum):
-    """Whether this service adds tax by the operator's rates, or the merchant manages it alone."""
+    """Who manages tax: this service, at the operator's rates, or (`NONE`) the merchant."""
 
     NONE = "NONE"
     SERVICE = "SERVICE"
 
 
 class TaxCountry(StrEnum):
-    SELECTION = "selection"  # the buyer's selected country, by default the merchant's
+    SELECTION = "selection"  # the country the buyer selects; defaults to the merchant's
     MERCHANT = "merchant"  # always the merchant's default country
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The price of a payment by a method; amounts and rates are plain decimals."""
+    """The price of a payment with a given method; amounts and rates are plain decimals."""
 
     currency: str
     amount: str
@@ -45,8 +45,8 @@ class Price:
 
 class ActivationStatus(StrEnum):
     NEW = "NEW"
-    REQUESTED = "REQUESTED"  # contract and KYC are recorded, countries and currencies requested
-    APPLIED = "APPLIED"  # payments are possible, to validate the integration
+    REQUESTED = "REQUESTED"  # contract, KYC and the requested market are on file
+    APPLIED = "APPLIED"  # payments are possible, for validating the integration
     VALIDATED = "VALIDATED"
     ACTIVE = "ACTIVE"
     SUSPENDED = "SUSPENDED"
@@ -64,7 +64,7 @@ class ActivationAction(StrEnum):
 _A = ActivationStatus
 _IN_SERVICE = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
 
-#: An active merchant stays in service while it requests a new market.
+#: An active merchant stays active while it requests a new market.
 TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
     (_A.NEW, ActivationAction.REQUEST): _A.REQUESTED,
     (_A.REQUESTED, ActivationAction.REQUEST): _A.REQUESTED,
@@ -76,7 +76,7 @@ TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus
     (_A.APPLIED, ActivationAction.SUSPEND): _A.SUSPENDED,
     (_A.VALIDATED, ActivationAction.SUSPEND): _A.SUSPENDED,
     (_A.ACTIVE, ActivationAction.SUSPEND): _A.SUSPENDED,
-    (_A.SUSPENDED, ActivationAction.RESUME): _A.APPLIED,  # ACTIVE if it was active before
+    (_A.SUSPENDED, ActivationAction.RESUME): _A.APPLIED,  # ACTIVE if it was ever active
 }
 
 
@@ -92,7 +92,7 @@ def next_activation_status(
 
 
 def require_in_service(activation: ActivationStatus) -> None:
-    """Raise `UNPROCESSABLE` if a merchant is not in service."""
+    """Raise `UNPROCESSABLE` if the merchant does not accept payments."""
     if activation not in _IN_SERVICE:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE, f"this merchant does not accept payments: it is {activation}"
@@ -105,7 +105,7 @@ def is_in_service(activation: ActivationStatus) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedToken:
-    """The token at the time of the quote; 20 zero bytes are a chain's native coin."""
+    """The token as of the quote; 20 zero bytes represent the chain's native coin."""
 
     address: bytes
     decimals: int
@@ -117,7 +117,7 @@ class Quote:
     payment_method_id: int
     account_id: int
     provider: str
-    provider_name: str  # the name that the API shows
+    provider_name: str  # the name shown by the API
     kind: str
     label: str
     country: str
@@ -130,7 +130,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The countries and currencies a merchant was activated for; `None` means all."""
+    """The countries and currencies that a merchant was activated for; None means all."""
 
     countries: tuple[str, ...] | None = None
     currencies: tuple[str, ...] | None = None
@@ -156,20 +156,20 @@ class Merchant:
     return_url: str | None
     allowed_origins: tuple[str, ...]
     tax_country: TaxCountry = TaxCountry.SELECTION
-    auto_refund: bool = True  # automatically refund money without a payment
-    allow_http: bool = False  # for its callback URL
-    accent_colour: str | None = None  # of the checkout, such as `#0b5bd3`
+    auto_refund: bool = True  # automatically refund money that belongs to no payment
+    allow_http: bool = False  # whether the callback URL may use http
+    accent_colour: str | None = None  # for the checkout page, such as `#0b5bd3`
     terms_url: str | None = None
-    mail_receipts: bool = False  # to buyers with an e-mail address
-    livemode: bool = True  # False for a test side, which moves no money
-    live_merchant: int | None = None  # for a test side: its live merchant
-    time_zone: str = "UTC"  # of the days of its statements
-    #: By currency, the daily refunds at gateways above which approval is needed.
+    mail_receipts: bool = False  # send receipts to buyers with an e-mail address
+    livemode: bool = True  # False for a test side, where no money moves
+    live_merchant: int | None = None  # a test side's live merchant
+    time_zone: str = "UTC"  # defines the days of the merchant's statements
+    #: The daily total of gateway refunds, per currency, above which refunds need approval.
     refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def title(self) -> str:
-        """The merchant in messages to operators."""
+        """How messages to operators refer to the merchant."""
         return f"merchant {self.id} ({quote_input(self.name)})"
 
     @property
@@ -184,12 +184,12 @@ class Acceptance:
     countries: tuple[str, ...] | None  # None: all
     account_countries: tuple[str, ...] | None  # None: all
     token: str | None
-    token_decimals: int | None  # on its chain; None if it has no supported token
+    token_decimals: int | None  # on-chain decimals; None without a supported token
     enabled: bool
     account_enabled: bool  # account and provider are enabled, and the chain is watched
-    #: Its gateway's decimals by currency; None: the same as ours.
+    #: The gateway's decimals per currency; None: the same as ours.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
-    #: Limits of a total by currency: the method's own, otherwise the gateway's.
+    #: Limits on the total per currency: the method's own, otherwise the gateway's.
     amount_limits: Mapping[str, AmountLimits] = field(
         default_factory=dict[str, AmountLimits], repr=False
     )
@@ -200,7 +200,7 @@ class PaymentMethod(Acceptance):
     id: int
     merchant_id: int
     account_id: int
-    provider_name: str  # as shown by the API
+    provider_name: str  # the name shown by the API
     kind: str
     label: str
     chain: str | None
@@ -213,13 +213,13 @@ class PaymentMethod(Acceptance):
 
 
 def encode_secret(key: bytes) -> str:
-    """Encode a key in the form that merchants get, `whsec_…`."""
+    """Encode a key in the form that merchants receive (`whsec_…`)."""
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
         raise ValueError(f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
     return SECRET_PREFIX + base64.b64encode(key).decode()
 
 
-SECRET_BYTES = 32  # of a new secret
+SECRET_BYTES = 32  # length of a new secret
 
 
 SECRET_BYTES_MIN = 24

@@ -69,7 +69,7 @@ class CreatedMerchant:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCallbackSecret:
-    id: int  # of the merchant
+    id: int  # the merchant's id
     callback_secret: str
 
 
@@ -92,7 +92,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     allow_http: Annotated[bool, _ALLOW_HTTP] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, so that a stolen token is not enough to obtain secrets."""
+        """Require approval over HTTP: a stolen token alone must not be enough to get secrets."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -153,7 +153,7 @@ class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return await self._is_sensitive_now(context.database, before)
 
     async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Lock the merchant; raise `CONFLICT` if only now the change needs approval."""
+        """Lock the merchant; raise `CONFLICT` if the change has come to need approval."""
         await require_merchant(tx, self.merchant_id)
         before = await merchant_store.lock(tx, self.merchant_id)
         assert before is not None  # noqa: S101 - merchants are never deleted
@@ -222,7 +222,10 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
         await self._check_locale(context)
 
     def is_sensitive(self, before: Merchant) -> bool:
-        """Return whether buyers are redirected or taxed differently; removals redirect nobody."""
+        """Return whether buyers would be redirected or taxed differently.
+
+        Removing a URL or an origin redirects nobody.
+        """
         origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
         return not origins <= before.origins or any(
             getattr(self, name) and getattr(self, name) != getattr(before, name)
@@ -243,7 +246,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
             raise BadRequestError(f"country {quote_input(self.default_country)} is not known")
         if self.locale is not None and not _LOCALE.fullmatch(self.locale):
             raise BadRequestError(f"locale {quote_input(self.locale)} is not a language tag")
-        # Python and PostgreSQL must agree about the end of a day.
+        # Both Python and PostgreSQL must know the time zone, to agree on when a day ends.
         if self.time_zone is not None and not (
             self.time_zone in available_timezones()
             and await merchant_store.has_time_zone(context.database, self.time_zone)
@@ -260,7 +263,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
         if self.accent_colour:
             changes["accent_colour"] = self.accent_colour.lower()
         if self.allowed_origins is not None:
-            # Stored as browsers send origins, to be compared with theirs.
+            # Normalized to the form that browsers send, so that origins can be compared.
             changes["allowed_origins"] = tuple(filter(None, map(web_origin, self.allowed_origins)))
         merchant = replace(before, **changes)
         await merchant_store.set_profile(tx, merchant)
@@ -284,7 +287,7 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Set the URL, unless the permission for http was withdrawn since it was checked."""
+        """Set the URL; raise `BAD_REQUEST` if http has been disallowed since the check."""
         merchant = await self.lock_merchant(context, tx)
         allow_http = self._allows_http(merchant) or (
             context.settings.sandbox and _is_http(self.callback_url)
@@ -295,7 +298,7 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         return replace(merchant, callback_url=url, allow_http=allow_http)
 
     def is_sensitive(self, before: Merchant) -> bool:
-        """Return whether events are redirected or may be unencrypted."""
+        """Return whether events would be redirected or could be sent unencrypted."""
         redirects = self.callback_url not in (None, before.callback_url)
         return redirects or (bool(self.allow_http) and not before.allow_http)
 
@@ -327,7 +330,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     )
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, so that a stolen token is not enough to obtain a secret."""
+        """Require approval over HTTP: a stolen token alone must not be enough to get a secret."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -354,7 +357,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
 async def check_merchant_callback_url(
     url: str | None, egress: EgressRules, *, allow_http: bool
 ) -> None:
-    """Raise `BAD_REQUEST` for a URL that must not receive webhooks; this resolves its host."""
+    """Resolve the URL's host and raise `BAD_REQUEST` if the URL must not receive webhooks."""
     if url is None:
         return
     _check_https(url, allow_http=allow_http)
@@ -386,7 +389,7 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
     above: Annotated[str | None, argument("The amount per day. Default: no threshold.")] = None
 
     def is_sensitive(self, before: Merchant) -> bool:
-        """Return whether higher refunds become possible without approval."""
+        """Return whether larger refunds would become possible without approval."""
         threshold = before.refund_approval_above.get(self.currency)
         if threshold is None:
             return False
@@ -412,7 +415,7 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Store the threshold; refunds that already need approval still need it."""
+        """Store the threshold. Refunds that are already awaiting approval still need it."""
         before = await self.lock_merchant(context, tx)
         thresholds = dict(before.refund_approval_above)
         thresholds.pop(self.currency, None)

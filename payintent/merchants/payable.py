@@ -1,4 +1,4 @@
-"""The rule for usable payment methods, which the catalog, creates and quotes share."""
+"""Rules for usable payment methods, shared by the catalog, payment creation and quotes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ class RestrictionType(StrEnum):
 class Restrictions:
     crypto: frozenset[str] = frozenset()
     onramp: frozenset[str] = frozenset()
-    crypto_listed: frozenset[str] = frozenset()  # restricted now or at any time before
+    crypto_listed: frozenset[str] = frozenset()  # restricted now or in the past
 
     def allow_crypto(self, country: str | None, viewer: str | None) -> bool:
-        """Return whether neither the country of the quotes nor the viewer's is restricted.
+        """Return whether crypto is unrestricted in the quotes' country and the viewer's country.
 
         An unknown country (None) is not restricted.
         """
@@ -37,9 +37,9 @@ _CACHED_MAX = 1_000  # catalogs, about 5 KiB each
 def list_payable(
     market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
-    """List countries with payable currencies by name, without countries that have none.
+    """List the countries that have payable currencies, by name, with those currencies.
 
-    `market` is the merchant's, and `methods` has the market of each usable method.
+    `market` is the merchant's market; `methods` are the markets of its usable methods.
     """
     by_country = payable_by_country(market, methods)
     entries = [
@@ -50,7 +50,7 @@ def list_payable(
 
 
 def payable_currencies(market: Market, methods: tuple[Market, ...]) -> frozenset[str]:
-    """Return the currencies that are payable in any country, ignoring restrictions."""
+    """Return the currencies payable in at least one country, ignoring restrictions."""
     return frozenset(
         code for codes in payable_by_country(market, methods).values() for code in codes
     )
@@ -75,7 +75,7 @@ def payable_by_country(
 def _filter_currencies(
     country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
-    """Remove settle-only tokens, and crypto if it is restricted."""
+    """Remove settle-only tokens, and crypto currencies if crypto is restricted."""
     crypto = restrictions.allow_crypto(country, viewer)
     return [
         code for code in codes if code in CURRENCIES and (crypto or not CURRENCIES[code].crypto)
@@ -88,11 +88,11 @@ A = TypeVar("A", bound=Acceptance)
 @dataclass(frozen=True, slots=True, eq=False)
 class PayableMethods:
     methods: tuple[tuple[PaymentMethod, Market], ...]  # each method with its usable market
-    by_country: Mapping[str, tuple[str, ...]]  # currencies; restrictions are ignored
+    by_country: Mapping[str, tuple[str, ...]]  # payable currencies, ignoring restrictions
 
 
 def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A:
-    """Limit a method to the capabilities of its gateway; None (no adapter) disables it."""
+    """Restrict a method to its gateway's capabilities; None (no adapter) disables it."""
     if capabilities is None:
         return replace(method, account_enabled=False)
     return replace(
@@ -111,11 +111,11 @@ def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> Pa
 
 
 def usable_market(method: Acceptance) -> Market | None:
-    """Return the currencies and countries a method can be used for; None if it cannot be used.
+    """Return the currencies and countries a method can be used for, or None if it is unusable.
 
-    The method and its account must be enabled, its token enabled with an address, its chain
-    watched, and the currency supported by its gateway. Countries are the intersection of the
-    method's and the account's.
+    The method and its account must be enabled, its token must be enabled and have an address, its
+    chain must be watched, and its gateway must support the currency. The countries are those that
+    both the method and the account allow.
     """
     if not (method.enabled and method.account_enabled):
         return None
@@ -131,9 +131,10 @@ def usable_markets(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
 
 
 def payable_precision(method: Acceptance, currency: str) -> int | None:
-    """Return the decimals of a currency at a method: a token's on its chain, or ours.
+    """Return a currency's decimals with a method: a token's on-chain decimals, or ours.
 
-    None if the gateway does not support the currency, or the chain does not accept the token.
+    Returns None if the gateway does not support the currency or the chain does not accept the
+    token.
     """
     if method.decimals is not None and currency not in method.decimals:
         return None
@@ -143,9 +144,9 @@ def payable_precision(method: Acceptance, currency: str) -> int | None:
 
 
 def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str, int]:
-    """Return each currency payable in any country, with the most decimals that a method supports.
+    """Return the payable currencies, each with the most decimals that any method supports.
 
-    Restrictions are ignored: they depend on the buyer.
+    Restrictions are ignored because they depend on the buyer.
     """
     decimals: dict[str, int] = {}
     for method in methods:
@@ -158,7 +159,7 @@ def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str,
 def _intersect(
     countries: tuple[str, ...] | None, supported: Collection[str] | None
 ) -> tuple[str, ...] | None:
-    """Return the countries that are in both lists; None stands for all countries."""
+    """Return the countries that are in both lists; None means all countries."""
     if supported is None:
         return countries
     if countries is None:

@@ -1,4 +1,4 @@
-"""Restrictions of crypto and on-ramp by country."""
+"""Crypto and on-ramp restrictions by country."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Merchants: settings, profile and activation."""
+"""Merchants' settings, profiles and activation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecord:
-    """The activation of a merchant; None for countries or currencies means all."""
+    """A merchant's activation. None for countries or currencies means all."""
 
     merchant_id: int
     activation: str
@@ -73,7 +73,7 @@ async def find_test_side(database: Executor, live_merchant: int) -> int | None:
 
 
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
-    """Add the test side of a live merchant, already in service; return its id.
+    """Add a test side to a live merchant; return its id. A test side is active at once.
 
     It copies the live merchant's profile, countries, currencies, taxes and rate limits.
     """
@@ -104,7 +104,7 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
 
 
 async def share_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
-    """Return whether two merchants are both live, or both test sides."""
+    """Return whether two merchants are both live or both test sides."""
     return await database.value(
         """
         SELECT count(DISTINCT livemode) = 1 AS same
@@ -133,7 +133,7 @@ async def list_merchants(
     name: str | None = None,
     activation: str | None = None,
 ) -> list[Merchant]:
-    """List merchants after an id, optionally by a part of the name (ignoring case) and status."""
+    """List merchants after an id, optionally by status and part of the name (case-insensitive)."""
     rows = await _MERCHANTS.page(database, after, limit, name=name, activation=activation)
     return [from_row(row) for row in rows]
 
@@ -141,7 +141,7 @@ async def list_merchants(
 async def set_callback_url(
     tx: Tx, merchant_id: int, callback_url: str | None, *, allow_http: bool
 ) -> None:
-    """Set a merchant's callback URL; None stores events without sending them."""
+    """Set a merchant's callback URL. If it is None, events are stored but not sent."""
     await tx.fetch(
         "UPDATE merchant SET callback_url = $2, allow_http = $3 WHERE id = $1",
         merchant_id,
@@ -151,7 +151,7 @@ async def set_callback_url(
 
 
 async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[str, str]) -> None:
-    """Store by currency the daily refunds that a merchant may make without approval."""
+    """Store the daily refund total, per currency, that a merchant may refund without approval."""
     await tx.fetch(
         "UPDATE merchant SET refund_approval_above = $2::jsonb WHERE id = $1",
         merchant_id,
@@ -188,7 +188,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 
 async def is_in_service(database: Executor, merchant_id: int | None = None) -> bool:
-    """Return whether a live merchant was ever activated: the given merchant, or any."""
+    """Return whether the given live merchant, or else any live merchant, was ever activated."""
     return await database.value(
         """
         SELECT EXISTS (
@@ -202,7 +202,7 @@ async def is_in_service(database: Executor, merchant_id: int | None = None) -> b
 
 
 async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
-    """Return whether any payment of a merchant was paid, including refunded payments."""
+    """Return whether any of a merchant's payments was ever paid, even if refunded since."""
     return await database.value(
         """
         SELECT EXISTS (
@@ -249,7 +249,7 @@ async def get_activation(database: Executor, merchant_id: int) -> ActivationReco
 
 
 async def save_activation(tx: Tx, record: ActivationRecord) -> None:
-    """Store a merchant's activation; the first ACTIVE sets `activated_at`."""
+    """Store a merchant's activation; `activated_at` is set when it first becomes ACTIVE."""
     await tx.fetch(
         """
         UPDATE merchant
@@ -271,7 +271,7 @@ async def save_activation(tx: Tx, record: ActivationRecord) -> None:
 
 
 def from_row(row: Row) -> Merchant:
-    """Build a merchant from a row with `COLUMNS`."""
+    """Build a merchant from a row with the columns `COLUMNS`."""
     thresholds = msgspec.json.decode(row["refund_approval_above"], type=dict[str, str])
     return build(
         Merchant,

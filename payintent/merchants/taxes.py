@@ -37,7 +37,7 @@ async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
 
 
 async def remove_tax_rate(tx: Tx, country: str) -> bool:
-    """Remove a country's tax rate; return False if it had none."""
+    """Remove a country's tax rate; return False if there was none."""
     row = await tx.row("DELETE FROM tax_rate WHERE country = $1 RETURNING country", country)
     return row is not None
 
@@ -56,7 +56,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     rate: Annotated[Decimal, argument("0.07 is 7 %.", metavar="RATE")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once any merchant is in service: buyers pay the tax."""
+        """Require approval once any merchant has gone live: buyers pay the tax."""
         return await merchant_store.is_in_service(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -92,7 +92,7 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     country: IsoCountry
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once any merchant is in service: buyers pay the tax."""
+        """Require approval once any merchant has gone live: buyers pay the tax."""
         return await merchant_store.is_in_service(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:

@@ -1,4 +1,4 @@
-"""The test side of a merchant: a separate merchant that uses only test accounts."""
+"""A merchant's test side: a separate merchant that uses only test accounts."""
 
 import secrets as chance
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ SECRET_BYTES = 32
 @dataclass(frozen=True, slots=True)
 class TestSide:
     merchant_id: int
-    callback_secret: str | None  # only if the test side was created now
+    callback_secret: str | None  # set only if the test side was just created
 
 
 async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) -> TestSide:
-    """Return the test side of a live merchant, creating it or its test account if needed.
+    """Return a live merchant's test side, creating it or its test account if needed.
 
-    A new test side has the profile of the live merchant, its own account at the test gateway, and
-    the default methods of that account and of the platform's test accounts. It has no callback URL
-    and sends no mail. Raises `BAD_REQUEST` for a test merchant.
+    A new test side has the live merchant's profile, its own test gateway account, and the default
+    methods of that account and of the platform's test accounts. It has no callback URL and does
+    not send mail. Raises `BAD_REQUEST` for a test merchant.
     """
     live = await merchant_store.lock(tx, merchant_id)
     if live is None or not live.livemode:
@@ -45,9 +45,9 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
 
 
 async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) -> None:
-    """Add the account at the test gateway and its methods, unless the account exists.
+    """Add the test gateway account and its methods, unless the account exists.
 
-    The caller's lock on the live merchant prevents a concurrent addition.
+    The caller must hold the lock on the live merchant, which prevents a concurrent addition.
     """
     if await account_store.has_own(tx, side_id, PROVIDER):
         return
@@ -67,7 +67,7 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
 PROVIDER = "test"
 
 
-#: The API address of its accounts; the service's own URL would become outdated.
+#: The API address of test gateway accounts; the service's own URL could become outdated.
 BASE_URL = "payintent:test"
 
 
