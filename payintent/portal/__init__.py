@@ -1,1 +1,1 @@
-"""The merchant portal at `/merchant`: a merchant's people sign in and see what is their own."""
+"""The merchant portal at `/merchant`, where members see and manage their merchant's data."""

@@ -1,4 +1,4 @@
-"""The page on which members add and remove their passkeys."""
+"""The page where members add and remove their passkeys."""
 
 from starlette.responses import Response
 

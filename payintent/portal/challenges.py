@@ -1,4 +1,4 @@
-"""Challenges of passkeys: bound to their browser, signed, and valid for ten minutes."""
+"""Signed passkey challenges, bound to a browser and valid for ten minutes."""
 
 import hmac
 import secrets
@@ -9,7 +9,7 @@ from payintent.runtime.encryption import Encryption
 
 
 class PasskeyError(Exception):
-    """A response about a passkey is invalid; the message is for the log only."""
+    """A passkey response is invalid. The message is for the log only."""
 
 
 _NONCE_BYTES = 16
@@ -27,7 +27,7 @@ class ChallengePurpose(StrEnum):
 def make_challenge(
     encryption: Encryption, purpose: ChallengePurpose, holder: str, now: datetime
 ) -> bytes:
-    """Make a challenge for a session, or for a browser that is not signed in."""
+    """Create a challenge for `holder`: a session, or a browser that is not signed in."""
     moment = (now - _EPOCH) // timedelta(microseconds=1)
     head = secrets.token_bytes(_NONCE_BYTES) + moment.to_bytes(_TIME_BYTES, "big")
     return head + _signature(encryption, purpose, holder, head)
@@ -40,7 +40,7 @@ def read_challenge(
     challenge: bytes,
     now: datetime,
 ) -> datetime | None:
-    """Return when a challenge was made; None if it is invalid for this holder or has expired."""
+    """Return when a challenge was created; None if expired or not issued to `holder`."""
     head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
     if not hmac.compare_digest(signature, _signature(encryption, purpose, holder, head)):
         return None

@@ -1,4 +1,4 @@
-"""The stores, use cases and settings of the merchant portal."""
+"""The dependencies of the merchant portal's request handlers."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class PortalContext:
     settings: Settings
     database: Database
-    reading: ReadDatabase  # for lists, which may be a few seconds old
+    reading: ReadDatabase  # for lists; may lag by a few seconds
     encryption: Encryption
     merchants: MerchantCache
     policies: PolicyCache
@@ -35,7 +35,9 @@ class PortalContext:
     attempts: Attempts
 
     def open_passkey_verifier(self) -> "PasskeyVerifier":
-        from payintent.portal.passkeys import PasskeyVerifier  # few processes load its library
+        from payintent.portal.passkeys import (
+            PasskeyVerifier,
+        )  # loads fido2, which most processes do not need
 
         return PasskeyVerifier(self.settings.portal_address)
 

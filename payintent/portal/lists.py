@@ -1,4 +1,4 @@
-"""Pages of a merchant's refunds, cases, events, API keys, catalog and API calls."""
+"""Portal pages for refunds, cases, events, API keys, statements, the catalog and API calls."""
 
 from urllib.parse import urlencode
 
@@ -176,7 +176,7 @@ async def get_catalog_preview(visit: Visit) -> Response:
 
 @member_page(MemberRight.SEE_CALLS)
 async def get_calls(visit: Visit) -> Response:
-    """`GET /merchant/calls?failed=`: the last hundred API calls, or failed calls only."""
+    """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
     context, failed = visit.context, bool(visit.request.query_params.get("failed"))
     calls = await call_store.list_last(context.database, visit.merchant_id, _CALLS, failed=failed)
     days = context.settings.api_calls_days

@@ -1,4 +1,4 @@
-"""Registration and sign-in with passkeys (WebAuthn), verified with the library `fido2`."""
+"""Passkey (WebAuthn) registration and sign-in, verified by the `fido2` library."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -32,11 +32,11 @@ from payintent.members.store import Passkey, PasskeyUse
 from payintent.portal.challenges import PasskeyError
 
 T = TypeVar("T")
-#: The COSE identifiers of ES256, EdDSA and RS256, which today's platforms and keys use.
+#: COSE identifiers of ES256, EdDSA and RS256, the algorithms in common use.
 _ALGORITHMS = (-7, -8, -257)
-_ALG = 3  # the label of the algorithm in a COSE key
+_ALG = 3  # label of the algorithm in a COSE key
 _NAME = "Merchant portal"
-#: Returns when a challenge was made; None if it is not ours or has expired.
+#: Returns when a challenge was created; None if it is forged or has expired.
 ReadChallenge = Callable[[bytes], datetime | None]
 
 
@@ -53,12 +53,12 @@ class Assertion:
 
 
 class PasskeyVerifier:
-    """Verifies passkeys of one origin; browsers bind them to its host."""
+    """Verifies passkeys for the portal's origin. Browsers bind passkeys to its host name."""
 
     def __init__(self, portal_address: str) -> None:
         self._origin = web_origin(portal_address)
         host = urlsplit(portal_address).hostname or ""
-        # The library is only partly typed.
+        # fido2 is only partly typed.
         self._server: Any = Fido2Server(
             PublicKeyCredentialRpEntity(name=_NAME, id=host),
             verify_origin=lambda origin: origin == self._origin,
@@ -86,14 +86,14 @@ class PasskeyVerifier:
         return dict(options.public_key)
 
     def sign_in_options(self, challenge: bytes) -> dict[str, Any]:
-        """Return the browser's options for a sign-in; they name no person and no passkey."""
+        """Return the browser's sign-in options, which do not identify any member or passkey."""
         options, _ = self._server.authenticate_begin(
             user_verification=UserVerificationRequirement.REQUIRED, challenge=challenge
         )
         return dict(options.public_key)
 
     def check_registration(self, text: str, read: ReadChallenge) -> NewPasskey:
-        """Verify a browser's response about a new passkey (`PasskeyError`)."""
+        """Verify the browser's response for a new passkey; raise `PasskeyError` if invalid."""
         fields = _parse_fields(text)
         answer = _parse(lambda: RegistrationResponse.from_dict(fields))
         made_at = _check_client(read, answer.response.client_data)
@@ -110,7 +110,10 @@ class PasskeyVerifier:
         return NewPasskey(use, cbor.encode(key))
 
     def read_assertion(self, text: str) -> Assertion:
-        """Parse a sign-in (`PasskeyError`) to find its passkey; nothing is verified yet."""
+        """Parse a sign-in response, so that its passkey can be looked up. Nothing is verified yet.
+
+        Raises `PasskeyError`.
+        """
         fields = _parse_fields(text)
         answer = _parse(lambda: AuthenticationResponse.from_dict(fields))
         return Assertion(answer.raw_id, fields)
@@ -118,7 +121,7 @@ class PasskeyVerifier:
     def check_assertion(
         self, assertion: Assertion, passkey: Passkey, read: ReadChallenge
     ) -> PasskeyUse:
-        """Verify a sign-in with a stored passkey (`PasskeyError`)."""
+        """Verify a sign-in with a stored passkey; raise `PasskeyError` if invalid."""
         answer = _parse(lambda: AuthenticationResponse.from_dict(assertion.fields))
         made_at = _check_client(read, answer.response.client_data)
         handle = answer.response.user_handle
@@ -174,5 +177,5 @@ def _parse_fields(text: str) -> Mapping[str, Any]:
 def _parse(read: Callable[[], T]) -> T:
     try:
         return read()
-    except Exception as error:  # the library's errors for malicious input are not documented
+    except Exception as error:  # fido2 does not document its errors for malicious input
         raise PasskeyError(str(error)[:100]) from error

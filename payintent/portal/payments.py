@@ -1,4 +1,4 @@
-"""Pages of a merchant's payments: search, list, history and refunds."""
+"""Portal pages for payments: search, list, history and refunds."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -46,11 +46,11 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _REFUNDS_MAX = 100
 _CASES_MAX = 100
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
-#: Query parameters that filter the list.
+#: Query parameters that filter the payment list.
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
-#: Opens the filter form; its date fields and lists are slow on a phone.
+#: Query parameter that opens the filter form, whose date pickers and lists are slow on phones.
 _SHOW_FILTERS = "filters"
-#: For a form that was changed and sent again, for example after going back in the browser.
+#: Shown if a form was submitted again with changes, for example after the back button.
 _KEY_REUSED = (
     "You have already requested another refund with this form; it is listed here. "
     "Send the form again to request this refund too."
@@ -62,7 +62,7 @@ class MerchantStoryEntry:
     at: datetime
     title: str
     text: str
-    event_id: UUID | None  # to link to, for an event or an attempt
+    event_id: UUID | None  # the event to link to, if the entry is an event or a delivery attempt
 
 
 async def read_story(database: Executor, payment: Payment) -> list[MerchantStoryEntry]:
@@ -71,7 +71,7 @@ async def read_story(database: Executor, payment: Payment) -> list[MerchantStory
 
 
 def requester(requested_by: str) -> str:
-    """Describe the requester of a refund; only the merchant's keys and members are named."""
+    """Describe who requested a refund. Only the merchant's own keys and members are named."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
         return "automatically"
@@ -242,7 +242,7 @@ def _filter_value(name: str, text: str) -> str:
 
 
 def _with_times(query: dict[str, str]) -> dict[str, str]:
-    """Convert days to times in UTC; the last day is included."""
+    """Convert the dates to UTC times, so that the range includes the last day."""
     times = {
         name: f"{_read_day(query[name], days)}T00:00:00Z"
         for name, days in (("created_from", 0), ("created_to", 1))
@@ -274,7 +274,7 @@ async def _search(visit: Visit, text: str) -> tuple[Sequence[object], str | None
 
 
 def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
-    """Return the fields of a `PaymentRecord` that the list shows."""
+    """Return the fields that the list template shows, as in `PaymentRecord`."""
     payment = snapshot.payment
     return {
         "id": ids.format_id(ids.PAYMENT, payment.id),
@@ -292,7 +292,7 @@ async def _own_payment(visit: Visit) -> PaymentSnapshot:
 
 
 async def _find_own(visit: Visit, text: str) -> PaymentSnapshot:
-    """Return a payment; raise `NOT_FOUND` also if it belongs to a different merchant."""
+    """Return a payment; raise `NOT_FOUND` even if it exists but belongs to another merchant."""
     payment_id = ids.parse_id(ids.PAYMENT, text)
     try:
         return await visit.context.payment_lookup.get_merchant_payment(
@@ -341,7 +341,7 @@ def _order_id(metadata: str) -> str | None:
 
 
 def _read_key(text: str) -> UUID:
-    """Parse the idempotency key of a form: sending it twice requests a single refund."""
+    """Parse the form's idempotency key, which prevents a double submission from refunding twice."""
     try:
         return UUID(text)
     except ValueError:

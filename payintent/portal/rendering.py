@@ -1,4 +1,4 @@
-"""Rendering of portal pages: templates, static files and headers."""
+"""Templates, static files and headers of portal pages."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,9 +15,9 @@ from payintent.http.pages.static_files import (
     make_environment,
 )
 
-#: Headers of every page; the middleware adds `Cache-Control: no-store`.
+#: Headers of every page. The middleware adds `Cache-Control: no-store`.
 HEADERS = {
-    "Referrer-Policy": "no-referrer",  # the URL of a sign-in link is a secret
+    "Referrer-Policy": "no-referrer",  # sign-in links are secret
     "Vary": "Accept-Encoding, Cookie",
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",

@@ -15,7 +15,7 @@ def _post(path: str, handler: Handler) -> Route:
     return Route(path, handler, methods=["POST"])
 
 
-#: On the public port. All routes except those for signing in require a session.
+#: Served on the public port. All routes except the sign-in routes require a session.
 PORTAL_ROUTES: list[Route] = [
     _get("/merchant", sign_in.get_portal),
     _get("/merchant/static/{mark}/{name}", PORTAL_FILES.get),

@@ -1,4 +1,4 @@
-"""Signing in with a passkey or with a link from the operator, and signing out."""
+"""Sign-in with a passkey or with a link from the operator, and sign-out."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -60,7 +60,7 @@ async def get_portal_sign_in(request: Request) -> Response:
 
 @portal_page
 async def get_portal_sign_in_options(request: Request) -> Response:
-    """`GET /merchant/sign-in/options`: a challenge for the browser that opened the page."""
+    """`GET /merchant/sign-in/options`: passkey options for the browser that opened the page."""
     context = get_portal_context(request)
     visitor = visitor_cookie(context.settings).read(request)
     if visitor is None:
@@ -88,7 +88,7 @@ async def post_portal_sign_in(request: Request) -> Response:
 
 @portal_page
 async def get_link(request: Request) -> Response:
-    """`GET /merchant/link/{token}`: a button that uses the link, because mail scanners open it."""
+    """`GET /merchant/link/{token}`: show a button, because mail scanners open links."""
     return _link_page(request, get_portal_context(request))
 
 
@@ -108,7 +108,7 @@ async def post_link(request: Request) -> Response:
 
 @member_page()
 async def post_portal_sign_out(visit: Visit) -> Response:
-    """`POST /merchant/sign-out`: end the session, or all sessions of the member."""
+    """`POST /merchant/sign-out`: end this session, or all of the member's sessions."""
     database = visit.context.database
     if visit.form.get("everywhere"):
         await session_store.end_all(database, visit.session.member_id)
@@ -120,7 +120,7 @@ async def post_portal_sign_out(visit: Visit) -> Response:
 
 
 async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: str) -> str:
-    """Verify a passkey and return the cookie of a new session (`UnauthorizedError`)."""
+    """Verify a passkey, open a session and return its cookie; raise `UnauthorizedError`."""
     verifier = context.open_passkey_verifier()
     try:
         assertion = verifier.read_assertion(credential)
@@ -143,7 +143,7 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
 async def _open_by_passkey(context: PortalContext, use: PasskeyUse) -> str:
     async with context.database.transaction() as tx:
         member_id = await member_store.use_passkey(tx, use)
-        if member_id is None:  # the challenge was used before, or the passkey was copied
+        if member_id is None:  # the challenge was already used, or the passkey was cloned
             raise UnauthorizedError(MEMBER, "used")
         token = await _open_session(context, tx, member_id)
     _log.info("member_signed_in", member=str(member_id), by="passkey")
@@ -151,7 +151,10 @@ async def _open_by_passkey(context: PortalContext, use: PasskeyUse) -> str:
 
 
 async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]:
-    """Use a link; return the cookie of a new session and the next page (`UnauthorizedError`)."""
+    """Redeem a link, open a session, and return its cookie and the path of the next page.
+
+    Raises `UnauthorizedError`.
+    """
     async with context.database.transaction() as tx:
         digest = link_digest(context.operation_context, link)
         member_id = await member_store.use_link(tx, digest)

@@ -1,4 +1,4 @@
-"""Visits of signed-in members: their session, rights and forms, and failures as pages."""
+"""Requests of signed-in members: sessions, rights, forms and error pages."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from payintent.runtime.encryption import Encryption, EncryptionKeyError
 from payintent.runtime.settings import Settings
 
 SIGN_IN = "/merchant/sign-in"
-#: Rows per page of a list.
+#: Rows per page in lists.
 PAGE_ROWS = 25
 _FAILURES: Mapping[type[Exception], str] = {
     BodyTooLargeError: "This form is too long.",
@@ -56,7 +56,7 @@ _NEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Visit(SignedInVisit[PortalContext, MemberSession]):
-    """A request of a signed-in member; every query is limited to `merchant_id`."""
+    """A request of a signed-in member. Every query must be restricted to `merchant_id`."""
 
     @property
     def merchant_id(self) -> int:
@@ -82,7 +82,7 @@ def session_cookie(settings: Settings) -> SignInCookie:
 
 
 def visitor_cookie(settings: Settings) -> SignInCookie:
-    """Return the cookie that binds forms and challenges to a browser that is not signed in."""
+    """Return the cookie that binds forms and challenges to a browser before it signs in."""
     return SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
 
 
@@ -95,12 +95,12 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     return render_sorry(request, message, failure.status)
 
 
-#: Renders failures as pages; for routes that need no session.
+#: Decorates routes that do not require a session; renders errors as pages.
 portal_page = answer_failures(_failure_page)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
-    """Require a session, and `right` if it is given; a form must come from the same session."""
+    """Require a session and, if set, `right`. Forms must have been issued to the same session."""
 
     def decorate(handler: MemberHandler) -> Handler:
         @portal_page
@@ -142,7 +142,7 @@ def redirect(url: str) -> Response:
 async def read_portal_form(
     request: Request, context: PortalContext, holder: str
 ) -> Mapping[str, str]:
-    """Read a form of `holder` that was sent by our own page (`FORBIDDEN` otherwise)."""
+    """Read a form; raise `FORBIDDEN` unless our own page issued it to `holder`."""
     form = await read_form_fields(request)
     check_sender(request, web_origin(context.settings.portal_address))
     check_form_token(form, context.encryption, holder)
@@ -150,7 +150,7 @@ async def read_portal_form(
 
 
 def read_next(text: str | None) -> str:
-    """Return the portal page to open after signing in; the payments if `text` is no such page."""
+    """Return the path to open after sign-in: `text` if it is a portal page, or the payments."""
     is_ours = text is not None and text.startswith("/merchant/") and len(text) <= _NEXT_MAX
     if text is None or not is_ours or "\\" in text or not text.isascii() or not text.isprintable():
         return "/merchant/payments"
@@ -158,7 +158,7 @@ def read_next(text: str | None) -> str:
 
 
 def next_query(ids: Sequence[UUID], query: Mapping[str, str]) -> str | None:
-    """Return the query of the next page; None unless there are more than `PAGE_ROWS` rows."""
+    """Return the next page's query string; None if there are at most `PAGE_ROWS` rows."""
     if len(ids) <= PAGE_ROWS:
         return None
     return urlencode({**query, "cursor": write_id_cursor(ids[PAGE_ROWS - 1])})
@@ -174,7 +174,7 @@ def _redirect_to_sign_in(request: Request) -> Response:
 async def _rotate(
     context: PortalContext, session: MemberSession, token: str, response: Response
 ) -> None:
-    """Replace the session cookie; the previous value stays valid for a minute."""
+    """Replace the session cookie. The previous value remains valid for one minute."""
     new_token = make_token()
     digests = [session_digest(context.encryption, value) for value in (token, new_token)]
     if await session_store.rotate(context.database, session.id, *digests):
