@@ -1,1 +1,1 @@
-"""The operator's console: pages on the operator's port, complete without JavaScript."""
+"""The operator console, served on the operator port and fully usable without JavaScript."""

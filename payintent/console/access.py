@@ -1,4 +1,4 @@
-"""Access to the console: sessions, forms of our own pages, and failures as pages."""
+"""Access control for console pages: sessions, form origins and error pages."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,13 +32,13 @@ from payintent.runtime.settings import Settings
 
 R = TypeVar("R")
 _log = get_logger("operator")
-#: The form field with the session's token.
+#: Form field that contains the session's CSRF token.
 CSRF_FIELD = "csrf"
 SIGN_IN = "/sign-in"
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _FORM_FIELDS_MAX = 200
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-#: Messages that differ from those of the API.
+#: Messages that differ from the API's.
 _FAILURES: Mapping[type[Exception], str] = {
     BodyTooLargeError: "the form is too large",
     InvalidTextError: "the form contains text that cannot be stored",
@@ -69,9 +69,9 @@ class OperatorVisit(SignedInVisit[ConsoleContext, OperatorSession]):
 
 
 def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Handler:
-    """Require a session; if there is none, redirect to `/sign-in`.
+    """Require a session, or redirect to `/sign-in`.
 
-    A form must come from a page of the same session (`FORBIDDEN` otherwise).
+    Raises `FORBIDDEN` if a form was not issued to the same session.
     """
 
     @console_page
@@ -97,13 +97,13 @@ def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Ha
 
 
 def console_page(handler: Handler) -> Handler:
-    """Render failures as pages; add the common headers, and the session cookie if it changed."""
+    """Render errors as pages. Add the common headers, and the session cookie if it changed."""
     handle = answer_failures(_failure_page)(handler)
 
     @wraps(handler)
     async def respond(request: Request) -> Response:
         response = await handle(request)
-        for name, value in COMMON_HEADERS.items():  # exports and redirects lack them
+        for name, value in COMMON_HEADERS.items():  # exports and redirects do not set them
             response.headers.setdefault(name, value)
         session: OperatorSession | None = request.scope.get("payintent.console_session")
         if session is not None and session.cookie is not None:
@@ -127,7 +127,10 @@ async def _read_form(request: Request, session: OperatorSession) -> Mapping[str,
 
 
 async def read_own_form(request: Request) -> dict[str, str]:
-    """Read a form that was sent from our own origin, even if nobody is signed in."""
+    """Read a form; raise `FORBIDDEN` if it was not sent from our own origin.
+
+    It does not require a session.
+    """
     settings = get_console_context(request).settings
     check_host(request, settings)
     if request.headers.getlist("origin") != [own_origin(request, settings)]:
@@ -149,10 +152,10 @@ async def read_own_form(request: Request) -> dict[str, str]:
 
 
 def check_host(request: Request, settings: Settings) -> None:
-    """Require the console's TLS address or, if none is configured, a loopback address.
+    """Require the configured console address, or a loopback address if none is configured.
 
-    The cookie must not be sent anywhere else. The check also prevents DNS rebinding, in which a
-    foreign name resolves to loopback.
+    This ensures that the session cookie is not sent over an unencrypted network, and prevents DNS
+    rebinding, in which an attacker's host name resolves to loopback.
     """
     host = request.headers.get("host", "").lower()
     if settings.console_base:
@@ -182,7 +185,7 @@ def _redirect_to_sign_in(request: Request, settings: Settings) -> Response:
         query = "?" + urlencode({"next": target})
     response = RedirectResponse(SIGN_IN + query, 303)
     cookie = console_cookie(settings)
-    # A cross-site link sends no cookie, and must not end the session.
+    # Browsers send no cookie after a cross-site link; the session must survive that.
     if cookie.read(request) is not None:
         cookie.clear(response)
     return response

@@ -1,4 +1,4 @@
-"""Pages of the approval queue, and of a proposal with its decision."""
+"""Pages for the approval queue, and for a single proposal with its decision."""
 
 from dataclasses import replace
 from typing import Any
@@ -75,8 +75,8 @@ async def _approval_page(
 
 
 def _least_role(approval: ApprovalView) -> Role:
-    """Return the lowest role that may decide: it must also be allowed to propose the operation."""
-    kind = OPERATIONS.get(approval.action)  # None: a refund
+    """Return the lowest role that may decide. It must also be able to propose the operation."""
+    kind = OPERATIONS.get(approval.action)  # None for refunds
     if kind is not None and kind.needs_role.includes(Approve.needs_role):
         return kind.needs_role
     return Approve.needs_role

@@ -1,4 +1,4 @@
-"""The audit log as a filtered page, and as a CSV or JSON Lines export."""
+"""The audit log page with its filters, and CSV and JSON Lines exports of the log."""
 
 import csv
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -23,10 +23,10 @@ from payintent.operators.operations import ListAuditEntries
 from payintent.runtime.json_format import encode_json
 
 _PAGE = 50
-_BATCH = 500  # entries of an export in memory
+_BATCH = 500  # entries per export batch, to bound memory
 _FILTERS = ("who", "of", "merchant_id", "since", "until")
 _COLUMNS = ("at", "who", "action", "merchant_id", "why", "details", "id")
-#: Characters that start a formula in a spreadsheet, or that end a field.
+#: Leading characters that make a spreadsheet treat a cell as a formula, or that end a field.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -58,9 +58,9 @@ async def get_audit(visit: OperatorVisit) -> Response:
 
 
 async def get_audit_export(visit: OperatorVisit) -> Response:
-    """`GET /audit/export.{form}`: every entry that matches the filters, as `csv` or `jsonl`.
+    """`GET /audit/export.{form}`: all entries that match the filters, as `csv` or `jsonl`.
 
-    The response is streamed in batches, so memory does not grow with its size.
+    The response is streamed in batches, so memory use does not depend on its size.
     """
     form = visit.request.path_params["form"]
     if form not in _WRITERS:
@@ -124,7 +124,7 @@ def _columns(entry: AuditEntry) -> dict[str, Any]:
 
 
 def _guard_formula(value: object) -> str:
-    """Prefix a quote to text that a spreadsheet would run as a formula."""
+    """Prefix text with a quote if a spreadsheet would interpret it as a formula."""
     if value is None:
         return ""
     text = encode_json({"": value})[4:-1].decode() if isinstance(value, dict) else str(value)

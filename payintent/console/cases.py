@@ -1,4 +1,4 @@
-"""Pages of cases, disputes and refunds, which may need a decision."""
+"""Pages for cases, disputes and refunds, with the decisions that operators can make."""
 
 from starlette.responses import Response
 
@@ -17,7 +17,7 @@ from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.operations import ListRefunds, ResendRefund, ShowRefund
 from payintent.refunds.resolve_case import ResolveCase
 
-#: Explanations for the operator.
+#: Explanation of each case kind.
 MEANINGS = {
     CaseKind.ORPHAN_CAPTURE: "Money arrived for a session that the buyer had left.",
     CaseKind.LATE_PAYMENT: "Money arrived after the payment had ended unpaid.",
@@ -59,7 +59,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
 
 
 def _case_actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
-    """Return the decisions that the operator may make; a refund needs FINANCE."""
+    """Return the decisions that the operator may make. Refunds require the FINANCE role."""
     if case.status != "OPEN":
         return []
     resolutions = [("Accept: keep the money", "accept"), ("Dismiss: no money arrived", "dismiss")]
@@ -104,7 +104,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
 
 
 def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
-    """Return the operations on a refund; nobody can approve their own refund."""
+    """Return the available refund operations. Operators cannot approve their own refunds."""
     approve = link_operation(visit, ApproveRefund, refund_id=refund.id)
     reject = link_operation(visit, RejectRefund, refund_id=refund.id)
     resend = link_operation(visit, ResendRefund, refund_id=refund.id)

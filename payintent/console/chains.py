@@ -1,4 +1,4 @@
-"""The page of chains: cursors, endpoints side by side, and the runbook for a problem."""
+"""The chains page, with each chain's cursor and endpoints, and runbook steps for problems."""
 
 import asyncio
 import re
@@ -27,8 +27,8 @@ _UNWATCHED = "A chain is not watched"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainPart:
     chain: ChainRecord
-    cursor: ChainCursor | None  # None: no merchant uses the chain
-    sessions: int  # open
+    cursor: ChainCursor | None  # None: no merchant uses this chain
+    sessions: int  # open on-chain sessions
     endpoints: list[EndpointState]
 
     @property
@@ -38,7 +38,7 @@ class ChainPart:
 
     @property
     def runbook(self) -> str | None:
-        """The runbook section for the state of the chain, as HTML."""
+        """The runbook section for the chain's current problem, as HTML; None if it is healthy."""
         if self.cursor is None:
             return None
         if self.cursor.halted is not None:
@@ -47,7 +47,7 @@ class ChainPart:
 
 
 async def get_chains(visit: OperatorVisit) -> Response:
-    """`GET /chains`: every chain; queries of endpoints time out after four seconds."""
+    """`GET /chains`: all chains. Endpoint queries time out after four seconds."""
     database = visit.context.database
     records = await chain_store.list_chains(database)
     sessions = {
@@ -77,9 +77,9 @@ async def get_chains(visit: OperatorVisit) -> Response:
 
 @cache
 def runbook_section(heading: str) -> str:
-    """Render a runbook section without its heading and its alert names.
+    """Render the steps of a runbook section as HTML, without its heading and alert names.
 
-    Links are removed: they lead to sections that the page does not contain.
+    Links are removed, because their targets are not on the page.
     """
     _, _, following = read_document("runbook.md").partition(f"\n### {heading}\n")
     section = following.partition("\n### ")[0].partition("\n## ")[0]

@@ -1,4 +1,4 @@
-"""The stores, use cases and settings of the operator's console."""
+"""The dependencies of the operator console's request handlers."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -23,15 +23,15 @@ from payintent.runtime.settings import Settings
 class ConsoleContext:
     settings: Settings
     database: Database
-    reading: ReadDatabase  # for lists, which may be a few seconds old
+    reading: ReadDatabase  # for lists; may lag by a few seconds
     encryption: Encryption
     operation_context: OperationContext
     attempts: Attempts
     viewers: ViewerReader
     overview: OverviewCache
     endpoints: EndpointComparison
-    change_feed: ChangeFeed[UUID]  # its end also ends the event stream of the first page
-    identity_provider: IdentityProvider | None  # None: operators sign in with tokens only
+    change_feed: ChangeFeed[UUID]  # when it closes, the event stream of the first page ends
+    identity_provider: IdentityProvider | None  # None: only tokens can be used to sign in
 
 
 def get_console_context(request: Request) -> ConsoleContext:

@@ -1,4 +1,4 @@
-"""The page of gateways: providers, their accounts, outages and recent errors."""
+"""The gateways page, with providers, accounts, outages and recent errors."""
 
 from datetime import datetime
 
@@ -15,7 +15,6 @@ from payintent.gateway_accounts.providers_operations import (
     ListProviders,
 )
 
-#: The number of recent errors on the page.
 _ERRORS = 5
 
 

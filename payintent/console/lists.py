@@ -1,4 +1,4 @@
-"""Lists in the console: filters from the query, and links to further pages and to forms."""
+"""List pages of the console: query filters, pagination links and links to forms."""
 
 import re
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from payintent.operators.submit import convert_operation
 Read = TypeVar("Read", bound=ReadOperation[Any])
 #: Rows per page.
 ROWS = 50
-_MINUTES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)  # as browsers send a time
+_MINUTES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)  # format of a time input in browsers
 
 
 def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
-    """Build an operation from the query and `fixed` fields; unknown parameters are ignored.
+    """Build an operation from the query and `fixed` fields, ignoring unknown parameters.
 
     Raises `BAD_REQUEST` for an invalid value.
     """
@@ -42,7 +42,10 @@ async def render_queue(
     is_pending: bool,
     **fields: Any,
 ) -> Response:
-    """Render a page of a list under a name; pending rows start with the oldest by default."""
+    """Render a list page; the template receives the rows as `name`.
+
+    Pending rows are sorted oldest first by default.
+    """
     is_oldest_first = is_pending and not visit.request.query_params.get("order")
     order = {"order": "oldest"} if is_oldest_first else {}
     operation: Any = read_query(visit, kind, limit=ROWS, **order)
@@ -54,12 +57,12 @@ async def render_queue(
 
 
 def has_status(visit: OperatorVisit, default: str) -> bool:
-    """Return whether the list shows the status that it shows without a filter."""
+    """Return whether the list is filtered by its default status."""
     return visit.request.query_params.get("status") in (None, "", default)
 
 
 def other_page(visit: OperatorVisit, **changes: object) -> str:
-    """Return the current URL with changed parameters; None removes a parameter."""
+    """Return the current URL with changed query parameters; None removes a parameter."""
     url = visit.request.url.path
     values = {**visit.request.query_params, **changes}
     query = {name: str(value) for name, value in values.items() if value not in (None, "")}
@@ -73,7 +76,7 @@ class NextPage:
 
 
 def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> NextPage | None:
-    """Return the link to the page after these rows; None if they are the last."""
+    """Return the link to the page after these rows; None if there are fewer than `ROWS`."""
     if len(ids) < ROWS:
         return None
     if order == "oldest":
@@ -84,7 +87,7 @@ def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> NextPa
 def link_operation(
     visit: OperatorVisit, operation: type[ChangeOperation[Any]], **fields: object
 ) -> str | None:
-    """Return the URL of an operation's form with these fields; None if the role lacks it."""
+    """Return the URL of an operation's form with these fields; None if the role forbids it."""
     if not visit.allows(operation):
         return None
     url = f"/operations/{operation.action.replace('.', '/')}"

@@ -1,4 +1,4 @@
-"""Pages of merchants: the list, and a merchant with its activation and its settings."""
+"""Pages for the merchant list, and for one merchant's activation and settings."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
 
 
 def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | None:
-    """Return the page on which a checklist step is done; a trial payment has no form."""
+    """Return the page for a checklist step. A trial payment has no form, so list payments."""
     kind = OPERATIONS[action]
     if not issubclass(kind, ChangeOperation):
         return f"/payments?merchant_id={merchant_id}"
@@ -111,7 +111,7 @@ def _actions(visit: OperatorVisit, merchant: Merchant) -> list[PageAction]:
 
 
 def _links(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
-    """Return links to the forms that add settings; None if the role does not allow it."""
+    """Return links to the forms that add settings; None for forms that the role forbids."""
     operations: dict[str, type[ChangeOperation[Any]]] = {
         "method": AddPaymentMethod,
         "account": AddAccount,

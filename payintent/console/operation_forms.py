@@ -1,4 +1,4 @@
-"""Forms of operations: built from their fields, and read back into operations."""
+"""Build HTML forms from operations, and parse submitted forms into operations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from payintent.operators.fields import OperationField, list_fields
 from payintent.operators.operation import ChangeOperation, OperationType
 from payintent.operators.submit import convert_operation
 
-_PAIRS = 6  # rows of a mapping in a form
-_CLEARED = '""'  # as at a terminal: an empty text or an empty list
+_PAIRS = 6  # form rows for a mapping
+_CLEARED = '""'  # sets an empty text or list, as on the command line
 _MINUTES_CHARS = len("2026-01-31T09:30")
 _EXPECTED = {
     "whole": "must be a whole number",
@@ -36,7 +36,7 @@ _CONTROLS: dict[Any, str] = {
 
 
 class WrongFieldError(RefusedError):
-    """The value of a form field is invalid; the message is shown beside the field."""
+    """A form field has an invalid value. The message is shown beside the field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(ErrorCode.BAD_REQUEST, message)
@@ -49,11 +49,11 @@ class FormField:
     label: str
     help_text: str
     control: str
-    value: str  # empty for a secret
+    value: str  # empty if the field is secret
     choices: tuple[str, ...]
     is_required: bool
     is_secret: bool
-    pairs: tuple[tuple[int, str, str], ...]  # row number, name and value of a mapping
+    pairs: tuple[tuple[int, str, str], ...]  # row number, key and value of each mapping entry
     is_given: bool
     error: str | None
 
@@ -61,7 +61,7 @@ class FormField:
 def build_form(
     operation: OperationType, form: Mapping[str, str], wrong: Mapping[str, str] | None = None
 ) -> list[FormField]:
-    """Build the fields of an operation's form with their values; secrets are left out."""
+    """Build an operation's form fields, filled with the values in `form` except secrets."""
     errors = wrong or {}
     return [
         _build_field(field, form, _is_secret(operation, field), errors.get(field.name))
@@ -70,9 +70,9 @@ def build_form(
 
 
 def read_operation(operation: OperationType, form: Mapping[str, str]) -> Any:
-    """Build an operation from its form; raise `BAD_REQUEST` if a value is invalid.
+    """Build an operation from a submitted form; raise `BAD_REQUEST` for an invalid value.
 
-    Empty fields are omitted; a field with `or_reason` then has the reason as its value.
+    Empty fields are omitted. An empty field marked `or_reason` defaults to the reason.
     """
     values: dict[str, Any] = {}
     for field in list_fields(operation):
@@ -102,7 +102,7 @@ def has_required(operation: OperationType, form: Mapping[str, str]) -> bool:
 
 
 def find_field(operation: OperationType, message: str) -> OperationField | None:
-    """Find the field that an error message names: in backquotes, or as its first word."""
+    """Find the field that an error message mentions, in backticks or as its first word."""
     fields = {field.name: field for field in list_fields(operation)}
     quoted = message.split("`")[1::2]
     candidates = [*(part.partition("[")[0].partition(".")[0] for part in reversed(quoted))]
@@ -118,7 +118,7 @@ def find_wrong_field(operation: OperationType, refused: RefusedError) -> str | N
 
 
 def hidden_fields(operation: OperationType, form: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return names and values for the hidden fields of a confirmation; never a secret."""
+    """Return the hidden fields of a confirmation form, as names and values without secrets."""
     names = [field.name for field in list_fields(operation) if not _is_secret(operation, field)]
     return [(name, form[name]) for name in (*names, "why") if form.get(name)]
 
@@ -144,7 +144,7 @@ def _build_field(
 
 
 def _help(field: OperationField, control: str) -> str:
-    """Return the help of a field without the parts that concern the command line."""
+    """Return a field's help text without the parts about the command line."""
     if control == "pairs":
         return "One name and value per row. Stored values are never shown again."
     if control == "lines":
@@ -172,7 +172,7 @@ def _choices(field_type: Any) -> tuple[str, ...]:
 
 
 def _is_key(field: OperationField) -> bool:
-    """Return whether the field is an idempotency key: each form gets a new key."""
+    """Return whether the field is an idempotency key, which every new form generates."""
     return field.name == "key" and field.type is UUID
 
 
@@ -191,7 +191,7 @@ def _default_text(default: Any) -> str:
 
 
 def _read_field(field: OperationField, form: Mapping[str, str]) -> Any:
-    """Return the value of a field; None if it is empty."""
+    """Return a field's submitted value; None if it is empty."""
     control = _control(field)
     if control == "pairs":
         return {name: value for _, name, value in _pairs(field.name, form) if name} or None
@@ -204,7 +204,7 @@ def _read_field(field: OperationField, form: Mapping[str, str]) -> Any:
     if control == "text" and text == _CLEARED:
         return ""
     if control == "time" and len(text) == _MINUTES_CHARS:
-        return f"{text}:00"  # browsers omit seconds that are zero
+        return f"{text}:00"  # browsers omit zero seconds
     return text
 
 

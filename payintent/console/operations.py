@@ -1,4 +1,4 @@
-"""A page for every operation: its form, a dry run, a confirmation, and the result."""
+"""Operation pages: the form, a dry run, the confirmation and the result."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ async def get_operation(visit: OperatorVisit) -> Response:
 
 
 async def post_operation(visit: OperatorVisit) -> Response:
-    """`POST /operations/{subject}/{verb}`: a dry run, a confirmation, or the change itself."""
+    """`POST /operations/{subject}/{verb}`: make a dry run, ask for confirmation, or execute."""
     kind = _find_allowed(visit)
     if not issubclass(kind, ChangeOperation):
         raise BadRequestError(f"{kind.action} changes nothing")
@@ -73,7 +73,7 @@ def _list_allowed(visit: OperatorVisit) -> list[OperationType]:
 def render_done(
     visit: OperatorVisit, kind: OperationType, result: object, back: str | None = None
 ) -> Response:
-    """Render the result of a change, or the proposal that a second operator must approve."""
+    """Render a change's result, or its proposal if a second operator must approve it."""
     if isinstance(result, Proposal):
         approval = to_plain(proposal_view(result))
         return visit.render("proposed.html", status=202, kind=kind, approval=approval)
@@ -102,7 +102,7 @@ async def _run_step(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) -> R
 
 
 def _find_allowed(visit: OperatorVisit) -> OperationType:
-    """Return the operation of the path; raise `FORBIDDEN` if the role does not allow it."""
+    """Return the operation in the path; raise `FORBIDDEN` if the role does not allow it."""
     path = visit.request.path_params
     kind = find_operation(OPERATIONS, f"{path['subject']}.{path['verb']}")
     if not visit.allows(kind):
@@ -122,7 +122,7 @@ def _form_page(
     refused: RefusedError | None = None,
     **result_fields: Any,
 ) -> Response:
-    """Render the form again with its values, and with the error if it was refused."""
+    """Render an operation's form with its values, and its error or result if there is one."""
     field = None if refused is None else find_wrong_field(kind, refused)
     wrong = {} if refused is None or field is None else {field: refused.message}
     prefix = f"{kind.action.partition('.')[0]}."
@@ -157,7 +157,7 @@ def _message(field: str | None, refused: RefusedError) -> str:
 
 
 def _older_page(visit: OperatorVisit, operation: Any, result: Any) -> str | None:
-    """Return the URL of the next page of a list with keyset pagination."""
+    """Return the URL of the next page if the operation is a list with more rows."""
     if "before" not in operation.__struct_fields__ or len(result) < operation.limit:
         return None
     last = result[-1]
@@ -173,5 +173,5 @@ class PageAction:
 
 
 def offer(links: Iterable[tuple[str, str | None]]) -> list[PageAction]:
-    """Return the actions that the role allows: those with a link."""
+    """Make a page action of every link; None, for a forbidden operation, is skipped."""
     return [PageAction(label=label, href=href) for label, href in links if href is not None]

@@ -1,4 +1,4 @@
-"""Pages of payments: search, list, and the history of a payment."""
+"""Pages for payment search, the payment list and a payment's history."""
 
 import json
 from collections.abc import Mapping
@@ -28,19 +28,19 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.webhooks.operations import ReplayEvent
 
 _KINDS = ("card", "redirect", "qr", "onchain")
-#: Matches that identify a payment exactly.
+#: Match types that identify a single payment.
 _EXACT = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-#: Details that the page shows elsewhere.
+#: Entry details that the page already shows elsewhere.
 _SHOWN_ELSEWHERE = frozenset({"body", "answer", "what"})
 
 
 async def get_payments(visit: OperatorVisit) -> Response:
-    """`GET /payments`: payments by text or by filters, newest first.
+    """`GET /payments`: search by text or filters, newest payments first.
 
-    Redirects to the payment if the text identifies it exactly.
+    Redirects to the payment if the text identifies a single payment.
     """
     query = visit.request.query_params
     text = query.get("text", "").strip()
@@ -102,7 +102,7 @@ async def get_payment_story(visit: OperatorVisit) -> Response:
 
 
 def pretty(text: str) -> str:
-    """Indent JSON; return any text that is not JSON unchanged."""
+    """Indent JSON; return other text unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

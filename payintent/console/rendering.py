@@ -1,4 +1,4 @@
-"""Rendering of console pages: templates, navigation and headers."""
+"""Templates, navigation and headers of console pages."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -23,7 +23,7 @@ from payintent.operators.fields import summarize
 from payintent.operators.operation import OperationType
 from payintent.runtime.json_format import format_timestamp
 
-#: The labels and paths of the navigation.
+#: Navigation labels and their paths.
 NAVIGATION = {
     "Today": "/",
     "Payments": "/payments",
@@ -65,7 +65,7 @@ def style_sources() -> list[str]:
     return [console_style(name).source for name in _NAMES if name.endswith(".css")]
 
 
-#: Headers of every response. Without a referrer, browsers would send forms with origin `null`.
+#: Headers of every response. With `no-referrer`, browsers would send forms with origin `null`.
 COMMON_HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
@@ -97,14 +97,14 @@ _templates = make_environment("console/templates")
 def render(
     request: Request, template_name: str, /, *, status: int = 200, **fields: Any
 ) -> Response:
-    """Render a template with `fields`, and with the navigation of the signed-in operator."""
+    """Render a template with `fields`, and with the navigation if an operator is signed in."""
     session: OperatorSession | None = request.scope.get("payintent.console_session")
     html = _templates.get_template(template_name).render(_common_fields(request, session) | fields)
     return html_response(request, html, HEADERS, status)
 
 
 def render_part(template_name: str, **fields: Any) -> str:
-    """Render a page fragment, which depends neither on the request nor on the operator."""
+    """Render a page fragment that is independent of the request and the operator."""
     return _templates.get_template(template_name).render(fields)
 
 
@@ -121,7 +121,7 @@ def _common_fields(request: Request, session: OperatorSession | None) -> dict[st
 
 
 def format_moment(moment: datetime) -> str:
-    """Format a time as `2026-01-31 09:30:00`, in UTC."""
+    """Format a time in UTC, as `2026-01-31 09:30:00`."""
     return format_timestamp(moment)[:19].replace("T", " ")
 
 

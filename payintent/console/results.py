@@ -1,4 +1,4 @@
-"""Results of operations as pages show them, and links to lists and records."""
+"""Prepare operation results for display, with links to lists and records."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _LISTS = {
 
 
 def list_url(name: str, **filters: str) -> str:
-    """Return the URL of a list; `filters` are fields of its operation."""
+    """Return the URL of a list page; `filters` are fields of the list operation."""
     return _LISTS[name] + (f"?{urlencode(filters)}" if filters else "")
 
 
@@ -54,7 +54,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 _STATUSES = frozenset({"status", "state", "step", "activation", "outcome", "level"})
 _AMOUNTS = re.compile(r"(?:.*_)?(?:amount|fee|tax|total|rate|minor|limit|count|attempts|ms)")
 _KINDS: dict[type, str] = {bool: "flag", dict: "record", int: "number", float: "number"}
-#: Fields that are shown only once.
+#: Secret fields, which are shown only once.
 _SECRETS = frozenset({"api_key", "token", "callback_secret", "secret"})
 
 
@@ -70,7 +70,7 @@ def to_plain(result: object) -> Any:
 
 
 def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> list[str]:
-    """Return `columns`, or the fields of all rows if it is empty."""
+    """Return `columns` or, if it is empty, the fields of all rows."""
     if columns:
         return list(columns)
     return list(dict.fromkeys(name for row in rows for name in row))
@@ -95,7 +95,7 @@ def _kind(value: Any, name: str) -> str:
 
 
 def is_amount(name: str) -> bool:
-    """Return whether a column contains amounts or counts, which are aligned right."""
+    """Return whether a column contains amounts or counts, which are right-aligned."""
     return _AMOUNTS.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Console sessions: created at sign-in, found by a cookie, rotated and revoked."""
+"""Console sessions: creation at sign-in, authentication by cookie, rotation and revocation."""
 
 import hmac
 from dataclasses import dataclass, field
@@ -29,13 +29,13 @@ _DELETED_MAX = 100  # per sign-in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSession:
-    """The session of a signed-in operator, with the token that its forms contain."""
+    """The session of a signed-in operator, with the CSRF token for its forms."""
 
     id: UUID
     actor: Actor
     csrf: str = field(repr=False)
     holder: SessionHolder
-    cookie: str | None = field(repr=False)  # the new cookie, if the secret was rotated
+    cookie: str | None = field(repr=False)  # new cookie value if the secret was rotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ def console_cookie(settings: Settings) -> SignInCookie:
 
 
 async def open_session(context: ConsoleContext, request: Request, token_text: str) -> str:
-    """Create a session for an operator's token and return the value of its cookie.
+    """Create a session for an operator token, and return the cookie value.
 
-    Raises `UNAUTHORIZED` if the token is invalid, and `RATE_LIMITED` if the client's address has
-    sent too many invalid tokens.
+    Raises `UNAUTHORIZED` if the token is invalid, and `RATE_LIMITED` after too many invalid tokens
+    from the same client IP.
     """
     database, encryption = context.database, context.encryption
     async with context.attempts.attempt(request, OPERATOR):
@@ -71,7 +71,7 @@ async def open_session(context: ConsoleContext, request: Request, token_text: st
 async def add_session(
     context: ConsoleContext, tx: Tx, request: Request, holder: SessionHolder
 ) -> NewSessionCookie:
-    """Create a session for an authenticated operator, and delete some old sessions."""
+    """Create a session for an authenticated operator, and delete a batch of old sessions."""
     session_id, secret = tx.id_generator.new_id(), make_token()
     browser = request.headers.get("user-agent", "")
     new = NewConsoleSession(
@@ -94,10 +94,10 @@ def log_sign_in(
 
 
 async def find_session(context: ConsoleContext, request: Request) -> OperatorSession | None:
-    """Find the valid session of a request's cookie.
+    """Return the valid session that the request's cookie identifies.
 
-    If a secret was replaced more than a minute ago, its use ends the session: two browsers have it.
-    A wrong secret counts as a failed authentication of the client's address.
+    Using a secret that was replaced more than a minute ago revokes the session, because two
+    browsers must have it. A wrong secret counts as a failed authentication from the client's IP.
     """
     cookie = _parse_cookie(console_cookie(context.settings).read(request) or "")
     if cookie is None:
@@ -123,7 +123,7 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
 
 
 async def end_session(context: ConsoleContext, session: OperatorSession, session_id: UUID) -> bool:
-    """End a session of the signed-in operator; return False if the operator has no such session."""
+    """End one of the signed-in operator's sessions; return False if it does not exist."""
     is_revoked = await session_store.revoke(context.database, session_id, session.holder)
     if is_revoked:
         _log.info("console_session_ended", who=session.actor.who, session=str(session_id))
@@ -133,7 +133,7 @@ async def end_session(context: ConsoleContext, session: OperatorSession, session
 async def _check_previous(
     context: ConsoleContext, record: ConsoleSessionRecord, digest: bytes
 ) -> None:
-    """Accept the previous secret for a minute; its later use revokes the session."""
+    """Accept the previous secret for one minute after rotation. Later use revokes the session."""
     previous = record.previous_digest
     if previous is None or not hmac.compare_digest(digest, previous):
         raise UnauthorizedError(OPERATOR, "wrong_secret")
@@ -144,7 +144,7 @@ async def _check_previous(
 
 
 async def _rotate(context: ConsoleContext, record: ConsoleSessionRecord) -> str | None:
-    """Replace the session's secret; return None if a concurrent request has replaced it."""
+    """Replace the secret and return the new cookie; None if a concurrent request replaced it."""
     secret = make_token()
     digest = _digest(context.encryption, record.id, secret)
     if await session_store.rotate(context.database, record.id, record.digest, digest):

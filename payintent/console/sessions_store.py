@@ -1,4 +1,4 @@
-"""Console sessions (table `console_session`): valid for 12 hours, with digests of their secrets."""
+"""Store console sessions (table `console_session`) for 12 hours, with digests of their secrets."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +11,7 @@ from payintent.db.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHolder:
-    """The owner of a session: an operator token or an OpenID Connect identity."""
+    """The owner of a session, either an operator token or an OpenID Connect identity."""
 
     token_public_id: str | None = None
     identity_id: UUID | None = None
@@ -28,7 +28,7 @@ class NewConsoleSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSessionRecord:
-    """A valid session with its operator."""
+    """A valid session and its operator."""
 
     id: UUID
     holder: SessionHolder
@@ -36,9 +36,9 @@ class ConsoleSessionRecord:
     role: Role
     digest: bytes = field(repr=False)
     previous_digest: bytes | None = field(repr=False)
-    is_previous_valid: bool  # for a minute after the rotation
+    is_previous_valid: bool  # for one minute after rotation
     is_rotation_due: bool
-    is_use_noted: bool  # within the last minute
+    is_use_noted: bool  # the last use was recorded less than a minute ago
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class ListedConsoleSession:
 
 
 async def add(tx: Tx, new: NewConsoleSession) -> None:
-    """Store a session; it expires with its token or identity at the latest."""
+    """Add a session, which expires no later than its token or identity."""
     await tx.fetch(
         """
         INSERT INTO console_session
@@ -75,7 +75,7 @@ async def add(tx: Tx, new: NewConsoleSession) -> None:
 
 
 async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | None:
-    """Find a session if it is valid, and its token or identity too."""
+    """Return a session; None unless it and its token or identity are valid."""
     row = await database.row(
         """
         SELECT s.id, s.token_public_id, s.identity_id, coalesce(t.name, i.name) AS name,
@@ -108,7 +108,7 @@ async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | N
 
 
 async def note_use(database: Executor, session_id: UUID, holder: SessionHolder) -> None:
-    """Record the use of a session, and of its token if it has one."""
+    """Record the use of a session and, if it has one, of its token."""
     await database.fetch(
         """
         WITH used AS (
@@ -126,7 +126,7 @@ async def note_use(database: Executor, session_id: UUID, holder: SessionHolder) 
 
 
 async def rotate(database: Executor, session_id: UUID, before: bytes, digest: bytes) -> bool:
-    """Replace the digest of a secret; return False if a concurrent request has replaced it."""
+    """Replace a secret's digest; return False if a concurrent request already replaced it."""
     row = await database.row(
         """
         UPDATE console_session
@@ -144,7 +144,7 @@ async def rotate(database: Executor, session_id: UUID, before: bytes, digest: by
 
 
 async def revoke(database: Executor, session_id: UUID, holder: SessionHolder) -> bool:
-    """Revoke a session of a holder; return False if the holder has no such open session."""
+    """Revoke one of the holder's sessions; return False if it is not open."""
     row = await database.row(
         """
         UPDATE console_session
@@ -165,7 +165,7 @@ async def revoke(database: Executor, session_id: UUID, holder: SessionHolder) ->
 async def list_open(
     database: Executor, holder: SessionHolder, limit: int
 ) -> list[ListedConsoleSession]:
-    """List the open sessions of a token or identity, newest first."""
+    """Return the holder's open sessions, newest first."""
     rows = await database.fetch(
         """
         SELECT id, address, browser, created_at, last_used_at, expires_at

@@ -1,4 +1,4 @@
-"""Signing in with an operator token, signing out, and the list of open sessions."""
+"""Sign-in with an operator token, sign-out, and the list of open sessions."""
 
 from contextlib import suppress
 from urllib.parse import urlencode, urlsplit
@@ -29,10 +29,10 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 async def get_sign_in(request: Request) -> Response:
-    """`GET /sign-in`: the form; `next` is the page to open afterwards.
+    """`GET /sign-in`: the sign-in form; `next` is the page to open afterwards.
 
-    A cross-site link sends no cookie. The page then redirects to `next` itself, so that the
-    browser sends the cookie.
+    Browsers send no cookie after a cross-site link. The page then navigates to `next` from our own
+    site, so that the browser sends the cookie.
     """
     check_host(request, get_console_context(request).settings)
     onward = onward_path(request.query_params.get("next", ""))
@@ -56,7 +56,7 @@ async def post_sign_in(request: Request) -> Response:
 
 
 def refused_page(request: Request, refused: RefusedError, onward: str) -> Response:
-    """Render the form again with the reason for the failure."""
+    """Render the sign-in form with the reason for the failure."""
     response = _form_page(request, onward, _message(refused), http_status(refused))
     if refused.retry_after_s is not None:
         response.headers["Retry-After"] = str(refused.retry_after_s)
@@ -77,7 +77,7 @@ def _form_page(
 
 
 async def _end_former_session(context: ConsoleContext, request: Request) -> None:
-    """End the session whose cookie the browser is about to replace."""
+    """End the session whose cookie is about to be replaced."""
     with suppress(RefusedError):
         if (session := await find_session(context, request)) is not None:
             await end_session(context, session, session.id)
@@ -105,7 +105,7 @@ async def post_end_session(visit: OperatorVisit) -> Response:
 
 
 def onward_path(text: str) -> str:
-    """Return `text` if it is a path of our own site, else `/`."""
+    """Return `text` if it is a path on our own site, or `/`."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\"))
     if not is_path or len(text) > _NEXT_MAX or not text.isprintable() or "\\" in text:
         return "/"

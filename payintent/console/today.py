@@ -1,4 +1,4 @@
-"""The first page: payments, results and pending work, updated live if scripts run."""
+"""The first page: payments, results and pending work, with live updates if scripts run."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -23,10 +23,10 @@ from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
 from payintent.overview.store import COUNTED_MAX, ChainFigure
 from payintent.runtime.log import get_logger
 
-#: Final statuses of payments, in the order of the chart.
+#: Final payment statuses, in chart order.
 ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
 _NONE_SELECTED = "none selected"
-_ROWS_MAX = 12  # of methods, and of countries
+_ROWS_MAX = 12  # per table of methods or countries
 _MINUTE = timedelta(minutes=1)
 _OLD = timedelta(minutes=5)
 _PROCESSING_OLD = timedelta(hours=1)
@@ -61,7 +61,7 @@ class ConversionRow:
     name: str
     paid: int
     ended: int
-    filters: Mapping[str, str] | None  # of the linked list; None: no filter selects these payments
+    filters: Mapping[str, str] | None  # for the link; None: no filter selects these payments
 
     @property
     def share(self) -> str:
@@ -105,17 +105,17 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
 
 
 def age(since: datetime, now: datetime) -> str:
-    """Format an age without seconds, which would change with every update."""
+    """Format an age, without seconds because they would change with every update."""
     return "< 1 min" if now - since < _MINUTE else format_age(since, now)
 
 
 def minute_text(moment: datetime) -> str:
-    """Format a time for a list filter: to the minute, in UTC."""
+    """Format a time in UTC to the minute, for a list filter."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
 
 
 def up_to(count: int) -> str:
-    """Format a count that stops at `COUNTED_MAX`."""
+    """Format a count that is capped at `COUNTED_MAX`."""
     return f"{COUNTED_MAX:,}+" if count >= COUNTED_MAX else f"{count:,}"
 
 
@@ -160,7 +160,7 @@ def _count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str
 
 
 def _work_tiles(figures: Figures) -> list[Tile]:
-    """Return the tiles of work for operators, and the age of the oldest open payment."""
+    """Return the tiles for pending operator work and for the oldest processing payment."""
     waiting, now = figures.overview.waiting, figures.overview.now
     oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
     case_note = f"oldest {age(oldest_case, now)}" if oldest_case else ""
@@ -223,7 +223,7 @@ def _money(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
 
 
 def _amount(amount: Decimal, currency: str) -> str:
-    """Format an amount with thousands separators; a token has no trailing zeros."""
+    """Format an amount with thousands separators, and without trailing zeros for tokens."""
     is_token = currency in TENDER and TENDER[currency].crypto
     text = format_amount(amount, minor_decimals(currency), trim=is_token)
     whole, dot, fraction = text.partition(".")
@@ -235,7 +235,7 @@ def _count(sums: dict[tuple[str, str], Amount], kind: str) -> int:
 
 
 def _conversion(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
-    """Return the methods or countries with the most payments; the last row sums up the rest."""
+    """Return the methods or countries with the most payments, and a last row for all others."""
     counts: dict[str, dict[str, int]] = {}
     for figure in figures.conversion:
         if figure.subject == subject:
@@ -260,7 +260,7 @@ def _filters(subject: str, name: str) -> Mapping[str, str]:
         return {"unselected": "true"}
     if subject == "country":
         return {"country": name}
-    if " on " in name:  # a token on its chain
+    if " on " in name:  # a token on a chain
         token, _, chain = name.partition(" on ")
         return {"token": token, "chain": chain}
     provider, _, kind = name.rpartition(" ")
@@ -279,9 +279,9 @@ def _conversion_row(
 
 
 async def get_today(visit: OperatorVisit) -> Response:
-    """`GET /`: the figures of a period, `?period=24h`, `7d` or `30d`.
+    """`GET /`: figures for `?period=24h`, `7d` or `30d`.
 
-    With `?reload=30` the browser reloads the page automatically, if scripts do not run.
+    With `?reload=30`, the page reloads itself in browsers that do not run scripts.
     """
     figures = await visit.context.overview.get()
     period = _period(visit)
@@ -299,15 +299,15 @@ async def get_today(visit: OperatorVisit) -> Response:
 
 
 async def get_today_figures(visit: OperatorVisit) -> Response:
-    """`GET /today/figures`: only the figures, for browsers that cannot hold a stream open."""
+    """`GET /today/figures`: only the figures, for browsers that cannot keep a stream open."""
     figures = await visit.context.overview.get()
     return html_response(visit.request, figures_html(figures, _period(visit)), HEADERS)
 
 
 async def get_today_events(visit: OperatorVisit) -> Response:
-    """`GET /today/events`: the figures, initially and after each change.
+    """`GET /today/events`: stream the figures, initially and after each change.
 
-    The stream ends after five minutes. The browser reconnects, which checks the session again.
+    The stream ends after five minutes, so that the reconnecting browser is authenticated again.
     """
     events = _stream_figures(visit.context, _period(visit))
     return StreamingResponse(events, 200, {**HEADERS, **STREAM_HEADERS})
@@ -334,7 +334,7 @@ async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGener
 
 @lru_cache(maxsize=len(Period))
 def figures_html(figures: Figures, period: Period) -> str:
-    """Render the figures, once for all operators who watch the same period."""
+    """Render the figures, which are the same for all operators who view a period."""
     return render_part("today_figures.html", **figure_fields(figures, period))
 
 

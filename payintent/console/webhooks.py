@@ -1,4 +1,4 @@
-"""Pages of webhooks: endpoints with their health, events, and an event with its attempts."""
+"""Pages for webhook endpoint health, events, and an event's delivery attempts."""
 
 from starlette.responses import Response
 
@@ -20,7 +20,7 @@ from payintent.webhooks.operations import (
 _STATES = ("pending", "delivered", "dead", "skipped")
 _HALF = 0.5
 _LATE_S = 300
-_EVER = "2000-01-01T00:00:00"  # before all events
+_EVER = "2000-01-01T00:00:00"  # earlier than any event
 
 
 async def get_webhooks(visit: OperatorVisit) -> Response:

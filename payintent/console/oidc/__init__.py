@@ -1,1 +1,1 @@
-"""Operators' sign-in by OpenID Connect."""
+"""Operator sign-in with OpenID Connect."""

@@ -1,7 +1,7 @@
-"""A pending sign-in, which is stored in a cookie and not in the database.
+"""A pending sign-in, which is stored in a cookie rather than in the database.
 
-State, nonce and verifier are keyed digests of the cookie. They cannot be computed for a forged
-cookie, and a state is valid only in the browser that started the sign-in.
+The state, nonce and verifier are keyed digests of the cookie. An attacker cannot compute them for
+a forged cookie, and a state is valid only in the browser that started the sign-in.
 """
 
 import base64
@@ -24,19 +24,19 @@ _PARTS = 3
 @dataclass(frozen=True, slots=True)
 class SignInFlow:
     cookie: str = field(repr=False)
-    onward: str  # the page to open afterwards, unchecked
+    onward: str  # path to open afterwards; not validated
     state: str = field(repr=False)
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
 
     @property
     def challenge(self) -> str:
-        """Return the code challenge (RFC 7636, section 4.2)."""
+        """The code challenge (RFC 7636, section 4.2)."""
         return _base64url(hashlib.sha256(self.verifier.encode()).digest())
 
 
 def begin_flow(encryption: Encryption, onward: str, now: datetime) -> SignInFlow:
-    """Start a sign-in; its cookie is valid for ten minutes."""
+    """Start a sign-in, whose cookie is valid for ten minutes."""
     page = _base64url(onward.encode())
     if len(page) > _COOKIE_CHARS_MAX - 100:
         page = ""
@@ -45,13 +45,13 @@ def begin_flow(encryption: Encryption, onward: str, now: datetime) -> SignInFlow
 
 
 def resume_flow(encryption: Encryption, cookie: str, state: str, now: datetime) -> SignInFlow:
-    """Return a recent sign-in by its cookie; raise `UNAUTHORIZED` if the state does not match."""
+    """Return the cookie's sign-in; raise `UNAUTHORIZED` if it is stale or the state is wrong."""
     if len(cookie) > _COOKIE_CHARS_MAX or not cookie.isascii() or cookie.count(".") != _PARTS - 1:
         raise _refused()
     flow = _flow(encryption, cookie)
     if not hmac.compare_digest(flow.state.encode(), state.encode(errors="replace")):
         raise _refused()
-    started_s = int(cookie.split(".")[1])  # the state has authenticated it
+    started_s = int(cookie.split(".")[1])  # the matching state authenticates it
     if not 0 <= now.timestamp() - started_s + 1 <= VALID_S:
         raise _refused()
     return flow

@@ -1,4 +1,4 @@
-"""Verification of ID tokens: their signature and their claims."""
+"""Verify the signatures and claims of ID tokens."""
 
 import base64
 import hmac
@@ -14,19 +14,19 @@ from joserfc.jwk import ECKey, RSAKey
 
 from payintent.console.oidc.provider import IdentityProvider, refused_sign_in
 
-LEEWAY_S = 60  # for differences between the provider's clock and ours
+LEEWAY_S = 60  # tolerated clock difference
 _ALGORITHMS = {"RS256": "RSA", "ES256": "EC"}
 _RSA_BITS_MIN = 2_048
 _SUBJECT_MAX = 255
 _TOKEN_CHARS_MAX = 64 * 1024
 _MALFORMED = (JoseError, ValueError, TypeError, KeyError, AttributeError)
-#: Unknown headers are ignored unless `crit` lists them.
+#: Ignores unknown headers unless they are listed in `crit`.
 _REGISTRY = jws.JWSRegistry(algorithms=list(_ALGORITHMS), strict_check_header=False)
 
 
 @dataclass(frozen=True, slots=True)
 class IdToken:
-    """The verified identity of a person, by issuer and subject, with all claims."""
+    """The verified claims about a person, who is identified by issuer and subject."""
 
     issuer: str
     subject: str
@@ -36,10 +36,10 @@ class IdToken:
 async def check_id_token(
     provider: IdentityProvider, text: str, nonce: str, now: datetime
 ) -> IdToken:
-    """Verify an ID token (OpenID Connect Core 1.0, section 3.1.3.7; `UNAUTHORIZED` if invalid).
+    """Verify an ID token (OpenID Connect Core 1.0, section 3.1.3.7).
 
-    It must be signed with RS256 or ES256 by a published key of the provider, issued for us by
-    exactly this issuer, contain this nonce, and not be expired.
+    It must be signed with RS256 or ES256 by one of the provider's published keys, be issued to us
+    by exactly this issuer, contain the nonce, and not be expired. Raises `UNAUTHORIZED` otherwise.
     """
     claims = await _verify_signature(provider, text)
     _check_audience(claims, provider.client_id)
@@ -56,7 +56,7 @@ async def check_id_token(
 
 
 async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, Any]:
-    """Verify the signature with the key that the token names, and return the claims."""
+    """Verify the signature and return the claims."""
     if len(text) > _TOKEN_CHARS_MAX:
         raise refused_sign_in("signature")
     try:
@@ -80,7 +80,10 @@ async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, 
 
 
 def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RSAKey | ECKey:
-    """Return the key that must have signed; the key determines the key type, never the token."""
+    """Return the key to verify a signature with.
+
+    Its key type must match the algorithm, so that a token cannot choose how a key is used.
+    """
     candidates = [
         key
         for key in keys
@@ -90,7 +93,7 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
         and key.get("alg", algorithm) == algorithm
         and (kid is None or key.get("kid") == kid)
     ]
-    if len(candidates) != 1:  # without a key id, the choice must be unambiguous
+    if len(candidates) != 1:  # without a key id, exactly one key must match
         raise refused_sign_in("key")
     public = {name: candidates[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
     jwk: Any = {name: value for name, value in public.items() if value is not None}
@@ -103,7 +106,7 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
 
 
 def _import_rsa(jwk: Any) -> RSAKey:
-    """Import an RSA key of sufficient length; leading zeros of the modulus do not count."""
+    """Import an RSA key of at least 2048 bits, not counting leading zeros of the modulus."""
     modulus = base64.urlsafe_b64decode(jwk["n"] + "==")
     if int.from_bytes(modulus).bit_length() < _RSA_BITS_MIN:
         raise ValueError("an RSA key below 2048 bits")
@@ -111,14 +114,14 @@ def _import_rsa(jwk: Any) -> RSAKey:
 
 
 def _is_for_signatures(key: Mapping[str, Any]) -> bool:
-    """Return whether `use` and `key_ops` (RFC 7517) allow to verify signatures."""
+    """Return whether `use` and `key_ops` (RFC 7517) permit signature verification."""
     operations = key.get("key_ops", ["verify"])
     values = cast("list[object]", operations) if isinstance(operations, list) else []
     return key.get("use", "sig") == "sig" and "verify" in values
 
 
 def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
-    """Reject a token for a different client, or for several clients unless `azp` is ours."""
+    """Reject a token for another client, or for several clients unless `azp` is our id."""
     audience = claims.get("aud")
     clients = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     party = claims.get("azp")

@@ -1,4 +1,4 @@
-"""The client of an identity provider: its metadata, its keys, and the token endpoint."""
+"""An identity provider client for metadata, signing keys and the token endpoint."""
 
 import base64
 import time
@@ -26,11 +26,11 @@ T = TypeVar("T")
 _log = get_logger("operator")
 _TIMEOUT_S = 5.0
 _ANSWER_BYTES_MAX = 256 * 1024
-_CACHED_S = 3600.0  # metadata and keys
-_KEYS_AGAIN_S = 10.0  # between two refreshes for unknown keys
-_RETRY_S = 2.0  # after a failed request
+_CACHED_S = 3600.0  # for metadata and keys
+_KEYS_AGAIN_S = 10.0  # minimum interval between refreshes for unknown key ids
+_RETRY_S = 2.0  # before metadata is requested again after a failure
 _KEYS_MAX = 100
-_WAITING_MAX = 64  # sign-ins
+_WAITING_MAX = 64  # concurrent sign-ins per process
 _OK = 200
 _REFUSALS = frozenset({400, 401, 403})
 _BASIC, _POST = "client_secret_basic", "client_secret_post"
@@ -43,7 +43,7 @@ FAILURES = Counter(
 
 
 class ProviderUnusableError(RefusedError):
-    """The provider is unreachable or its response is invalid; `reason` is for log and metrics."""
+    """The provider is unreachable, or its response is invalid."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ def refused_sign_in(reason: str) -> UnauthorizedError:
 
 
 class ProviderMetadata(Struct, frozen=True):
-    """The metadata of a provider (OpenID Connect Discovery 1.0, section 3)."""
+    """Provider metadata (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -78,7 +78,7 @@ class _TokenResponse(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An authorization code, with the redirect URI and the verifier of its request."""
+    """An authorization code, and the redirect URI and verifier with which it was requested."""
 
     code: str
     redirect_uri: str
@@ -103,7 +103,7 @@ class IdentityProvider:
         self._failure: tuple[float, ProviderUnusableError] | None = None
 
     async def metadata(self) -> ProviderMetadata:
-        """Return the provider's metadata, which is at most an hour old."""
+        """Return the provider's metadata, cached for up to an hour."""
         if self._failure is not None and self._monotonic() < self._failure[0]:
             raise self._failure[1]
         try:
@@ -115,7 +115,7 @@ class IdentityProvider:
         return metadata
 
     async def keys(self, kid: str | None) -> list[dict[str, Any]]:
-        """Return the provider's public keys as JWKs, refreshed if none has this id."""
+        """Return the provider's public keys as JWKs, refreshed if `kid` is unknown."""
         keys = (await self._keys.get()).keys
         now = self._monotonic()
         if kid is None or any(key.get("kid") == kid for key in keys) or now < self._keys_again_at:
@@ -125,7 +125,7 @@ class IdentityProvider:
         return (await self._keys.get()).keys
 
     async def exchange(self, exchange: Exchange) -> str:
-        """Return the ID token for a code; raise `UNAUTHORIZED` if the provider rejects the code."""
+        """Exchange a code for an ID token; raise `UNAUTHORIZED` if the provider rejects it."""
         if not 0 < len(exchange.code) <= _CODE_CHARS_MAX:
             raise refused_sign_in("code")
         metadata = await self.metadata()
@@ -153,7 +153,10 @@ class IdentityProvider:
 
     @contextmanager
     def _wait(self) -> Generator[None]:
-        """Count a waiting sign-in, which holds no slot while it waits."""
+        """Release the admission slot while waiting for the provider.
+
+        Raises `SERVICE_UNAVAILABLE` if too many sign-ins are already waiting.
+        """
         if self._waiters[self.issuer] >= _WAITING_MAX:
             raise RefusedError(
                 ErrorCode.SERVICE_UNAVAILABLE, "too many people are signing in", retry_after_s=1
@@ -163,7 +166,7 @@ class IdentityProvider:
             yield
 
     def _basic(self) -> str:
-        """Authenticate as the client; both parts are form-encoded first (RFC 6749, 2.3.1)."""
+        """Return the Authorization header, with form-encoded credentials (RFC 6749, 2.3.1)."""
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self._secret)}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
 

@@ -1,4 +1,4 @@
-"""Signing in with OpenID Connect: the redirect to the identity provider, and its callback."""
+"""OpenID Connect sign-in: the redirect to the identity provider and the callback."""
 
 import hashlib
 import unicodedata
@@ -38,7 +38,7 @@ _CODE = "code"
 
 
 async def get_oidc_sign_in(request: Request) -> Response:
-    """`GET /sign-in/oidc`: redirects to the provider with a state that is bound to the browser."""
+    """`GET /sign-in/oidc`: redirect to the provider with a state that is bound to the browser."""
     context = get_console_context(request)
     check_host(request, context.settings)
     provider = _provider(context)
@@ -66,10 +66,10 @@ async def get_oidc_sign_in(request: Request) -> Response:
 
 
 async def get_oidc_callback(request: Request) -> Response:
-    """`GET /sign-in/oidc/callback`: creates a session for the person that the provider confirms.
+    """`GET /sign-in/oidc/callback`: create a session for the person whom the provider identified.
 
-    A browser sends no strict cookie after a cross-site redirect, so the response is a page
-    that opens the next page.
+    Browsers do not send `SameSite=Strict` cookies after a cross-site redirect. The response is
+    therefore a page that navigates to the next page.
     """
     context = get_console_context(request)
     settings = context.settings
@@ -97,13 +97,15 @@ async def get_oidc_callback(request: Request) -> Response:
 
 
 async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
-    from payintent.console.oidc.id_token import check_id_token  # few installations use it
+    from payintent.console.oidc.id_token import (
+        check_id_token,
+    )  # loads libraries that few installations need
 
     query, context = request.query_params, get_console_context(request)
     if "error" in query:
         raise refused_sign_in("declined")
     metadata = await provider.metadata()
-    issuer = query.get("iss")  # RFC 9207: it identifies the provider that sent the response
+    issuer = query.get("iss")  # RFC 9207: the provider that sent the response
     is_required = metadata.authorization_response_iss_parameter_supported
     if (issuer is not None or is_required) and issuer != provider.issuer:
         raise refused_sign_in("issuer")
@@ -119,7 +121,7 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
 async def _open_session(
     context: ConsoleContext, request: Request, flow: SignInFlow, token: "IdToken"
 ) -> tuple[NewSessionCookie, SignedIn]:
-    """Create a session with the role of the claims; a sign-in cannot be replayed."""
+    """Create a session with the role in the claims. Each sign-in can be completed only once."""
     settings, database = context.settings, context.database
     claim = token.claims.get(settings.oidc_claim)
     role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
@@ -148,7 +150,7 @@ async def _open_session(
 
 
 async def _audit(tx: Tx, identity: SignedIn, token: "IdToken") -> None:
-    """Record that the provider's claims made somebody an operator or changed a role."""
+    """Record that the provider's claims created an operator or changed an operator's role."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
         "subject": token.subject,
@@ -166,7 +168,7 @@ async def _audit(tx: Tx, identity: SignedIn, token: "IdToken") -> None:
 
 
 def _name(token: "IdToken") -> str:
-    """Return a readable name, followed by a hash of issuer and subject, which make it unique."""
+    """Return a readable name, made unique by a hash of the issuer and the subject."""
     claims = token.claims
     email = claims.get("email") if claims.get("email_verified") is True else None
     labels = (email, claims.get("preferred_username"), token.subject)
@@ -188,6 +190,6 @@ def _redirect_uri(request: Request, settings: Settings) -> str:
 
 
 def _flow_cookie(settings: Settings) -> SignInCookie:
-    """Return the sign-in cookie; it is lax, for the provider redirects across sites."""
+    """Return the sign-in cookie, which is lax because the callback is a cross-site redirect."""
     is_secure = bool(settings.console_base)
     return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
