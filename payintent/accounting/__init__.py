@@ -1,1 +1,1 @@
-"""The ledger, statements and payouts."""
+"""The ledger, merchants' statements, and payouts."""

@@ -1,4 +1,4 @@
-"""Manual ledger adjustments, which need two operators."""
+"""Manual ledger adjustments. Each requires two operators."""
 
 import re
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
     note: Annotated[str, option("The purpose. Default: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: an adjustment may change a merchant's payable balance."""
+        """Require approval always: an adjustment may change a merchant's payable balance."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:

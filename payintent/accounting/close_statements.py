@@ -1,7 +1,7 @@
-"""Closing of past days: the changes of a merchant's balance become a statement.
+"""Close past days and turn the changes to each merchant's balance into a statement.
 
-A day is closed once. Entries that are committed later, or have an earlier time, belong to the next
-day that is closed, so no ledger entry is in two statements.
+A day is closed once. Entries that are committed later or carry an earlier time go into the next
+day to be closed, so no ledger entry appears in two statements.
 """
 
 from datetime import timedelta
@@ -26,7 +26,7 @@ async def close_due_days(database: Database) -> bool:
     watermark = await closing_store.read_watermark(database)
     if watermark is None:
         _log.warning("statements_wait", merchants=len(due))
-        return False  # a long transaction writes entries; try again in a minute
+        return False  # a long transaction is writing entries; the next run tries again
     for merchant_id in due:
         async with database.transaction() as tx:
             await close_day(tx, merchant_id, watermark)
@@ -34,19 +34,19 @@ async def close_due_days(database: Database) -> bool:
 
 
 async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
-    """Close the first day that has entries; without entries, close all past days."""
+    """Close all days up to the first day with new entries, or all past days if there are none."""
     closing = await closing_store.lock_closing(tx, merchant_id)
-    # If a concurrent worker closed a day up to a later number, its entries must not repeat.
+    # A concurrent worker may have closed a day up to a later number. Do not repeat its entries.
     watermark = max(watermark, closing.closed_number)
     ended = day_of(closing.now, closing.time_zone) - _DAY
     if closing.day is not None and ended <= closing.day:
-        return  # a concurrent worker closed it
+        return  # a concurrent worker has closed it
     first = await closing_store.first_unstated(tx, closing)
     day = ended
     if first is not None:
         entry_day = day_of(first, closing.time_zone)
         day = min(ended, entry_day if closing.day is None else max(entry_day, closing.day + _DAY))
-    # A change of the time zone makes a day longer or empty.
+    # Changing the time zone can lengthen a day or leave it empty.
     until_at = max(end_of_day(day, closing.time_zone), closing.closed_at)
     covered = Covered(
         first_number=closing.next_number,

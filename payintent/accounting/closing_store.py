@@ -1,4 +1,4 @@
-"""The closing state of merchants' days, and ledger entries that are not in a statement yet."""
+"""Merchants' closed days, and the ledger entries that are not in a statement yet."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Closing:
     merchant_id: int
     time_zone: str
     now: datetime
-    day: date | None  # the last closed day; None before the first
+    day: date | None  # the last closed day; None if no day has been closed
     closed_at: datetime
     closed_number: int
     next_number: int
@@ -26,19 +26,19 @@ class Closing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrencySums:
-    """The sums of a currency's entries that are not in a statement."""
+    """Sums of a currency's entries that are not in a statement yet."""
 
     currency: str
-    chain: str  # of a token; empty for a currency
+    chain: str  # a token's chain; empty for fiat currencies
     sums: list[EntrySum]
 
 
 async def read_watermark(database: Executor) -> int | None:
-    """Return an entry number at or below which no entry can be committed any more.
+    """Return an entry number such that every entry up to it has been committed.
 
-    A transaction draws its entries' numbers under a table lock that it holds until it ends. So
-    this reads the last number, then waits for the transactions that hold the lock. Returns None if
-    a transaction takes too long.
+    A transaction draws its entry numbers under a table lock that it holds until it ends.
+    Therefore, read the last number, then wait for the transactions that hold the lock. Returns
+    None if a transaction takes too long.
     """
     number = await database.value(
         "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0)"
@@ -53,7 +53,7 @@ async def read_watermark(database: Executor) -> int | None:
 
 
 async def _list_writers(database: Executor) -> set[str]:
-    """List the running transactions that may have written entries."""
+    """List the open transactions that may have written entries."""
     rows = await database.fetch(
         """
         SELECT virtualtransaction
@@ -67,7 +67,7 @@ async def _list_writers(database: Executor) -> set[str]:
 
 
 async def list_due(database: Executor, limit: int) -> list[int]:
-    """List merchants with entries that are not in a statement, if their next day has ended."""
+    """List merchants that have entries not yet in a statement and whose next day has ended."""
     rows = await database.fetch(
         """
         SELECT m.id
@@ -104,12 +104,12 @@ async def lock_closing(tx: Tx, merchant_id: int) -> Closing:
         """,
         merchant_id,
     )
-    assert row is not None  # noqa: S101 - it was inserted above
+    assert row is not None  # noqa: S101 - inserted above
     return Closing(merchant_id=merchant_id, **row)
 
 
 async def first_unstated(tx: Tx, closing: Closing) -> datetime | None:
-    """Return the earliest time of an entry that is not in a statement."""
+    """Return the time of the earliest entry that is not in a statement yet."""
     return await tx.value(
         "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + UNSTATED,
         *_unstated(closing),
@@ -119,7 +119,7 @@ async def first_unstated(tx: Tx, closing: Closing) -> datetime | None:
 async def sum_unstated(
     tx: Tx, closing: Closing, last_number: int, until_at: datetime
 ) -> list[CurrencySums]:
-    """Sum the entries that are not in a statement, up to a number and before a time."""
+    """Sum the entries not yet in a statement, up to `last_number` and before `until_at`."""
     rows = await tx.fetch(
         f"""
         SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount
@@ -147,7 +147,7 @@ async def sum_unstated(
 
 
 async def close(tx: Tx, closing: Closing, day: date, closed_at: datetime, number: int) -> None:
-    """Store that a merchant's days are closed up to `day`, with entries up to `number`."""
+    """Mark a merchant's days as closed up to `day`, and its entries up to `number`."""
     await tx.fetch(
         """
         UPDATE statement_close

@@ -1,4 +1,4 @@
-"""Operations that record, reverse and list the payouts of gateways to bank accounts."""
+"""Operations that record, reverse and list gateway payouts to bank accounts."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -50,7 +50,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
     paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
-        """Record the payout; raise `CONFLICT` if its reference is recorded."""
+        """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
         account = await _require_account(tx, self.account_id)
         if not account.livemode:
             raise UnprocessableError("a test account has no payouts")

@@ -1,4 +1,4 @@
-"""Payouts that gateways made from their accounts; a reference is recorded once per account."""
+"""Payouts that gateways have made. A reference is recorded once per gateway account."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class GatewayPayoutRecord(RecordedPayout):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayingAccount:
     merchant_id: int | None  # None: the operator
-    chain: str | None  # of a gateway contract
+    chain: str | None  # set for gateway contracts
     livemode: bool
 
 
@@ -52,7 +52,7 @@ async def find_paying_account(database: Executor, account_id: int) -> PayingAcco
 
 
 async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
-    """Add a payout; return False if its account has an active payout with its reference."""
+    """Add a payout; return False if the account has an active payout with this reference."""
     row = await tx.row(
         """
         INSERT INTO gateway_payout
@@ -77,7 +77,7 @@ async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
 
 
 async def has_reversed(database: Executor, account_id: int, reference: str, who: str) -> bool:
-    """Return whether an account's payout with this reference was reversed by this operator."""
+    """Return whether this operator has reversed an account's payout with this reference."""
     row = await database.row(
         """
         SELECT FROM gateway_payout
@@ -94,7 +94,7 @@ async def has_reversed(database: Executor, account_id: int, reference: str, who:
 async def find_last(
     database: Executor, account_id: int, references: Sequence[str]
 ) -> dict[str, GatewayPayoutRecord]:
-    """Return an account's last payout by reference; active payouts precede reversed payouts."""
+    """Return an account's latest payout for each reference, preferring active payouts."""
     rows = await database.fetch(
         TABLE.select
         + """
@@ -113,19 +113,19 @@ async def find_last(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutSum:
-    """The number and sum of a gateway's payouts by currency, in minor units."""
+    """The number and sum of a gateway's payouts in a currency; amounts are in minor units."""
 
     currency: str
     payouts: int
     amount_minor: int
-    ledger_minor: int  # their sum in the ledger
-    merchants_minor: int  # the part of `ledger_minor` that belongs to merchants
+    ledger_minor: int  # the sum of their ledger entries
+    merchants_minor: int  # the share of `ledger_minor` that belongs to merchants
 
 
 async def sum_active(
     database: Executor, account_id: int, references: Sequence[str]
 ) -> list[PayoutSum]:
-    """Sum the payouts of an account with these references that are not reversed."""
+    """Sum an account's active payouts with these references, by currency."""
     rows = await database.fetch(
         """
         SELECT p.currency, count(*) AS payouts, sum(p.amount_minor) AS amount_minor,
@@ -171,9 +171,9 @@ TABLE = PayoutTable(
 
 
 async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
-    """Record a payout and its ledger entries; return False if it was recorded before.
+    """Record a payout and its ledger entries; return False if it is already recorded.
 
-    Raises `CONFLICT` if the account's reference is recorded with a different amount.
+    Raises `CONFLICT` if the reference is already recorded with a different amount.
     """
     payout = new.payout
     if await add(tx, new):
@@ -188,10 +188,10 @@ async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
 
 
 async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: str) -> bool:
-    """Reverse a returned payout; return False if no active payout has this reference.
+    """Reverse a returned payout; return False if there is nothing to reverse.
 
-    A gateway lists a return repeatedly, but it is entered once: a payout that a person recorded
-    under the same reference afterwards is not reversed.
+    Gateways list a return repeatedly, but it is entered only once. A payout that an operator has
+    since recorded under the same reference is not reversed.
     """
     if await has_reversed(tx, account_id, reference, who):
         return False

@@ -1,4 +1,4 @@
-"""Comparison of the ledger with the facts, such as captures and payouts, in a single statement."""
+"""Compare the ledger with facts such as captures and payouts, and enter missing facts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ _DIFFERENCES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerDifference:
-    """An account with a balance (debits less credits) that does not match the facts."""
+    """An account whose balance (debits minus credits) does not match the facts."""
 
     account: str
     currency: str
@@ -32,7 +32,7 @@ class LedgerDifference:
     facts_minor: str
 
 
-#: Each account's debits less credits as computed from the facts.
+#: Each account's balance (debits minus credits), computed from the facts.
 _FACTS: LiteralString = f"""
     money AS (
         SELECT c.*, k.chain,
@@ -121,9 +121,9 @@ _FACTS: LiteralString = f"""
 
 
 async def find_differences(database: Executor) -> list[LedgerDifference]:
-    """Find the accounts with a balance that differs from the facts, ignoring adjustments.
+    """Find accounts whose balance does not match the facts, ignoring adjustments.
 
-    The statement reads a single snapshot, so transactions in progress cause no differences.
+    A single statement reads one snapshot, so transactions in progress cause no differences.
     """
     rows = await database.fetch(
         f"""
@@ -150,7 +150,7 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
 
 
 class FactKind(StrEnum):
-    """The kinds of fact, in the order in which they are entered."""
+    """Kinds of facts, in the order in which they are entered."""
 
     CAPTURES = "captures"
     REFUNDS = "refunds"
@@ -217,9 +217,9 @@ async def count_missing(database: Executor) -> int:
 
 
 async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list[UUID]:
-    """Enter facts of a kind that have no entry, in id order; return their ids.
+    """Add ledger entries for facts without entries, in id order; return the ids of the facts.
 
-    Entries that the fact's own transaction adds concurrently are kept.
+    Entries that a fact's own transaction adds concurrently are kept.
     """
     if kind is FactKind.CAPTURES:
         rows = await tx.fetch(f"SELECT * FROM ({_CAPTURES}) f {_NEXT}", after, limit)
@@ -236,7 +236,7 @@ async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list
 
 
 async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
-    """Enter disputes' amounts, under a lock on the captures that concurrent reports wait for."""
+    """Record disputes' ledger entries. Locks the captures, so that concurrent reports wait."""
     capture_ids = sorted({row["capture_id"] for row in rows})
     await tx.fetch(
         "SELECT FROM capture WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", capture_ids
@@ -247,7 +247,7 @@ async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
 def _capture(row: Row) -> list[TimedEntry]:
     money, charges = ledger_store.money_of(row), Charges(0, 0)
     if row["adopted"]:
-        money = replace(money, credited=False)  # as it was when it was captured
+        money = replace(money, credited=False)  # it was not credited when captured
     elif money.credited:
         texts = (row["fee_amount"], row["estimated_tax"], row["total_amount"])
         charges = charges_of(*texts, int(row["amount_minor"]))

@@ -76,7 +76,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return {"facts": await self.total(context)}
 
     def cursor(self) -> tuple[FactKind, UUID]:
-        """Return the kind of the batch, and the id of the last fact before it."""
+        """Return the batch's kind of fact, and the id of the last fact before the batch."""
         return FactKind.CAPTURES, UUID(int=0)
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfilled:
@@ -125,10 +125,10 @@ async def read_amount_minor(
     chain: str | None,
     signed: bool = False,
 ) -> int:
-    """Parse an amount such as 1590.00 into smallest units of its currency or token.
+    """Parse an amount such as 1590.00 into the smallest units of its currency or token.
 
-    Raises `BAD_REQUEST` for zero, too many decimals, an unknown currency, and unless `signed` for
-    a negative amount.
+    Raises `BAD_REQUEST` for zero, too many decimals or an unknown currency, and for negative
+    amounts unless `signed` is set.
     """
     match = _AMOUNT.fullmatch(amount)
     if match is None or (match[1] and not signed):

@@ -1,4 +1,4 @@
-"""Ledger entries, which are written in the transaction of the fact that they record."""
+"""Store ledger entries in the same transaction as the facts they record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import DisputeState
 
 TimedEntry = tuple[LedgerEntry, datetime]
-#: The columns that `money_of` reads, of captures `c`.
+#: Columns for `money_of`; expects `capture` aliased as `c`.
 MONEY: LiteralString = """
     c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
     k.chain AS money_chain, c.credited AS money_credited,
@@ -28,9 +28,9 @@ MONEY_SOURCES: LiteralString = """
     LEFT JOIN payment o ON o.id = c.payment_id
     LEFT JOIN chain_contract k ON k.account_id = c.account_id
 """
-#: Kinds of cases about a contradiction, which hold no money.
+#: Case kinds that report a discrepancy and hold no funds.
 WITHOUT_MONEY: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
-#: The condition that closing a case `m` moved its capture's money out of suspense.
+#: Condition: closing the case `m` moved its capture's money out of suspense.
 RESOLVED: LiteralString = (
     f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {WITHOUT_MONEY}"
     " AND m.closed_by <> 'policy:session_appeared'"
@@ -50,7 +50,7 @@ def money_of(row: Row) -> CapturedMoney:
 
 
 def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
-    """Return arrays of fact ids, facts, legs, merchants, debits, credits, amounts and chains."""
+    """Return the entries column by column, in the order that the inserts expect."""
     return [
         [entry.fact_id for entry in entries],
         [entry.fact for entry in entries],
@@ -64,7 +64,7 @@ def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
 
 
 async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
-    """Add the entries of facts that this transaction writes, except those of test accounts."""
+    """Add entries for facts that this transaction writes. Test accounts are skipped."""
     if not entries:
         return
     await tx.fetch(
@@ -89,7 +89,7 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
 
 
 async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
-    """Add the entries of committed facts, except existing entries and those of test accounts."""
+    """Add entries for committed facts. Existing entries and test accounts are skipped."""
     plain = [entry for entry, _ in entries]
     await tx.fetch(
         """
@@ -112,7 +112,7 @@ async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
 
 
 async def add_resolution(tx: Tx, case_id: UUID) -> None:
-    """Enter the effect of closing a locked case on its money, if it holds any."""
+    """Record the entries for closing a case that holds money. The case must be locked."""
     row = await tx.row(
         f"""
         SELECT m.id, m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining,
@@ -134,9 +134,10 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
 
 
 async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Reverse the entries of closed cases of locked captures, because their session appeared.
+    """Reverse the entries of closed cases whose payment session was found later.
 
-    The caller then dismisses the cases, and enters the money as if it were captured now.
+    The captures must be locked. The caller then dismisses the cases and enters the money as if it
+    had just been captured.
     """
     rows = await tx.fetch(
         """
@@ -166,7 +167,7 @@ def _reversal(row: Row) -> LedgerEntry:
 
 
 async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Enter changes of the amounts that disputes of locked captures hold or have taken."""
+    """Record changes in the amounts that disputes hold or have taken. Captures must be locked."""
     rows = await tx.fetch(
         f"""
         SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor
@@ -216,7 +217,7 @@ _BALANCES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountBalance:
-    """The debits, credits and balance (debits less credits) of an account and currency."""
+    """An account's debits, credits and balance (debits minus credits) in a currency."""
 
     account: str
     currency: str
@@ -229,7 +230,7 @@ class AccountBalance:
 async def list_balances(
     database: Executor, merchant_id: int | None, currency: str | None
 ) -> list[AccountBalance]:
-    """Sum the entries of each account, optionally of a single merchant."""
+    """Sum the entries of each account, optionally for a single merchant or currency."""
     rows = await database.fetch(
         """
         SELECT account, currency, chain, sum(debit)::text AS debits_minor,

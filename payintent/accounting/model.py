@@ -1,4 +1,4 @@
-"""The ledger entries of each fact, with amounts in minor units (tokens: smallest units).
+"""Ledger entries for each kind of fact, with amounts in minor units (tokens: smallest units).
 
 An entry moves an amount from a credited to a debited account. Debits increase assets (clearing,
 receivers) and decrease liabilities (payable, fee, tax, suspense, reserves). `docs/ledger.md` has
@@ -19,13 +19,13 @@ from payintent.merchants.model import Price
 
 class Fact(StrEnum):
     CAPTURE = "capture"
-    CAPTURE_ADOPTED = "capture_adopted"  # its session appeared, and it paid the payment
+    CAPTURE_ADOPTED = "capture_adopted"  # its session was found later, and the payment was paid
     REFUND_RESERVED = "refund_reserved"
     REFUND_DONE = "refund_done"
-    REFUND_REVERSED = "refund_reversed"  # it failed: the reserved amount is released
+    REFUND_REVERSED = "refund_reversed"  # the refund failed, so the reserved amount is released
     DISPUTE_OPENED = "dispute_opened"
-    DISPUTE_MOVED = "dispute_moved"  # its money was credited to a merchant since
-    DISPUTE_WON = "dispute_won"  # or closed
+    DISPUTE_MOVED = "dispute_moved"  # the money has since been credited to a merchant
+    DISPUTE_WON = "dispute_won"  # also used for disputes that were closed
     DISPUTE_LOST = "dispute_lost"
     CASE_ACCEPTED = "case_accepted"
     CASE_DISMISSED = "case_dismissed"
@@ -38,7 +38,7 @@ FEE_INCOME = "fee_income"
 TAX_PAYABLE = "tax_payable"
 BANK = "bank"
 _PAYABLE = "merchant_payable"
-#: Accounts of the installation, and accounts of a gateway account or a merchant.
+#: Single accounts exist once per installation; numbered accounts per gateway account or merchant.
 _SINGLE = "fee_income|tax_payable|bank"
 _NUMBERED = (
     "gateway_clearing|chain_receiver|chain_gas|merchant_payable|suspense|refund_reserve"
@@ -49,7 +49,7 @@ _ACCOUNT = re.compile(rf"(?:{_SINGLE})|({_NUMBERED}):([1-9][0-9]{{0,18}})", re.A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """An amount that moves between two accounts; unique by fact, id and leg."""
+    """An amount moved between two accounts. Unique by fact, fact id and leg."""
 
     fact: Fact
     fact_id: UUID
@@ -58,8 +58,8 @@ class LedgerEntry:
     debit: str
     credit: str
     amount_minor: int
-    currency: str  # or the token's symbol; its address if the token is not supported
-    chain: str | None  # of a token
+    currency: str  # or the token's symbol, or its address if the token is not supported
+    chain: str | None  # set for tokens
     account_id: int | None = None  # entries of test accounts are not stored
 
 
@@ -69,7 +69,7 @@ class CapturedMoney:
     account_id: int
     currency: str
     chain: str | None
-    merchant_id: int | None  # of its payment, otherwise of its account; None: the platform
+    merchant_id: int | None  # the payment's merchant, otherwise the account's; None: the platform
     credited: bool
 
     @property
@@ -90,7 +90,7 @@ class CapturedMoney:
 
     @property
     def owner(self) -> str:
-        """The liability account: the merchant's payable once credited, suspense before."""
+        """The liability account: suspense, or the merchant's payable account once credited."""
         if self.credited and self.merchant_id is not None:
             return payable(self.merchant_id)
         return self.suspense
@@ -99,9 +99,9 @@ class CapturedMoney:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidOut:
     id: UUID
-    amount_minor: int  # received by the bank; negative: debited from it
+    amount_minor: int  # received in the bank account; negative: debited from it
     currency: str  # or the token's symbol
-    chain: str | None  # of a token
+    chain: str | None  # set for tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +113,16 @@ class Payout(PaidOut):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPayout(PaidOut):
-    """A gateway's payout from an account to the bank of the account's owner."""
+    """A gateway's payout to the bank account of the gateway account's owner."""
 
     account_id: int
     merchant_id: int | None  # the account's owner; None: the operator
-    fee_minor: int  # deducted by the gateway; negative: returned by it
+    fee_minor: int  # deducted by the gateway; negative: returned by the gateway
 
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """The parts of a total that the merchant does not receive, in minor units."""
+    """The parts of a total that are not credited to the merchant, in minor units."""
 
     fee_minor: int
     tax_minor: int
@@ -132,12 +132,12 @@ class Charges:
 class ParsedAccount:
     """The owner of a ledger account."""
 
-    number: int | None  # of the merchant or gateway account; None: the installation's own account
+    number: int | None  # the merchant or gateway account; None: an account of the installation
     is_merchants: bool
 
 
 def parse_account(text: str) -> ParsedAccount | None:
-    """Parse an account such as `merchant_payable:7`; return None if it is invalid."""
+    """Parse an account name such as `merchant_payable:7`; return None if it is invalid."""
     match = _ACCOUNT.fullmatch(text)
     if match is None:
         return None
@@ -148,7 +148,7 @@ def parse_account(text: str) -> ParsedAccount | None:
 def adjustment_entry(
     adjustment_id: UUID, move: tuple[str, str, int], currency: str, chain: str | None
 ) -> LedgerEntry:
-    """Enter an operator's adjustment; it belongs to the merchant of either account, if any."""
+    """Return the entry for an adjustment, assigned to the merchant of either account, if any."""
     debit, credit, amount_minor = move
     owners = [parse_account(account) for account in (debit, credit)]
     merchants = {owner.number for owner in owners if owner is not None and owner.is_merchants}
@@ -182,9 +182,10 @@ def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
 
 
 def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> list[LedgerEntry]:
-    """Enter a gateway's payout and fee, against the operator's accounts or the owning merchant's.
+    """Return the entries for a gateway payout and its fee.
 
-    A negative amount swaps debit and credit, and so does a reversal.
+    They affect the accounts of the owning merchant, or the operator's accounts if there is none.
+    A negative amount swaps debit and credit, as does a reversal.
     """
     owner = None if payout.merchant_id is None else payable(payout.merchant_id)
     source = clearing(payout.account_id, payout.chain)
@@ -224,7 +225,7 @@ def quoted_charges(price: Price, total_minor: int) -> Charges:
 
 
 def charges_of(fee: str, tax: str, total: str, total_minor: int) -> Charges:
-    """Return the fee and tax of a quote, given as decimal texts, in minor units."""
+    """Convert a quote's fee and tax from decimal strings to minor units."""
     unit = EXACT.divide(Decimal(total_minor), Decimal(total))  # a power of ten
     return Charges(_minor(fee, unit), _minor(tax, unit))
 
@@ -232,12 +233,12 @@ def charges_of(fee: str, tax: str, total: str, total_minor: int) -> Charges:
 def _minor(amount: str, unit: Decimal) -> int:
     minor = EXACT.multiply(Decimal(amount), unit)
     whole = int(minor)
-    assert whole == minor  # noqa: S101 - rounded to the same decimals as the total
+    assert whole == minor  # noqa: S101 - quotes round all amounts to the same decimals
     return whole
 
 
 def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -> list[LedgerEntry]:
-    """Enter captured money: to the merchant, fee and tax, or to suspense if it has a case."""
+    """Return the entries for a capture: to merchant, fee and tax, or to suspense for a case."""
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
         return _legs(Fact.CAPTURE, money, money.clearing, legs)
@@ -247,7 +248,7 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
 def adoption_entries(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[LedgerEntry]:
-    """Enter that a capture in suspense paid the payment of its session."""
+    """Return the entries for a capture in suspense that turns out to pay its session's payment."""
     if not money.credited:
         return []
     shares = _shares(money, amount_minor, charges)
@@ -268,9 +269,9 @@ def refund_entry(
 def case_entries(
     fact: Fact, money: CapturedMoney, case_id: UUID, amount_minor: int
 ) -> list[LedgerEntry]:
-    """Enter that a case's money was accepted for its merchant, or does not exist (dismissed).
+    """Return the entry for closing a case: from suspense to the merchant, or back to clearing.
 
-    Money that is accepted without a merchant stays in suspense.
+    The money of an accepted case without a merchant stays in suspense.
     """
     if amount_minor == 0 or (fact is Fact.CASE_ACCEPTED and money.merchant_id is None):
         return []
@@ -288,9 +289,9 @@ def dispute_entries(
     recorded: Mapping[str, int],
     entries: int,
 ) -> list[LedgerEntry]:
-    """Enter the moves from a dispute's recorded balances to those of its current state.
+    """Return the entries that bring a dispute's recorded balances in line with its current state.
 
-    `recorded` has each account's debits less credits in the dispute's `entries` entries so far.
+    `recorded` maps accounts to debits minus credits over the `entries` entries made so far.
     """
     target = {}
     if state in HOLDING and amount_minor:
@@ -337,7 +338,7 @@ def _shares(
 def _legs(
     fact: Fact, money: CapturedMoney, debit: str, legs: list[tuple[str, str, int]]
 ) -> list[LedgerEntry]:
-    """Make an entry for each nonzero leg; a negative leg swaps debit and credit."""
+    """Return an entry for each nonzero leg; a negative amount swaps debit and credit."""
     return [
         _entry(fact, money.capture_id, leg, money, (debit, credit, amount))
         if amount > 0

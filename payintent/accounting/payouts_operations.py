@@ -63,7 +63,7 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
     paid_on: Annotated[str | None, option("The day of the payment. Default: today in UTC.")] = None
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
-        """Record the payout; raise `CONFLICT` if its reference is recorded."""
+        """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
         new = await _parse_payout(context, tx, self)
         await payout_store.lock_payable(tx, self.merchant_id)
         if await payout_store.TABLE.find_active(tx, self.merchant_id, self.reference):
@@ -97,7 +97,7 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
         _parse_lines(self.lines)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
-        """Record the payouts in file order; an invalid line rejects the file."""
+        """Record the payouts in file order. A single invalid line rejects the whole file."""
         records = _parse_lines(self.lines)
         merchant_ids = sorted({record.merchant_id for record in records.values()})
         for merchant_id in merchant_ids:
@@ -158,7 +158,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
 
 
 async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
-    """Add an imported payout; return False if it was recorded before."""
+    """Add an imported payout; return False if it is already recorded."""
     new = await _parse_payout(context, tx, record)
     active = await payout_store.TABLE.find_active(tx, record.merchant_id, record.reference)
     if active is None:
@@ -172,7 +172,7 @@ async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -
 
 
 async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
-    """Add a payout and its ledger entry; the caller has locked the merchant's payable balance."""
+    """Add a payout and its ledger entry. The merchant's payable balance must be locked."""
     payout = new.payout
     payable = await payout_store.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > payable:
@@ -221,7 +221,7 @@ async def _parse_payout(
 
 
 def _parse_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
-    """Return the payouts of a CSV file by line number; blank lines are ignored."""
+    """Parse a CSV file into payouts by line number; blank lines are skipped."""
     if len(lines) > _LINES_MAX + 1:
         raise BadRequestError(f"lines has at most {_LINES_MAX} payouts")
     try:
@@ -261,7 +261,10 @@ def _parse_row(number: int, row: list[str]) -> RecordPayout:
 async def reverse_payout(
     tx: Tx, table: PayoutTable[AnyRecord], payout_id: UUID, who: str, note: str
 ) -> AnyRecord:
-    """Mark a payout as reversed; raise `NOT_FOUND`, or `CONFLICT` if it is already reversed."""
+    """Mark a payout as reversed.
+
+    Raises `NOT_FOUND` if the payout does not exist, and `CONFLICT` if it is already reversed.
+    """
     await table.lock(tx, payout_id)
     record = await require_payout(tx, table, payout_id)
     if record.reversed_at is not None:

@@ -1,6 +1,6 @@
-"""Payouts to merchants, and the table operations that gateway payouts share.
+"""Payouts to merchants, and the table operations shared with gateway payouts.
 
-A merchant is never paid more than it is owed.
+A payout never exceeds the amount that the merchant is owed.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import KeysetList
 
-#: The first key of the advisory locks on merchants' payable balances; a trigger uses it too.
+#: First key of the advisory locks on merchants' payable balances. A trigger uses the same key.
 _PAYABLE_LOCKS = 7_002
 
 AnyPayout = TypeVar("AnyPayout", Payout, GatewayPayout)
@@ -22,10 +22,10 @@ AnyRecord = TypeVar("AnyRecord", bound="RecordedPayout")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedPayout:
-    """The fields that payouts to merchants and payouts of gateways share."""
+    """Fields shared by payouts to merchants and gateway payouts."""
 
     id: UUID
-    amount: str | None  # in units of its currency; None: the decimals of its token are unknown
+    amount: str | None  # in currency units; None if the token's decimals are unknown
     amount_minor: str
     currency: str
     chain: str | None
@@ -56,19 +56,19 @@ class PayoutRecord(RecordedPayout):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPayout(Generic[AnyPayout]):
     payout: AnyPayout
-    reference: str  # the bank's, or the gateway's
-    paid_on: date | None  # None: today, in UTC
+    reference: str  # the reference of the bank or gateway
+    paid_on: date | None  # None: today (UTC)
     recorded_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutTable(Generic[AnyRecord]):
-    """A table of payouts; an owner's reference is unique in it, except for reversed payouts."""
+    """A table of payouts. References are unique per owner among payouts that are not reversed."""
 
     name: LiteralString
-    noun: str  # for messages
-    owner: LiteralString  # the column of the merchant, or of the gateway account
-    select: LiteralString  # the columns of a record, of the table `p`
+    noun: str  # used in messages
+    owner: LiteralString  # the merchant or gateway account column
+    select: LiteralString  # the query for records, with the table aliased as `p`
     record: type[AnyRecord]
 
     @property
@@ -95,7 +95,7 @@ class PayoutTable(Generic[AnyRecord]):
     async def find_active(
         self, database: Executor, owner_id: int, reference: str
     ) -> AnyRecord | None:
-        """Return an owner's payout with this reference that is not reversed."""
+        """Return the owner's payout with this reference, unless it is reversed."""
         row = await database.row(
             f"{self.select}"
             f" WHERE p.{self.owner} = $1 AND p.reference = $2 AND p.reversed_at IS NULL",
@@ -128,7 +128,7 @@ class PayoutTable(Generic[AnyRecord]):
 
 
 async def lock_payable(tx: Tx, merchant_id: int) -> None:
-    """Serialize the transactions that record payouts to a merchant."""
+    """Serialize transactions that record payouts to the same merchant."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashint8($2))", _PAYABLE_LOCKS, merchant_id
     )
@@ -137,7 +137,7 @@ async def lock_payable(tx: Tx, merchant_id: int) -> None:
 async def get_payable(
     database: Executor, merchant_id: int, currency: str, chain: str | None
 ) -> int:
-    """Return the amount that a merchant is owed, in smallest units; negative if it owes."""
+    """Return the balance owed to a merchant, in smallest units; negative if the merchant owes."""
     payable = await database.value(
         "SELECT merchant_payable($1, $2, $3)", merchant_id, currency, chain
     )
@@ -151,7 +151,7 @@ async def find_token_decimals(database: Executor, chain: str, symbol: str) -> in
 
 
 async def add(tx: Tx, new: NewPayout[Payout]) -> None:
-    """Add a payout; a constraint fails if its merchant is owed less."""
+    """Add a payout; violates a constraint if the merchant is owed less."""
     await tx.fetch(
         """
         INSERT INTO payout
@@ -170,7 +170,7 @@ async def add(tx: Tx, new: NewPayout[Payout]) -> None:
     )
 
 
-#: The columns of `RecordedPayout`, and the table of tokens that they need.
+#: Columns for `RecordedPayout`; they require the join in `TOKENS`.
 COLUMNS: LiteralString = """
     p.id, p.currency, p.chain, p.amount_minor::text AS amount_minor, p.reference, p.paid_on,
     p.recorded_by, p.created_at, p.reversed_at, p.reversed_by, p.reversal_note,

@@ -1,4 +1,4 @@
-"""The merchant's balances and daily statements; read only."""
+"""Read-only routes for a merchant's balances and daily statements."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +54,7 @@ class StatementRoutes:
         return json_response({"data": [balance_fields(balance) for balance in balances]})
 
     async def list_statements(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`GET /statements?currency=&limit=&cursor=`: newest first."""
+        """`GET /statements?currency=&limit=&cursor=`: statements, newest first."""
         limit = read_limit(request.query_params.get("limit"))
         page = await statement_store.list_statements(
             self.database,

@@ -1,6 +1,6 @@
-"""Statements: the changes of a merchant's balance by kind, with amounts in minor units.
+"""Statements: the changes to a merchant's balance by kind, with amounts in minor units.
 
-A positive amount increases the amount that the merchant is owed.
+Positive amounts increase the balance owed to the merchant.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from payintent.accounting.model import Fact
 
 
 class Movement(StrEnum):
-    PAYMENTS = "payments"  # before fee and tax
+    PAYMENTS = "payments"  # before fees and tax
     FEES = "fees"
     TAX = "tax"
     REFUNDS = "refunds"
@@ -28,7 +28,7 @@ class Part(StrEnum):
     TAX = "tax"
 
 
-#: The facts that change `merchant_payable`, with the kind of movement.
+#: Facts that change `merchant_payable`, with the kind of movement they are listed as.
 MOVEMENTS = {
     Fact.CAPTURE: Movement.PAYMENTS,
     Fact.CAPTURE_ADOPTED: Movement.PAYMENTS,
@@ -40,7 +40,7 @@ MOVEMENTS = {
     Fact.DISPUTE_WON: Movement.DISPUTES,
     Fact.DISPUTE_LOST: Movement.DISPUTES,
     Fact.ADJUSTMENT: Movement.ADJUSTMENTS,
-    Fact.GATEWAY_PAYOUT: Movement.PAYOUTS,  # of the merchant's own account
+    Fact.GATEWAY_PAYOUT: Movement.PAYOUTS,  # from the merchant's own gateway account
     Fact.PAYOUT: Movement.PAYOUTS,
 }
 _CHARGES = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
@@ -48,7 +48,7 @@ _CHARGES = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySum:
-    """The sum of the entries of a fact and part; positive in the merchant's favour."""
+    """The sum of entries by fact and part; positive amounts are in the merchant's favour."""
 
     fact: Fact
     part: Part
@@ -56,7 +56,7 @@ class EntrySum:
 
 
 def sum_movements(sums: Iterable[EntrySum]) -> dict[Movement, int]:
-    """Sum each movement; payments include fee and tax, which are deducted separately."""
+    """Sum each kind of movement. Payments are gross; fees and tax are deducted separately."""
     movements = dict.fromkeys(Movement, 0)
     for entry in sums:
         movements[MOVEMENTS[entry.fact]] += entry.amount_minor
@@ -66,19 +66,19 @@ def sum_movements(sums: Iterable[EntrySum]) -> dict[Movement, int]:
 
 
 def fact_label(fact: str) -> str:
-    """Return the name of a ledger fact for people, such as `refund reserved`."""
+    """Return a human-readable name for a ledger fact, such as `refund reserved`."""
     return fact.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementView:
-    """A statement with amounts in units, or in smallest units of an unknown token."""
+    """A statement with amounts in currency units, or in smallest units for unknown tokens."""
 
     id: str
     merchant_id: int
     currency: str
     chain: str | None
-    number: int  # consecutive by merchant and currency, from 1
+    number: int  # consecutive per merchant and currency, starting at 1
     day: date
     time_zone: str
     opening: str
@@ -95,14 +95,14 @@ class StatementView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementLineView:
-    """The movement of a payment, refund, dispute, case, adjustment or payout."""
+    """The effect of a payment, refund, dispute, case, adjustment or payout on the balance."""
 
     at: str
     kind: str
     fact: str
-    id: str  # of the refund or case, otherwise of the capture, dispute, payout or adjustment
+    id: str  # id of the refund, case, capture, dispute, payout or adjustment
     payment_id: str | None
-    amount: str  # of a payment: before fee and tax
+    amount: str  # for payments: before fee and tax
     fee: str
     tax: str
     net: str

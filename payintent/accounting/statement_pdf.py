@@ -1,4 +1,4 @@
-"""Drawing of a statement as a PDF: its figures, followed by a table of its lines."""
+"""Draw a statement as a PDF: a summary followed by a table of its lines."""
 
 import io
 import unicodedata
@@ -24,22 +24,22 @@ from payintent.runtime.log import get_logger
 _log = get_logger(__name__)
 
 _PLANE_MAX = 0xFFFF
-_REPLACEMENT = "\ufffd"  # the first font has it
+_REPLACEMENT = "\ufffd"  # included in the first font
 _RIGHT_TO_LEFT = frozenset({"R", "AL"})
 _NUMBERS = frozenset({"EN", "AN"})
 _MIRRORED = str.maketrans("()[]{}<>«»", ")(][}{><»«")
 _IGNORED = frozenset("\u200b\u200c\u200d\u200e\u200f\u2060\ufe0e\ufe0f")
-_fonts_lock = Lock()  # fonts are registered by name, for the whole process
+_fonts_lock = Lock()  # font names are registered for the whole process
 
 
 @dataclass(slots=True)
 class NameFonts:
-    """The fonts of a document, loaded anew for it so that its bytes are reproducible."""
+    """A document's fonts, loaded afresh so that the document is reproducible byte for byte."""
 
     names: dict[Path, str] = field(default_factory=dict[Path, str])
 
     def register(self, path: Path) -> str:
-        """Register a font unless it is already registered; return its name."""
+        """Return the name of a font, registering it on first use."""
         if path not in self.names:
             name = f"{path.stem.replace('[wght]', '')}-{len(self.names)}"
             registry: Any = pdfmetrics
@@ -56,7 +56,7 @@ class _Run:
 
     @property
     def visual(self) -> str:
-        """The text in the order HarfBuzz expects: it reverses right-to-left scripts itself."""
+        """The text in the order HarfBuzz expects. It reverses right-to-left scripts itself."""
         if self.level % 2 == 0 or any(map(_is_right_to_left, self.text)):
             return self.text
         return self.text[::-1].translate(_MIRRORED)
@@ -64,7 +64,7 @@ class _Run:
 
 @contextmanager
 def name_fonts() -> Generator[NameFonts]:
-    """Provide the fonts of a document; concurrent threads wait until it is saved."""
+    """Provide the fonts for a document. Other threads wait until the context exits."""
     with _fonts_lock:
         fonts = NameFonts()
         try:
@@ -83,17 +83,17 @@ def draw_name(
     size: float,
     width_max: float,
 ) -> float:
-    """Draw a name, smaller if it is wider than `width_max`; return its width in points.
+    """Draw a name, scaled down to `width_max` if necessary; return its width in points.
 
-    A character that is missing in all fonts is drawn as U+FFFD and logged.
+    Characters missing from all fonts are drawn as U+FFFD and logged.
     """
     shaped = shaped_runs(fonts, name, size)
     widths = [_width(text, size) for _, text in shaped]
     scale = min(1.0, width_max / sum(widths)) if sum(widths) else 1.0
     x, y = origin
-    # Search and copying need the text: glyphs may not correspond to letters.
+    # Searching and copying need the text, because glyphs may not map to letters.
     actual_text = name.encode("utf-16-be").hex().upper()
-    code: list[str] = getattr(canvas, "_code")  # noqa: B009 - there is no public name
+    code: list[str] = getattr(canvas, "_code")  # noqa: B009 - no public name exists
     code.append(f"/Span <</ActualText <FEFF{actual_text}>>> BDC")
     for (font, text), width in zip(shaped, widths, strict=True):
         canvas.setFont(font, size * scale)
@@ -104,7 +104,7 @@ def draw_name(
 
 
 def shaped_runs(fonts: NameFonts, name: str, size: float) -> list[tuple[str, Any]]:
-    """Return the font and shaped text of each run of a name, from left to right."""
+    """Return the font and shaped text of each run in a name, from left to right."""
     runs = _reorder(_split_runs(_replace_missing(unicodedata.normalize("NFC", name))))
     texts = [(fonts.register(run.path), run.visual) for run in runs]
     library: Any = ttfonts
@@ -116,7 +116,7 @@ def _width(text: Any, size: float) -> float:
 
 
 def _replace_missing(name: str) -> str:
-    """Replace and log characters that are missing in all fonts."""
+    """Replace and log characters that are missing from all fonts."""
     missing = sorted(
         {letter for letter in name if _find_font(letter) is None and letter not in _IGNORED}
     )
@@ -127,7 +127,7 @@ def _replace_missing(name: str) -> str:
 
 
 def _split_runs(name: str) -> list[_Run]:
-    """Split a name into runs of equal level and font."""
+    """Split a name into runs with the same embedding level and font."""
     styled: list[tuple[int, Path, str]] = []
     last = _fonts()[0]
     for letter, level in zip(name, _levels(name), strict=True):
@@ -142,7 +142,7 @@ def _split_runs(name: str) -> list[_Run]:
 
 
 def _reorder(runs: Sequence[_Run]) -> list[_Run]:
-    """Put runs into visual order, from left to right (UAX 9, rule L2)."""
+    """Sort runs into visual order, from left to right (UAX 9, rule L2)."""
     visual = list(runs)
     for level in range(max((run.level for run in visual), default=0), 0, -1):
         ordered: list[_Run] = []
@@ -172,7 +172,7 @@ def _levels(name: str) -> list[int]:
 
 
 def _kinds(name: str) -> list[str]:
-    """Return L, R, N (a number) or O (neither) for each character."""
+    """Classify each character as L (left to right), R (right to left), N (number) or O (other)."""
     kinds: list[str] = []
     for letter in name:
         kind = unicodedata.bidirectional(letter)
@@ -222,7 +222,7 @@ def _find_font(letter: str) -> Path | None:
 def _load_font(name: str, path: Path) -> TTFont:
     font = TTFont(name, str(path))
     face: Any = font.face
-    # ReportLab writes invalid text above U+FFFF; a glyph without a code gets a private code.
+    # ReportLab writes invalid text above U+FFFF. Glyphs without a code get a private-use code.
     letters: dict[int, list[int]] = face.glyphToChar
     short = {
         glyph: [code for code in codes if code <= _PLANE_MAX] for glyph, codes in letters.items()
@@ -245,11 +245,11 @@ _FIGURES = (
 _FIGURES_RIGHT = 320.0
 _FIRST_LINES_TOP = _HEIGHT - 122.0 - len(_FIGURES) * _FIGURE_STEP
 _LINES_TOP = _HEIGHT - _MARGIN
-#: Column titles with the left edge of text columns, and the right edge of amount columns.
+#: Column titles and positions: the left edge of text columns, the right edge of amount columns.
 _TEXTS = (("Time, UTC", 36.0), ("Kind", 118.0), ("What", 174.0), ("Payment", 254.0))
 _AMOUNTS = (("Amount", 478.0), ("Fee", 584.0), ("Tax", 690.0), ("Net", _RIGHT))
 _AMOUNT_WIDTH = 104.0
-_NAME_WIDTH = _RIGHT - _MARGIN - 100.0  # leaves space for the merchant's number
+_NAME_WIDTH = _RIGHT - _MARGIN - 100.0  # leaves room for the merchant's number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ class StatementPages:
 
 
 def write_statement_pdf(pages: StatementPages) -> bytes:
-    """Draw a statement; equal statements give equal bytes."""
+    """Draw a statement. Equal statements produce identical bytes."""
     with name_fonts() as fonts:
         return _draw(pages, fonts)
 
@@ -284,7 +284,7 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
 
 
 def _paginate(lines: Sequence[StatementLineView]) -> Iterator[Sequence[StatementLineView]]:
-    """Yield the lines of each page; the first page has fewer, possibly none."""
+    """Yield the lines of each page. The first page has fewer lines, possibly none."""
     first = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
     later = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
     yield lines[:first]
@@ -304,7 +304,7 @@ def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> No
     y -= 22
     name, number, x = pages.merchant_name, f" (merchant {view.merchant_id})", _MARGIN
     if name.isascii() and stringWidth(name, _TEXT, _NAME_PT) <= _NAME_WIDTH:
-        number = name + number  # needs no embedded font
+        number = name + number  # does not need an embedded font
     else:
         x += draw_name(canvas, fonts, (x, y), name, _NAME_PT, _NAME_WIDTH)
     canvas.setFont(_TEXT, _NAME_PT)
@@ -343,7 +343,7 @@ def _draw_lines(canvas: Canvas, lines: Sequence[StatementLineView], top: float) 
 
 
 def _draw_amount(canvas: Canvas, right: float, y: float, amount: str) -> None:
-    """Draw a right-aligned amount, in a smaller font if it is wider than its column."""
+    """Draw a right-aligned amount, in a smaller font if it does not fit its column."""
     width = stringWidth(amount, _TEXT, _LINE_PT)
     if width > _AMOUNT_WIDTH:  # a token with many decimals
         canvas.setFont(_TEXT, _LINE_PT * _AMOUNT_WIDTH / width)

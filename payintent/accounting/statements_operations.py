@@ -43,7 +43,7 @@ from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.runtime.json_format import format_timestamp
 
 _LINES_BATCH = 5_000
-PDF_LINES_MAX = 5_000  # over a hundred pages, and a second to draw
+PDF_LINES_MAX = 5_000  # over a hundred pages, which take a second to draw
 ExportFormat = Literal["csv", "jsonl"]
 _FACT_IDS = {
     Fact.REFUND_RESERVED: ids.REFUND,
@@ -54,10 +54,10 @@ _FACT_IDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementText:
-    """The lines of a statement in a machine-readable format, or the statement as a PDF."""
+    """A statement's lines in a machine-readable format, or the whole statement as a PDF."""
 
     format: str
-    text: str  # a PDF is encoded in base64
+    text: str  # base64 for a PDF
 
 
 class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
 async def require_statement(
     database: Executor, statement_id: str, merchant_id: int | None = None
 ) -> Statement:
-    """Return a statement; raise `NOT_FOUND` if it does not exist or has a different merchant."""
+    """Return a statement; raise `NOT_FOUND` if it does not exist or is another merchant's."""
     parsed = ids.parse_id(ids.STATEMENT, statement_id)
     statement = await statement_store.get(database, parsed) if parsed else None
     if statement is None or merchant_id not in (None, statement.merchant_id):
@@ -143,7 +143,7 @@ def balance_fields(balance: MerchantBalance) -> dict[str, Any]:
 
 
 def read_statement_currency(raw: str | None) -> str | None:
-    """Return the currency to filter by (`BAD_REQUEST` if it does not exist)."""
+    """Return the currency to filter by; raise `BAD_REQUEST` if it is unknown."""
     if raw is not None and raw not in TENDER:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
     return raw
@@ -187,7 +187,7 @@ def line_view(statement: Statement, line: StatementLine) -> StatementLineView:
 async def export_lines(
     database: Executor, statement: Statement, export_format: ExportFormat
 ) -> AsyncIterator[str]:
-    """Yield the lines of a statement in batches; each line ends in a line feed."""
+    """Yield a statement's lines in batches. Each line ends with a line feed."""
     if export_format == "csv":
         yield _write_csv([list(StatementLineView.__slots__)])
     skipped = 0
@@ -209,7 +209,7 @@ async def draw_pdf(database: Executor, statement: Statement) -> bytes:
         )
     merchant = await merchant_store.get(database, statement.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
-    # The PDF library is optional.
+    # Imported here because the PDF library is optional.
     from payintent.accounting.statement_pdf import StatementPages, write_statement_pdf
 
     pages = StatementPages(
@@ -227,7 +227,7 @@ def _write_csv(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _amount(statement: Statement, minor: int) -> str:
-    """Format an amount, in smallest units if the decimals of its token are unknown."""
+    """Format an amount, in smallest units if the token's decimals are unknown."""
     text = format_smallest_units(
         minor, statement.currency, statement.token_decimals, on_chain=statement.chain != ""
     )

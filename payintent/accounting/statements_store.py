@@ -23,7 +23,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A statement, which never changes; amounts in minor units (tokens: smallest units)."""
+    """An immutable statement with amounts in minor units (tokens: smallest units)."""
 
     id: UUID
     merchant_id: int
@@ -47,13 +47,13 @@ class StatementLine:
     fact_id: UUID
     payment_id: UUID | None
     net_minor: int
-    fee_minor: int  # deducted from a payment
+    fee_minor: int  # deducted from payments
     tax_minor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantBalance:
-    """The amount that a merchant is owed now; negative if it owes."""
+    """The balance currently owed to a merchant; negative if the merchant owes."""
 
     currency: str
     chain: str
@@ -61,7 +61,7 @@ class MerchantBalance:
     amount_minor: int
 
 
-#: The part of an entry `e`: its effect on the account `$1`, or the fee or tax of a capture.
+#: Columns `part` and `signed` of an entry `e`: a change to account `$1`, or a capture's fee or tax.
 PART: LiteralString = """
     CASE WHEN $1 IN (e.debit, e.credit) THEN 'payable'
         WHEN e.fact NOT IN ('capture', 'capture_adopted') THEN NULL
@@ -70,8 +70,8 @@ PART: LiteralString = """
     CASE WHEN e.credit = $1 THEN e.amount WHEN e.debit = $1 THEN -e.amount
         WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END AS signed
 """
-#: Entries `e` of the merchant `$2` from number `$3` that are not in a statement, which were closed
-#: up to number `$4` and time `$5`.
+#: Condition: entry `e` of merchant `$2`, from number `$3`, is not in a statement. Statements are
+#: closed up to number `$4` and time `$5`.
 UNSTATED: LiteralString = """
     e.merchant_id = $2 AND e.entry_number >= $3 AND (e.entry_number > $4 OR e.created_at >= $5)
 """
@@ -92,7 +92,7 @@ _STATEMENTS = KeysetList(
     until="s.day <= {}",
 )
 
-#: A merchant's balances; $1 is the account, $2 the merchant.
+#: The balances of merchant `$2`, whose payable account is `$1`.
 _BALANCES: LiteralString = """
     WITH closed AS (
         SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount
@@ -167,7 +167,7 @@ async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Stat
 
 
 async def add(tx: Tx, new: Statement) -> None:
-    """Add a statement; its opening balance must equal the last closing balance."""
+    """Add a statement. Its opening balance must equal the previous closing balance."""
     await tx.fetch(
         """
         INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
@@ -233,7 +233,7 @@ async def list_statements(
 async def list_lines(
     database: Executor, statement: Statement, skipped: int, limit: int
 ) -> list[StatementLine]:
-    """List the lines of a statement, oldest first, without the first `skipped` lines."""
+    """List a statement's lines, oldest first, after the first `skipped` lines."""
     covered = statement.covered
     rows = await database.fetch(
         _LINES,
@@ -263,7 +263,7 @@ async def list_lines(
 
 
 async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBalance]:
-    """Return a merchant's balances by currency: the last statement plus later entries."""
+    """Return a merchant's balance in each currency: its last statement plus later entries."""
     rows = await database.fetch(_BALANCES, f"merchant_payable:{merchant_id}", merchant_id)
     return [build(MerchantBalance, row, amount_minor=int(row["amount"])) for row in rows]
 
