@@ -34,7 +34,7 @@ class RiskLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudRule:
-    """A rule: a blocked value, or a velocity of at most `count_max` in `window_s` seconds."""
+    """Blocks a value, or limits a velocity to `count_max` within `window_s` seconds."""
 
     id: int
     kind: FraudRuleKind
@@ -44,24 +44,24 @@ class FraudRule:
     window_s: int | None
     code: str
     level: RiskLevel
-    score: int  # 0 to 100; the matching rule with the highest score decides
+    score: int  # 0 to 100; the matching rule with the highest score wins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudSubject:
-    """The buyer to screen; None matches no rule, and an unreadable address matches all networks."""
+    """The buyer to screen. None matches no rule; an unreadable address matches all networks."""
 
     merchant_id: int
     payer_uid: str
-    email: str | None = None  # with its domain in ASCII
+    email: str | None = None  # with the domain in ASCII
     country: str | None = None
     address: str | None = None
-    counts: Mapping[int, int] = field(default_factory=dict[int, int])  # by id of a velocity rule
+    counts: Mapping[int, int] = field(default_factory=dict[int, int])  # by velocity rule id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudDenial:
-    """The response to a denied buyer, instead of a payment, a view or a quote."""
+    """The response that a denied buyer receives instead of a payment, checkout view or quote."""
 
     rule_id: int
     code: str
@@ -78,7 +78,7 @@ class FraudDeniedError(Exception):
 
 
 class FraudRuleSet:
-    """Rules indexed by the value they match, so evaluation time is independent of their number."""
+    """Rules indexed by value, so that evaluation time does not depend on their number."""
 
     def __init__(self, rules: Iterable[FraudRule] = (), version: str = "") -> None:
         self.version = version
@@ -100,9 +100,9 @@ class FraudRuleSet:
         ]
 
     def evaluate(self, subject: FraudSubject) -> FraudDenial | None:
-        """Return the denial of the matching rule with the highest score, or None.
+        """Return the denial by the matching rule with the highest score, or None.
 
-        Among equal scores, the oldest rule decides.
+        If scores are equal, the oldest rule wins.
         """
         matches = [
             rule
@@ -152,4 +152,4 @@ def _lookup_keys(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | N
     if subject.email is not None:
         email = subject.email.lower()
         yield FraudRuleKind.EMAIL, email
-        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # matches a whole domain
+        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # rules for whole domains

@@ -1,4 +1,4 @@
-"""Operations on fraud rules and on the denials that they caused."""
+"""Operations on fraud rules and denials."""
 
 import re
 from ipaddress import ip_network
@@ -104,7 +104,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
             _check_network(self.value)
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
-        """Add the rule; all processes use it within seconds."""
+        """Add the rule. All processes apply it within seconds."""
         if await fraud_store.count_rules(tx) >= fraud_store.RULES_MAX:
             raise ConflictError(f"there can be at most {fraud_store.RULES_MAX} active rules")
         value = (

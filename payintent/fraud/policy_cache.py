@@ -1,4 +1,4 @@
-"""A cache of restrictions and fraud rules in this process."""
+"""Per-process cache of restrictions and fraud rules."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from payintent.runtime.caches import TtlCache
 
 
 class PolicyCache:
-    """Restrictions and rules that are at most `max_age_s` old when they are used."""
+    """Provides restrictions and rules that are at most `max_age_s` seconds old."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PolicyCache:
         return restrictions.collect_countries(await restrictions.list_restrictions(self._database))
 
     async def _load_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
-        """Read the rules only if their version has changed, because there may be many."""
+        """Re-read the rules only if their version has changed, because there may be many."""
         version = await fraud_store.rules_version(self._database)
         if version == previous.version:
             return previous

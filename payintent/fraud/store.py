@@ -1,4 +1,4 @@
-"""Fraud rules, the denials that they caused, and the counts that velocities need."""
+"""Fraud rules, denials, and counts for velocity rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from payintent.db.lists import build
 from payintent.fraud.model import FraudDenial, FraudRule, FraudRuleKind, RiskLevel
 
 RULES_MAX = 10_000
-_COUNT_LOCKS = 7_001  # the first key of the advisory locks on counters
+_COUNT_LOCKS = 7_001  # first key of the advisory locks on counters
 
 _RULE_COLUMNS = " id, kind, merchant_id, value, count_max, window_s, code, level, score "
 
@@ -37,7 +37,7 @@ async def list_rules(database: Executor) -> list[FraudRule]:
 
 
 async def rules_version(database: Executor) -> str:
-    """Return a text that identifies the set of active rules; rules never change in place."""
+    """Return an identifier for the set of active rules. Rules never change in place."""
     version = await database.value(
         "SELECT md5(string_agg(id::text, ',' ORDER BY id)) FROM fraud_rule WHERE enabled"
     )
@@ -45,13 +45,13 @@ async def rules_version(database: Executor) -> str:
 
 
 async def count_rules(tx: Tx) -> int:
-    """Count the active rules; concurrent inserts wait for this transaction."""
+    """Count the active rules. Concurrent inserts wait until this transaction ends."""
     await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
     return await tx.value("SELECT count(*) AS count FROM fraud_rule WHERE enabled")
 
 
 async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
-    """Add a rule; the database assigns its `id`."""
+    """Add a rule. The database assigns the `id`."""
     row = await tx.row(
         """
         INSERT INTO fraud_rule (kind, merchant_id, value, count_max, window_s, code, level, score)
@@ -72,7 +72,7 @@ async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
 
 
 async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
-    """Deactivate a rule; its row stays, because decisions refer to it."""
+    """Deactivate a rule. Its row is kept because decisions refer to it."""
     row = await tx.row(
         "UPDATE fraud_rule SET enabled = false WHERE id = $1 AND enabled RETURNING" + _RULE_COLUMNS,
         rule_id,
@@ -87,7 +87,7 @@ async def record_denial(
     payment_id: UUID | None,
     denial: FraudDenial,
 ) -> None:
-    """Store a denial; a payment's further denials by the same rule are ignored."""
+    """Store a denial. Repeated denials of a payment by the same rule are ignored."""
     await database.fetch(
         """
         INSERT INTO fraud_decision (id, merchant_id, payment_id, rule_id, code, level, score)
@@ -130,7 +130,7 @@ async def list_decisions(
 
 
 async def lock_counter(tx: Tx, digest: bytes) -> None:
-    """Serialize the transactions that count and add to a counter (`LockTimeoutError`)."""
+    """Serialize transactions that read and increment a counter; raises `LockTimeoutError`."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
     )
@@ -180,7 +180,10 @@ async def count_attempts(
     window_s: int,
     count_max: int,
 ) -> int:
-    """Count an address's selections within a window, up to `count_max`; None: at all merchants."""
+    """Count selections from an address within a time window, up to `count_max`.
+
+    If `merchant_id` is None, selections at all merchants count.
+    """
     return await database.value(
         """
         SELECT count(*) AS count
@@ -207,9 +210,9 @@ async def add_attempt(database: Executor, address_digest: bytes, merchant_id: in
 
 
 async def delete_old(database: Executor, decisions_days: int, limit: int) -> int:
-    """Delete up to `limit` old decisions, and as many attempts outside every rule's window.
+    """Delete up to `limit` old decisions, and up to `limit` attempts outside all rules' windows.
 
-    Returns the larger of the two counts: if it equals `limit`, there may be more.
+    Returns the larger of the two counts; if it equals `limit`, more may remain.
     """
     return await database.value(
         """
