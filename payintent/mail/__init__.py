@@ -1,1 +1,1 @@
-"""E-mail: a sealed outbox, and delivery through a mail server."""
+"""E-mail: an encrypted outbox, and delivery through a mail server."""

@@ -1,4 +1,4 @@
-"""Delivery of due mail: mail that is sent or permanently rejected is deleted."""
+"""Deliver due mail. Mail is deleted once it is sent or permanently rejected."""
 
 from collections.abc import Awaitable, Callable
 from email.message import EmailMessage
@@ -18,14 +18,14 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("mail")
 _BATCH = 10
-_LEASE_S = 900  # ten mails, with at most four steps each
+_LEASE_S = 900  # enough for ten mails with at most four server round trips each
 MAILS = Counter("payintent_mails_total", "Attempts to send a mail", ["kind", "outcome"])
-#: Composes the receipt of a payment; returns None if it has no recipient.
+#: Composes the receipt for a payment, or returns None if there is no recipient.
 ComposeReceipt = Callable[[UUID], Awaitable[Mail | None]]
 
 
 class MailSender:
-    """Sends due mail through the mail server; several workers can share the outbox."""
+    """Sends due mail through the mail server. Several workers can share the outbox."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class MailSender:
         self._compose_receipt = compose_receipt
 
     async def step(self) -> bool:
-        """Send a batch; return whether there may be more."""
+        """Send a batch; return whether more mail may be due."""
         records = await mail_store.claim_due(self._database, _BATCH, _LEASE_S)
         to_send = list[tuple[MailRecord, EmailMessage]]()
         for record in records:
@@ -57,7 +57,7 @@ class MailSender:
         return len(records) == _BATCH
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
-        """Compose a mail; return a result instead of raising, so no mail blocks the rest."""
+        """Compose a mail. Failures are returned as results, so that a mail cannot block others."""
         try:
             mail = await self._load(record)
             if mail is None:
@@ -68,8 +68,8 @@ class MailSender:
         except EncryptionKeyError as error:  # this process may have an older key ring
             return SendResult(SendOutcome.LATER, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
-            raise  # affects all mails; the step is repeated later
-        except Exception as error:  # noqa: BLE001 - a defect of this mail
+            raise  # affects all mails; the next step tries again
+        except Exception as error:  # noqa: BLE001 - a defect in this mail only
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
             return SendResult(SendOutcome.LATER, type(error).__name__)
 
@@ -82,7 +82,7 @@ class MailSender:
         return msgspec.json.decode(content, type=Mail)
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:
-        """Schedule the next attempt of a mail, or delete it if it needs none."""
+        """Schedule the next attempt, or delete the mail if no attempt is needed."""
         wait_s = next_mail_wait_s(record.attempts)
         if result.outcome is SendOutcome.LATER and wait_s is not None:
             MAILS.labels(record.kind, "later").inc()

@@ -1,4 +1,4 @@
-"""A client of the mail server, which sends a batch of mails over a connection."""
+"""SMTP client that sends a batch of mails over a single connection."""
 
 import asyncio
 import smtplib
@@ -11,39 +11,39 @@ from enum import Enum, auto
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import release_slot
 
-TIMEOUT_S = 20.0  # for each step with the server
-#: Permanent failures of a recipient or a text (RFC 5321, section 4.2.3; RFC 7504).
+TIMEOUT_S = 20.0  # for each server round trip
+#: Reply codes for permanent failures of a recipient or message (RFC 5321, 4.2.3; RFC 7504).
 _PERMANENT_CODES = frozenset({501, 521, 550, 551, 552, 553, 554, 555, 556})
 
 
 class SendOutcome(Enum):
     SENT = auto()
-    REFUSED = auto()  # permanently, for this mail
+    REFUSED = auto()  # permanently rejected
     LATER = auto()  # the server is unreachable, busy, or rejects our account
     NEEDLESS = auto()  # there is no recipient
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The outcome of a mail and its reason, which contains no address."""
+    """The outcome of an attempt. The reason does not contain addresses."""
 
     outcome: SendOutcome
     why: str = ""
 
 
 class SmtpClient:
-    """Sends mail through the configured server, in a thread because the library blocks."""
+    """Sends mail through the configured server, in a thread because the library is blocking."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def send(self, messages: Sequence[EmailMessage]) -> list[SendResult]:
-        """Send mails over a connection; return a result for each, and never raise."""
+        """Send mails over a single connection; return a result for each. Never raises."""
         release_slot()
         return await asyncio.to_thread(self._send, messages)
 
     async def examine(self) -> str | None:
-        """Connect and sign in without sending mail; return the problem, or None."""
+        """Connect and sign in without sending mail; return the problem, or None on success."""
         release_slot()
         return await asyncio.to_thread(self._examine)
 
@@ -70,7 +70,7 @@ class SmtpClient:
         """Connect, encrypt the connection, and sign in if a user is configured."""
         settings = self._settings
         context = settings.client_tls or ssl.create_default_context()
-        # The greeting has the domain of our addresses, to keep this machine's name private.
+        # Greet with the domain of our sender address, to keep this machine's name private.
         domain = settings.smtp_from.rpartition("@")[2]
         address = settings.smtp_host, settings.smtp_port, domain
         server: smtplib.SMTP
@@ -80,10 +80,10 @@ class SmtpClient:
             server = smtplib.SMTP(*address, timeout=TIMEOUT_S)
         try:
             if settings.smtp_security == "starttls":
-                server.starttls(context=context)  # raises if the server does not support it
+                server.starttls(context=context)  # raises if the server does not support STARTTLS
             if settings.smtp_user:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
-            server.ehlo_or_helo_if_needed()  # fails here if we are rejected, not at the first mail
+            server.ehlo_or_helo_if_needed()  # a rejection fails here, not at the first mail
         except BaseException:
             server.close()
             raise
@@ -96,7 +96,7 @@ def _send_message(server: smtplib.SMTP, message: EmailMessage) -> SendResult:
     except smtplib.SMTPRecipientsRefused as refused:
         [(code, _)] = refused.recipients.values()
         return _result_of(code)
-    except smtplib.SMTPSenderRefused as refused:  # concerns our account, not this mail
+    except smtplib.SMTPSenderRefused as refused:  # a problem with our account, not with this mail
         return SendResult(
             SendOutcome.LATER, f"the server returned {refused.smtp_code} for our address"
         )
@@ -113,7 +113,7 @@ def _result_of(code: int) -> SendResult:
 
 
 def _describe(error: Exception) -> str:
-    """Describe an error without the server's message, which may repeat an address or a password."""
+    """Describe an error without the server's message, which may repeat addresses or passwords."""
     if isinstance(error, smtplib.SMTPResponseException):
         return f"{type(error).__name__} {error.smtp_code}"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""The outbox of unsent mail; mail that was sent or given up is deleted."""
+"""The outbox of unsent mail. Mail is deleted once it is sent or abandoned."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from payintent.runtime.encryption import Encryption, mail_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailRecord:
-    """An unsent mail: a receipt refers to its payment, and all the rest has sealed content."""
+    """An unsent mail. Receipts refer to their payment; all other mail has encrypted content."""
 
     id: UUID
     kind: MailKind
@@ -23,7 +23,7 @@ class MailRecord:
 
 
 async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRecord]:
-    """Lease due mail for `lease_s` seconds, longest overdue first, and count the attempt."""
+    """Lease due mail for `lease_s` seconds, longest overdue first, and count the attempts."""
     rows = await database.fetch(
         """
         UPDATE mail
@@ -57,7 +57,7 @@ async def delete(database: Executor, mail_id: UUID) -> None:
 
 
 async def delete_old(database: Executor, limit: int) -> int:
-    """Delete mail older than `KEPT_DAYS`; return the number of deleted mails."""
+    """Delete mail older than `KEPT_DAYS`; return how many mails were deleted."""
     rows = await database.fetch(
         """
         DELETE FROM mail
@@ -78,14 +78,14 @@ async def delete_old(database: Executor, limit: int) -> int:
 
 
 async def overdue_s(database: Executor) -> float:
-    """Return the age of the oldest unsent mail in seconds, or 0 if there is none."""
+    """Return the age of the oldest unsent mail in seconds, or 0 if all mail is sent."""
     return await database.value(
         "SELECT greatest(0, extract(epoch FROM clock() - min(created_at)))::float8 FROM mail"
     )
 
 
 async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
-    """Lock a batch of sealed mail, in id order."""
+    """Lock and return a batch of encrypted mail, in id order."""
     rows = await tx.fetch(
         """
         SELECT id, kind, payment_id, sealed, attempts
@@ -102,7 +102,7 @@ async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
 
 
 async def seal(tx: Tx, mail_id: UUID, sealed: bytes) -> None:
-    """Replace a mail's sealed content, after a change of the encryption key."""
+    """Replace a mail's encrypted content after the encryption key has changed."""
     await tx.fetch("UPDATE mail SET sealed = $2 WHERE id = $1", mail_id, sealed)
 
 
@@ -114,6 +114,6 @@ def _mail(row: Row) -> MailRecord:
 async def add_mail(
     tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, mail: Mail
 ) -> None:
-    """Store a mail, which is sent after the transaction commits."""
+    """Store a mail, to be sent once the transaction has committed."""
     sealed = encryption.encrypt(msgspec.json.encode(mail), mail_context(mail_id))
     await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)
