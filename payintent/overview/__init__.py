@@ -1,1 +1,1 @@
-"""Figures of the whole installation."""
+"""Figures for the whole installation."""

@@ -1,4 +1,4 @@
-"""Cache the overview: at most a statement per second for all viewers."""
+"""Cache the overview, so that all viewers together cause at most one statement per second."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from payintent.overview.store import ConversionFigure, HourFigure, Overview, rea
 from payintent.runtime.caches import TtlCache
 
 _MAX_AGE_S = 1.0
-_CONVERSION_MAX_AGE_S = 60.0  # it aggregates a month and changes slowly
+_CONVERSION_MAX_AGE_S = 60.0  # aggregates a month of figures and changes slowly
 _HOUR = timedelta(hours=1)
 
 
@@ -23,7 +23,7 @@ class Period(StrEnum):
     MONTH = "30d"
 
 
-#: Hours per point in the chart of a period.
+#: Hours per data point in each period's chart.
 HOURS_PER_POINT: Mapping[Period, int] = {Period.DAY: 1, Period.WEEK: 6, Period.MONTH: 24}
 _PERIODS = tuple(Period)
 
@@ -39,12 +39,12 @@ class Amount:
         return Amount(self.count + other.count, EXACT.add(self.amount, other.amount))
 
 
-_Hour = dict[tuple[str, str], Amount]  # by kind and currency
+_Hour = dict[tuple[str, str], Amount]  # keyed by kind and currency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figures:
-    """The figures of the last statement, and closed hours from earlier statements."""
+    """The figures from the last statement, plus closed hours from earlier statements."""
 
     overview: Overview
     since: Mapping[Period, datetime]
@@ -60,7 +60,7 @@ class Figures:
         return total
 
     def points(self, period: Period) -> list[tuple[datetime, dict[str, int]]]:
-        """Return the start and the counts by kind of each point, oldest first."""
+        """Return the start time and the counts by kind for each data point, oldest first."""
         step = HOURS_PER_POINT[period] * _HOUR
         starts: list[datetime] = []
         at = self.since[period]
@@ -80,7 +80,7 @@ class Figures:
 
 
 class OverviewCache:
-    """Caches the overview for a second; closed hours are read once, the conversion every minute."""
+    """Caches the overview for a second. Reads closed hours once, and conversion once a minute."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -91,7 +91,7 @@ class OverviewCache:
 
     async def get(self) -> Figures:
         figures = await self._cache.get()
-        assert figures is not None  # noqa: S101 - `_read` returns them
+        assert figures is not None  # noqa: S101 - `_read` never returns None
         return figures
 
     async def _read(self, previous: Figures | None) -> Figures:
@@ -118,7 +118,7 @@ class OverviewCache:
 def _merge(
     previous: Figures | None, overview: Overview, closed_until: datetime | None
 ) -> dict[datetime, _Hour]:
-    """Combine the new hours with the cached closed hours that belong to a period."""
+    """Combine the new hours with the cached closed hours that are still within a period."""
     hours: dict[datetime, _Hour] = {}
     if previous is not None and closed_until is not None:
         hours = {

@@ -1,4 +1,4 @@
-"""Hourly figures of outcomes (tables hourly_figure and figure_mark), counted exactly once."""
+"""Count each outcome exactly once in hourly figures (tables hourly_figure and figure_mark)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from prometheus_client import Counter
 
 from payintent.db.database import Database, Tx
 
-#: Age of the newest figures; younger changes may not be committed yet.
+#: Minimum age of counted changes in seconds; more recent changes may not be committed yet.
 SETTLED_S = 3.0
-#: Time after an hour's end when it is counted again. No transaction takes that long.
+#: Delay after an hour's end before it is recounted. No transaction takes that long.
 CLOSED_AFTER = timedelta(minutes=10)
 RETENTION = timedelta(days=31)
 _HOUR = timedelta(hours=1)
-#: Tolerated difference between the clocks that generate ids and the database's clock.
+#: Tolerated difference between the database's clock and the clocks that generate ids.
 _SKEW = timedelta(minutes=1)
 _SKEW_CLOSED = timedelta(hours=1)
 _STATEMENT_S = 60.0
@@ -25,7 +25,7 @@ _LOCK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CountedOutcomes:
-    """The number of outcomes of a kind at a provider since the last count."""
+    """Number of outcomes of a kind at a provider since the last count."""
 
     kind: str  # PAID, FAILED, EXPIRED, CANCELLED, CAPTURED, REFUNDED (payment) or RETURNED (case)
     provider: str  # "none" if there is no provider
@@ -39,10 +39,10 @@ def _ignore(_: Sequence[CountedOutcomes]) -> None:
 async def count_next(
     database: Database, on_counted: Callable[[Sequence[CountedOutcomes]], None] = _ignore
 ) -> bool:
-    """Count new outcomes, or recount an hour after its end; returns whether more is pending.
+    """Count new outcomes or recount an hour that has ended; return whether more work remains.
 
-    Does nothing while a different process is counting. `on_counted` is called after the commit with
-    the new outcomes; a recount of an hour does not report them again.
+    Does nothing while another process is counting. `on_counted` is called with the new outcomes
+    after the commit. Recounting an hour does not report its outcomes again.
     """
     outcomes: list[CountedOutcomes] = []
     async with database.transaction() as tx:
@@ -72,7 +72,7 @@ async def _count(tx: Tx, outcomes: list[CountedOutcomes]) -> bool:
 
 
 async def _close_hour(tx: Tx, hour: datetime) -> None:
-    """Recount an hour from scratch, and delete figures that are too old."""
+    """Recount an hour from scratch, and delete figures past their retention."""
     await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour = $1", hour)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour < $1", hour - RETENTION)
@@ -89,9 +89,9 @@ async def _close_hour(tx: Tx, hour: datetime) -> None:
 async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> list[CountedOutcomes]:
     """Add the outcomes from `since` (inclusive) to `until` (exclusive) to the hourly figures.
 
-    Test merchants are excluded. A payment ends once and a refund succeeds once, and these times
-    never change. Captures and attempts have no index by time, but their ids are sorted by time
-    except for clock differences between hosts.
+    Test merchants are excluded. A payment ends only once and a refund succeeds only once, and these
+    times never change. Captures and attempts have no index by time, but their ids are in time order
+    apart from clock differences between hosts.
     """
     rows = await tx.fetch(
         f"""
@@ -127,7 +127,7 @@ async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> lis
 
 
 def _first_id(at: datetime) -> UUID:
-    """Return the lowest id that can be generated at this time."""
+    """Return the lowest id that could be generated at this time."""
     return UUID(int=int(at.timestamp() * 1000) << 80)
 
 
@@ -180,7 +180,7 @@ REFUNDS = Counter("payintent_refunds_total", "Refunds that succeeded", ["of", "p
 
 
 async def count_outcomes(database: Database) -> bool:
-    """Count new outcomes; returns whether more are pending."""
+    """Count new outcomes and increment their metrics; return whether more work remains."""
     return await count_next(database, increment_counters)
 
 

@@ -1,4 +1,4 @@
-"""The console's overview of the installation, read in a single statement."""
+"""Read the console's overview of the installation in a single statement."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,27 +10,27 @@ from payintent.chains.watch_store import WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
-#: Pending work is counted up to this number.
+#: Maximum for counts of pending work.
 COUNTED_MAX = 2_000
 
 
 class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The number and total amount of outcomes of a kind in an hour and currency."""
+    """Number and total amount of outcomes of a kind in one hour and currency."""
 
     hour: datetime
     kind: str
     currency: str
     count: int
-    amount: str  # in units of the currency; for disputes, in smallest units
+    amount: str  # in currency units; for disputes in smallest units
 
 
 class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of payments of a method or country that ended in the same way."""
+    """Number of payments with the same method or country and the same outcome."""
 
     subject: str  # "method" or "country"
-    value: str  # empty if no method was selected
+    value: str  # the method or country; empty if no method was selected
     kind: str
-    counts: tuple[int, int, int]  # since the start of each period
+    counts: tuple[int, int, int]  # one count for each period
 
 
 class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of reading a chain."""
+    """How far a chain has been read."""
 
     chain: str
     name: str
@@ -56,7 +56,7 @@ class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Pending work; each count is limited to `COUNTED_MAX`."""
+    """Pending work. Each count is capped at `COUNTED_MAX`."""
 
     cases: int
     oldest_case_at: datetime | None
@@ -64,7 +64,7 @@ class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
     refund_approvals: int
     oldest_processing_at: datetime | None
     deliveries_waiting: int
-    deliveries_late: int  # waiting deliveries with a failed attempt
+    deliveries_late: int  # waiting deliveries that have failed at least once
     deliveries_dead: int
 
 
@@ -72,10 +72,10 @@ class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
 class Overview:
     now: datetime
     counted_until: datetime
-    closed_until: datetime  # earlier hours do not change any more
-    since: tuple[datetime, datetime, datetime]  # the start of 24 hours, 7 days and 30 days
+    closed_until: datetime  # earlier hours no longer change
+    since: tuple[datetime, datetime, datetime]  # start of the last 24 hours, 7 days and 30 days
     hours: list[HourFigure]
-    conversion: list[ConversionFigure] | None  # None if it was not requested
+    conversion: list[ConversionFigure] | None  # None if not requested
     waiting: WaitingFigures
     outages: list[OutageFigure]
     chains: list[ChainFigure]
@@ -87,9 +87,9 @@ T = TypeVar("T")
 async def read_overview(
     database: Executor, hours_from: datetime | None, *, with_conversion: bool
 ) -> Overview:
-    """Read pending work and the hourly figures since `hours_from` (None for all 30 days).
+    """Read pending work and the hourly figures since `hours_from` (None: all 30 days).
 
-    The conversion aggregates a month of figures, so it should not be requested every time.
+    Conversion figures aggregate a month, so callers should not request them every time.
     """
     row = await database.row(
         f"""
@@ -152,7 +152,7 @@ _CONVERSION: LiteralString = """
     ) f) AS conversion
 """
 # No index sorts retried deliveries by age. Deliveries that wait for their next attempt are counted
-# per merchant, so that the backlog of a merchant does not hide the rest. Due deliveries are counted
+# per merchant, so that one merchant's backlog does not hide the others. Due deliveries are counted
 # among the first rows.
 _WAITING: LiteralString = f"""
     (SELECT json_build_object(
@@ -226,7 +226,7 @@ _COUNTED_MAX = 10_000
 
 
 async def webhook_overdue_s(database: Executor) -> float:
-    """Return how long the oldest due delivery is overdue; needs an index probe per merchant."""
+    """Return how long the oldest due delivery is overdue. Costs an index probe per merchant."""
     return await database.value(
         WAITING_MERCHANTS
         + """
@@ -237,7 +237,7 @@ async def webhook_overdue_s(database: Executor) -> float:
 
 
 async def pending_overdue_s(database: Executor) -> float:
-    """Return how long the oldest due PENDING payment is overdue, or 0."""
+    """Return how long the oldest expired PENDING payment is past its deadline, or 0."""
     overdue_s = await database.value(
         """
         SELECT extract(epoch FROM clock() - expires_at)::float8 AS overdue_s
@@ -251,9 +251,9 @@ async def pending_overdue_s(database: Executor) -> float:
 
 
 async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
-    """Count open cases by kind and the capture's provider (`none` without a capture).
+    """Count open cases by kind and the capture's provider (`none` if there is no capture).
 
-    Only the first 10,000 cases are counted.
+    At most 10,000 cases are counted.
     """
     rows = await database.fetch(
         """
@@ -276,7 +276,7 @@ async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
 
 
 async def count_deliveries(database: Executor) -> dict[str, int]:
-    """Count undelivered deliveries by state, up to 10,000 per state."""
+    """Count deliveries that were not delivered, by state, up to 10,000 per state."""
     rows = await database.fetch(
         """
         SELECT 'pending' AS state, count(*) AS deliveries
