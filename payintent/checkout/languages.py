@@ -93,7 +93,7 @@ def _match_language(tag: str) -> str | None:
 def _preferred(header: str) -> list[str]:
     """Return the tags of an `Accept-Language` header (RFC 9110, 12.5.4), most preferred first.
 
-    Tags after `*` are ignored: the buyer prefers any other language, so use the merchant's.
+    Tags after `*` are ignored. They rank below any other language, so the merchant's is used.
     """
     if len(header) > _HEADER_CHARS_MAX:  # the last tag may be incomplete
         header = header[:_HEADER_CHARS_MAX].rpartition(",")[0]

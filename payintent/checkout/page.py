@@ -133,7 +133,7 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """The data that all templates of a checkout need."""
+    """Data that all checkout templates need."""
 
     merchant: Merchant
     texts: Language
@@ -176,7 +176,7 @@ async def _open_page(visit: CheckoutVisit) -> _Page:
 async def _page(
     visit: CheckoutVisit, refused: RefusedError | None = None, form: dict[str, str] | None = None
 ) -> Response:
-    """Render the page, after a failed form submission with its error and values."""
+    """Render the page. After a failed form submission, show the error and the form values."""
     context, page = visit.context, await _open_page(visit)
     view, language, embed = page.view, page.texts, page.fields["embed"]
     country = _requested_country(visit.request, form)
@@ -271,7 +271,7 @@ def _form_fields(
 
 
 def _selected_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[str, Any]:
-    """Return the selected method's fields. It is locked once a transfer has been detected."""
+    """Return the selected method's fields. Once a transfer is detected, the method is locked."""
     quote = view.get("selected")
     return {
         "can_change": not (wallet and wallet.is_seen),

@@ -46,7 +46,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFrame:
-    """The merchant's page that embeds ours: its origin, and the nonce for messages to it."""
+    """The origin of the merchant's page that embeds ours, and the nonce for messages to it."""
 
     origin: str
     nonce: str

@@ -51,7 +51,7 @@ class FairTurns:
     """A semaphore that is shared fairly among parties.
 
     At most `total_max` turns are held at once, at most `party_max` of them by the same party. Free
-    turns go round-robin to the waiting parties, regardless of their numbers of requests.
+    turns go to waiting parties in rotation, regardless of how many requests each party has queued.
     """
 
     def __init__(self, total_max: int, party_max: int) -> None:

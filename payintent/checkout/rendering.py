@@ -29,13 +29,13 @@ def page_language(request: Request, fallback: str) -> Language:
 
 @lru_cache(maxsize=_OPTIONS_MAX)
 def country_options(locale: str, country: str) -> str:
-    """Return escaped HTML options of a country list, with `country` selected."""
+    """Return escaped HTML `<option>` elements for the countries, with `country` selected."""
     return _options(load_language(locale).countries, country, are_languages=False)
 
 
 @lru_cache(maxsize=_OPTIONS_MAX)
 def language_options(locale: str) -> str:
-    """Return escaped HTML options of a language list, with `locale` selected."""
+    """Return escaped HTML `<option>` elements for the languages, with `locale` selected."""
     return _options(OWN_NAMES, locale, are_languages=True)
 
 

@@ -1,4 +1,4 @@
-"""API routes for buyers, who are authorized by the checkout id alone."""
+"""API routes for buyers, authorized by the checkout id alone."""
 
 import msgspec
 from starlette.responses import Response
@@ -32,7 +32,7 @@ _SELECTION = msgspec.json.Decoder(QuoteSelection)
 async def get_checkout(visit: CheckoutVisit) -> Response:
     fields = await checkout_view(visit)
     if visit.country in COUNTRIES:
-        fields["suggested_country"] = visit.country  # a hint only
+        fields["suggested_country"] = visit.country  # only a hint
     return json_response(fields)
 
 

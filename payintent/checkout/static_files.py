@@ -71,7 +71,7 @@ def offer_script(locale: str) -> InlinePart:
 
 
 async def get_static_file(request: Request) -> Response:
-    """`GET /c/static/{mark}/{name}`; returns the current version if the mark is unknown."""
+    """`GET /c/static/{mark}/{name}`: a file; its current version if the mark is unknown."""
     locale = request.path_params["mark"].partition("-")[2]
     files = _files(locale if locale in LOCALES else LOCALES[0])
     return await files.get(request)

@@ -49,7 +49,7 @@ async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> Walle
 
 
 def api_url(settings: Settings) -> tuple[str, str]:
-    """Return the API's URL as seen from the page, and its origin if it is a different one."""
+    """Return the API's base URL for the page, and its origin if the page has a different origin."""
     if not settings.checkout_base:  # the page and the API share an origin
         return _OWN_API, ""
     api = web_origin(settings.api_base)

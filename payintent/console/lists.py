@@ -16,7 +16,7 @@ from payintent.operators.submit import convert_operation
 Read = TypeVar("Read", bound=ReadOperation[Any])
 #: Rows per page.
 ROWS = 50
-_MINUTES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)  # format of a time input in browsers
+_MINUTES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)  # format of `datetime-local` inputs
 
 
 def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
@@ -57,7 +57,7 @@ async def render_queue(
 
 
 def has_status(visit: OperatorVisit, default: str) -> bool:
-    """Return whether the list is filtered by its default status."""
+    """Return whether the status filter is unset or equals `default`."""
     return visit.request.query_params.get("status") in (None, "", default)
 
 

@@ -172,7 +172,7 @@ def _choices(field_type: Any) -> tuple[str, ...]:
 
 
 def _is_key(field: OperationField) -> bool:
-    """Return whether the field is an idempotency key, which every new form generates."""
+    """Return whether the field is an idempotency key. Every new form generates a key."""
     return field.name == "key" and field.type is UUID
 
 

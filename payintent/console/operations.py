@@ -173,5 +173,5 @@ class PageAction:
 
 
 def offer(links: Iterable[tuple[str, str | None]]) -> list[PageAction]:
-    """Make a page action of every link; None, for a forbidden operation, is skipped."""
+    """Make page actions from `(label, link)` pairs, skipping pairs without a link."""
     return [PageAction(label=label, href=href) for label, href in links if href is not None]

@@ -123,7 +123,7 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
 
 
 async def end_session(context: ConsoleContext, session: OperatorSession, session_id: UUID) -> bool:
-    """End one of the signed-in operator's sessions; return False if it does not exist."""
+    """End one of the signed-in operator's sessions; return False if there is no such session."""
     is_revoked = await session_store.revoke(context.database, session_id, session.holder)
     if is_revoked:
         _log.info("console_session_ended", who=session.actor.who, session=str(session_id))

@@ -1,4 +1,7 @@
-"""Store console sessions (table `console_session`) for 12 hours, with digests of their secrets."""
+"""Storage of console sessions in the table `console_session`.
+
+Sessions are valid for 12 hours. Only digests of their secrets are stored.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime

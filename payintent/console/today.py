@@ -334,7 +334,7 @@ async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGener
 
 @lru_cache(maxsize=len(Period))
 def figures_html(figures: Figures, period: Period) -> str:
-    """Render the figures, which are the same for all operators who view a period."""
+    """Render the figures. The result is cached, because all viewers of a period share it."""
     return render_part("today_figures.html", **figure_fields(figures, period))
 
 

@@ -35,9 +35,8 @@ class PortalContext:
     attempts: Attempts
 
     def open_passkey_verifier(self) -> "PasskeyVerifier":
-        from payintent.portal.passkeys import (
-            PasskeyVerifier,
-        )  # loads fido2, which most processes do not need
+        # Imported here because most processes do not need fido2.
+        from payintent.portal.passkeys import PasskeyVerifier
 
         return PasskeyVerifier(self.settings.portal_address)
 

@@ -341,7 +341,7 @@ def _order_id(metadata: str) -> str | None:
 
 
 def _read_key(text: str) -> UUID:
-    """Parse the form's idempotency key, which prevents a double submission from refunding twice."""
+    """Parse the form's idempotency key. It ensures that a double submission refunds only once."""
     try:
         return UUID(text)
     except ValueError:

@@ -88,7 +88,10 @@ async def post_portal_sign_in(request: Request) -> Response:
 
 @portal_page
 async def get_link(request: Request) -> Response:
-    """`GET /merchant/link/{token}`: show a button, because mail scanners open links."""
+    """`GET /merchant/link/{token}`: show a sign-in button.
+
+    Mail scanners open links, so opening a link must not use it.
+    """
     return _link_page(request, get_portal_context(request))
 
 

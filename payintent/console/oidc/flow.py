@@ -45,7 +45,7 @@ def begin_flow(encryption: Encryption, onward: str, now: datetime) -> SignInFlow
 
 
 def resume_flow(encryption: Encryption, cookie: str, state: str, now: datetime) -> SignInFlow:
-    """Return the cookie's sign-in; raise `UNAUTHORIZED` if it is stale or the state is wrong."""
+    """Restore a sign-in from its cookie; raise `UNAUTHORIZED` if it is expired or forged."""
     if len(cookie) > _COOKIE_CHARS_MAX or not cookie.isascii() or cookie.count(".") != _PARTS - 1:
         raise _refused()
     flow = _flow(encryption, cookie)

@@ -97,9 +97,8 @@ async def get_oidc_callback(request: Request) -> Response:
 
 
 async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
-    from payintent.console.oidc.id_token import (
-        check_id_token,
-    )  # loads libraries that few installations need
+    # Imported here because few installations need its libraries.
+    from payintent.console.oidc.id_token import check_id_token
 
     query, context = request.query_params, get_console_context(request)
     if "error" in query:
