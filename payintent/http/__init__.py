@@ -1,1 +1,1 @@
-"""The HTTP server: protocol, admission, bodies, errors, pagination and egress rules."""
+"""HTTP infrastructure: server, protocol, admission, bodies, errors, pagination and egress."""

@@ -1,4 +1,4 @@
-"""Failed authentications: each address has a limit, counted in this process."""
+"""Per-process limits on failed authentications by client address."""
 
 import asyncio
 import math
@@ -19,9 +19,9 @@ from payintent.runtime.settings import Settings
 
 _log = get_logger("api")
 _SCHEME = "bearer"
-#: Instead of a key prefix: members of merchants sign in with passkeys and links.
+#: Stands in for a key prefix: merchant members sign in with passkeys and links.
 MEMBER = "member"
-#: Instead of a key prefix: operators may sign in at an identity provider, which may be slow.
+#: Stands in for a key prefix: operators may sign in with an identity provider, which may be slow.
 PROVIDER_SIGN_IN = "provider sign-in"
 _HOLDERS = {
     api_key.MERCHANT: "merchant",
@@ -29,9 +29,9 @@ _HOLDERS = {
     PROVIDER_SIGN_IN: "operator",
     MEMBER: "member",
 }
-_CHECKS_MAX = 4  # concurrent checks per kind of holder, for addresses above their limit
+_CHECKS_MAX = 4  # concurrent checks per holder type, for addresses above their limit
 _ADDRESSES_MAX = 20_000
-_ROUNDING_S = 1e-6  # tolerance for sums of floats, before they are rounded up to seconds
+_ROUNDING_S = 1e-6  # tolerance for float errors before rounding up to whole seconds
 FAILURES = Counter(
     "payintent_authentication_failures_total",
     "Requests without a valid key or token",
@@ -45,7 +45,7 @@ REFUSED = Counter(
 
 
 class UnauthorizedError(RefusedError):
-    """No valid key or token; `reason` is for the log and the metrics, never for the caller."""
+    """The request has no valid key or token; `reason` is only for logs and metrics."""
 
     def __init__(self, prefix: str, reason: str) -> None:
         super().__init__(ErrorCode.UNAUTHORIZED, "a valid API key is needed")
@@ -54,9 +54,9 @@ class UnauthorizedError(RefusedError):
 
 
 def read_bearer_key(headers: Mapping[str, str], *prefixes: str) -> api_key.ApiKeyText:
-    """Read a well-formed key with one of the prefixes from `Authorization`.
+    """Read an API key with one of the prefixes from the `Authorization` header.
 
-    Raises `UnauthorizedError` for the holder of the first prefix.
+    Raises `UnauthorizedError`, with the holder of the first prefix, if there is no such key.
     """
     value = headers.get("authorization", "")
     scheme, _, credentials = value.partition(" ")
@@ -70,7 +70,7 @@ def read_bearer_key(headers: Mapping[str, str], *prefixes: str) -> api_key.ApiKe
 
 
 def mismatch_reason(digest: bytes | None) -> str:
-    """Return why a key does not match the stored digest; revoked and expired keys have none."""
+    """Return why a key does not match; `digest` is None for unknown, revoked and expired keys."""
     return "unknown" if digest is None else "wrong_secret"
 
 
@@ -81,7 +81,7 @@ def round_up_s(seconds: float) -> int:
 class AddressBuckets:
     """A token bucket per client address; a rate of 0/s means unlimited.
 
-    The number of addresses is bounded: if there are too many, all buckets start anew.
+    The number of buckets is bounded: if there are too many, all of them are reset.
     """
 
     def __init__(self, limit: RateLimit, monotonic: Callable[[], float]) -> None:
@@ -90,26 +90,26 @@ class AddressBuckets:
         self._full_at: dict[str, float] = {}
 
     def wait_s(self, address: str | None) -> int:
-        """Return the whole seconds until an address may spend a token; 0 if it may now."""
+        """Return the whole seconds until an address has a token; 0 if it has one now."""
         if address is None or self._limit.per_s == 0:
             return 0
         now = self._monotonic()
         return round_up_s(self._full_after(client_address_key(address), now) - self._latest(now))
 
     def spend(self, address: str | None) -> None:
-        """Spend a token; an empty bucket stays empty and never becomes negative."""
+        """Spend a token. An empty bucket stays empty; it does not go into debt."""
         if address is None or self._limit.per_s == 0:
             return
         key, now = client_address_key(address), self._monotonic()
         full_at = min(self._full_after(key, now), self._latest(now))
         if len(self._full_at) >= _ADDRESSES_MAX:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
-            if len(self._full_at) > _ADDRESSES_MAX // 2:  # scans must stay rare
+            if len(self._full_at) > _ADDRESSES_MAX // 2:  # keep these scans rare
                 self._full_at.clear()
         self._full_at[key] = full_at
 
     def _full_after(self, key: str, now: float) -> float:
-        """Return when the bucket is full again if a token is spent now."""
+        """Return when the bucket would be full again if a token were spent now."""
         return max(now, self._full_at.get(key, now)) + 1 / self._limit.per_s
 
     def _latest(self, now: float) -> float:
@@ -117,11 +117,11 @@ class AddressBuckets:
 
 
 class Attempts:
-    """Counts failed authentications per address; above the limit a failure gets a 429.
+    """Counts failed authentications per address. Failures above the limit get a 429.
 
-    A valid key is accepted from any address: many callers may share an address, such as that of an
-    undeclared proxy, and a key may be new to this process. Requests of an address above its limit
-    are checked a few at a time, so that guessing does not monopolize the database.
+    A valid key is accepted even above the limit, because many callers may share an address, for
+    example behind an undeclared proxy. Above the limit, only a few requests are checked at a time,
+    so that guessing keys does not monopolize the database.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ class Attempts:
 
     @asynccontextmanager
     async def attempt(self, request: Request, holder: str) -> AsyncGenerator[None]:
-        """Count an `UnauthorizedError` raised in the block against the address of the request.
+        """Count an `UnauthorizedError` raised in the block against the request's address.
 
-        The error becomes `RATE_LIMITED` if the address has failed too often.
+        Raises `RATE_LIMITED` instead if the address has failed too often.
         """
         address = self._viewers.caller_address(request)
         is_slowed = bool(self._buckets.wait_s(address))

@@ -1,8 +1,8 @@
-"""Admission: bounds how many requests run concurrently and how many wait; sheds the rest.
+"""Admission control: limits on concurrent and queued requests; excess requests are shed.
 
-Merchants' servers, buyers' browsers, gateways' callbacks and all remaining clients have a lane
-each, with equal bounds, so that they do not displace each other. If its lane is full, a request
-waits briefly and is then shed. A request is not started if its client has disconnected.
+Merchant servers, buyers' browsers, gateway callbacks and all other clients have separate lanes with
+equal limits, so that they do not crowd each other out. If its lane is full, a request waits briefly
+before it is shed. A request is not started if its client has disconnected.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ class LaneName(StrEnum):
     MERCHANTS = "merchants"
     BUYERS = "buyers"
     GATEWAYS = "gateways"
-    OTHERS = "others"  # the portal, the documentation, the operator's port, unknown paths
+    OTHERS = "others"  # the portal, the documentation, the operator port and unknown paths
 
 
-#: Exactly the routes that need an API key, so that strangers cannot use merchants' slots.
+#: Matches only routes that require an API key, so that outsiders cannot use the merchants' slots.
 _MERCHANTS = re.compile(
     r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
     r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
     r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|dispute)))"
 )
-#: Paths for buyers' browsers and wallets.
+#: Paths used by buyers' browsers and wallets.
 _BUYERS = (
     "/c/",
     "/sdk/",
@@ -69,20 +69,20 @@ class QueuedRequest:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The slot of a request in its lane; it may be released more than once."""
+    """A request's slot in its lane. `release` is idempotent."""
 
     lane: "Lane"
     is_released: bool = False
 
     def release(self) -> None:
-        """Pass the slot to the request that has waited longest."""
+        """Hand the slot to the longest-waiting request."""
         if not self.is_released:
             self.is_released = True
             self.lane.pass_slot_on()
 
 
 async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
-    """Run the application if the client is still connected, then release the slot, if any."""
+    """Run the application if the client is still connected, then release the slot."""
     release_of_request.set(None if slot is None else slot.release)
     try:
         if not cycle.disconnected:
@@ -119,7 +119,7 @@ class Lane:
             self._shed(request)
 
     def pass_slot_on(self) -> None:
-        """Start the next request with a connected client, in order of arrival."""
+        """Start the longest-waiting request whose client is still connected."""
         now = asyncio.get_running_loop().time()
         while self._queue:
             request = self._queue.popleft()
@@ -159,7 +159,7 @@ class Admission:
         }
 
     def lane(self, path: str) -> Lane | None:
-        """Return the lane of a path; None if its requests are not limited."""
+        """Return the lane for a path, or None if it is not limited."""
         if _MERCHANTS.fullmatch(path):
             return self._lanes[LaneName.MERCHANTS]
         if path.startswith(_GATEWAYS):

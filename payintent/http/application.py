@@ -1,8 +1,9 @@
-"""The ASGI application: finds the route of a request by path segments and handles exceptions.
+"""The ASGI application, which routes requests by path segments and handles exceptions.
 
-Starlette tries its routes one after another and passes each request through three exception layers,
-which cost more than most handlers. This application gives the same responses at a cost that does
-not depend on the number of routes. A 405 response lists all methods of the path in `Allow`.
+Starlette tries its routes one after another and wraps each request in three exception layers, which
+cost more than most handlers. This application gives the same responses at a cost that does not
+depend on the number of routes. In addition, `Allow` in a 405 response lists all of the path's
+methods.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,16 +20,16 @@ from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 
-#: Key of a request's scope: the path template of its route, if any.
+#: Scope key: the path template of the request's route, if any.
 ROUTE = "payintent.route"
 Handler = Callable[[Request], Awaitable[Response]]
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def require_state(request: Request, name: str) -> Any:
-    """Return the application state `name`, which is set when the service is open.
+    """Return the application state `name`.
 
-    Raises `SERVICE_UNAVAILABLE` until then.
+    Raises `SERVICE_UNAVAILABLE` while the service is still starting.
     """
     value = getattr(request.app.state, name, None)
     if value is None:
@@ -37,7 +38,7 @@ def require_state(request: Request, name: str) -> Any:
 
 
 def read_path_uuid(request: Request, name: str, message: str) -> UUID:
-    """Parse a UUID in the path; raise `NOT_FOUND` with the message if it is malformed."""
+    """Parse a UUID path parameter; raises `NOT_FOUND` with `message` if it is malformed."""
     try:
         return UUID(request.path_params[name])
     except ValueError:
@@ -50,13 +51,13 @@ def _starting() -> RefusedError:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    routes: list[Route]  # with this path, in the order of the table
+    routes: list[Route]  # routes that end here, in table order
     literals: "dict[str, _Node]"
-    parameter: "_Node | None"  # for a segment that is not among the literals
+    parameter: "_Node | None"  # for segments that match no literal
 
 
 class RoutedApplication(Starlette):
-    """An application that may begin with a part of its routes.
+    """An application that can start serving before all of its routes are available.
 
     If `is_starting`, unknown paths get a 503 until `complete` adds the remaining routes.
     """
@@ -77,7 +78,7 @@ class RoutedApplication(Starlette):
         self._tree = _build_tree([(route.path.split("/"), route) for route in routes])
 
     def complete(self, routes: Sequence[Route]) -> None:
-        """Add the routes that exist only once the application has started."""
+        """Add the routes that depend on the started service."""
         self.router.routes.extend(routes)
         table = [route for route in self.routes if isinstance(route, Route)]
         self._tree = _build_tree([(route.path.split("/"), route) for route in table])
@@ -106,7 +107,7 @@ class RoutedApplication(Starlette):
                     raise
                 response = await handler(request, error)
                 await response(scope, receive, note_start)
-                error.__traceback__ = None  # it would grow if the error is raised again
+                error.__traceback__ = None  # it would grow each time a shared error is raised
         except Exception as error:
             response = await self._answer_bug(request, error)
             if is_started:
@@ -114,10 +115,13 @@ class RoutedApplication(Starlette):
             await response(scope, receive, note_start)
 
     def _find_route(self, scope: Scope) -> Route:
-        """Return the route of a request and store it in the scope (`HTTPException` 404 or 405)."""
+        """Find the request's route and store it in the scope.
+
+        Raises `HTTPException` with status 404 or 405 if there is no matching route.
+        """
         node: _Node | None = self._tree
         path, method = scope["path"], scope["method"]
-        # A route's pattern also matches a path with a newline at its end.
+        # Starlette's route patterns also match a path with a trailing newline.
         for segment in path.removesuffix("\n").split("/"):
             node = node.literals.get(segment) or node.parameter
             if node is None:
@@ -127,7 +131,7 @@ class RoutedApplication(Starlette):
             match, methods = route.path_regex.match(path), route.methods or ()
             if match is None:
                 continue
-            if method in methods or not allowed:  # with a 405, the first route counts
+            if method in methods or not allowed:  # a 405 is attributed to the first route
                 scope["endpoint"], scope["path_params"] = route.endpoint, match.groupdict()
                 scope[ROUTE] = route.path
             if method in methods:
@@ -146,9 +150,9 @@ class RoutedApplication(Starlette):
 
 
 def _build_tree(routes: Sequence[tuple[Sequence[str], Route]], depth: int = 0) -> _Node:
-    """Index routes by their segments, beginning with the segment at `depth`.
+    """Index routes by path segment, starting with the segment at `depth`.
 
-    A route with a parameter is also below the literals that the parameter can match.
+    A route with a parameter is also added under each literal that the parameter can match.
     """
     longer = [(segments, route) for segments, route in routes if len(segments) > depth]
     parametrized = [item for item in longer if "{" in item[0][depth]]

@@ -1,4 +1,4 @@
-"""Reading of request bodies: size and content type are checked before parsing."""
+"""Request bodies: size and content type are checked before parsing."""
 
 import re
 import secrets
@@ -16,8 +16,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 _LENGTH_DIGITS_MAX = 18
 _TOO_LONG = 10**_LENGTH_DIGITS_MAX
-LEVELS_MAX = 200  # of a whole body; metadata has a separate limit
-#: A proxy that buffers chunked bodies sends a length and moves the original header to `x-`.
+LEVELS_MAX = 200  # nesting depth of a body; metadata has a separate limit
+#: Proxies that buffer chunked bodies set a length and move the original header to `x-`.
 _CHUNKED = ("transfer-encoding", "x-transfer-encoding")
 _JSON_SPACE = b" \t\r\n"
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
@@ -30,23 +30,23 @@ _UUID = re.compile(
 
 class Decoder(Protocol[T_co]):
     def decode(self, encoded: bytes, /) -> T_co:
-        """Decode JSON into a type (`msgspec.DecodeError`)."""
+        """Decode JSON; raises `msgspec.DecodeError` if it is invalid."""
         ...
 
 
 class BodyTooLargeError(Exception):
-    """The body exceeds the limit of its route."""
+    """The body exceeds the route's size limit."""
 
 
 class WrongContentTypeError(Exception):
-    """The content type of the body is not JSON."""
+    """The body's content type is not JSON."""
 
 
 async def read_raw(request: Request, bytes_max: int) -> bytes:
-    """Read a whole body of at most `bytes_max` bytes (`BodyTooLargeError`).
+    """Read a whole body, or raise `BodyTooLargeError` if it exceeds `bytes_max`.
 
-    Raises `BAD_REQUEST` if its length differs from `Content-Length`, or if a chunked body is empty:
-    neither is the same as a request without a body.
+    Raises `BAD_REQUEST` if the length differs from `Content-Length` or if a chunked body is empty.
+    Neither may be treated as a request without a body.
     """
     length = _read_length(request.headers)
     if length is not None and length > bytes_max:
@@ -80,9 +80,10 @@ def _read_length(headers: Mapping[str, str]) -> int | None:
 async def read_json(
     request: Request, decoder: Decoder[T], bytes_max: int, empty: T | None = None
 ) -> T:
-    """Read a JSON body into its type (`BAD_REQUEST` with the field in the message).
+    """Read and decode a JSON body; raises `BAD_REQUEST` with the name of an invalid field.
 
-    `empty` is the value for a missing body; without it, a body is required. `null` means `{}`.
+    `empty` is returned if there is no body; if it is None, a body is required. `null` is decoded as
+    `{}`.
     """
     raw = await read_raw(request, bytes_max)
     if not raw and empty is not None:
@@ -93,10 +94,10 @@ async def read_json(
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongContentTypeError
     if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and nesting_depth(raw) > LEVELS_MAX:
-        # Checked before decoding: the depth that a decoder supports differs between processes.
+        # Checked before decoding, because the decoder's own depth limit varies between processes.
         raise RefusedError(ErrorCode.BAD_REQUEST, "the body is nested too deeply")
     try:
-        raw.decode()  # the decoder does not check skipped and raw fields
+        raw.decode()  # the decoder does not validate UTF-8 in skipped and raw fields
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedError(ErrorCode.BAD_REQUEST, _describe(error)) from error
@@ -105,7 +106,7 @@ async def read_json(
 def nesting_depth(encoded: bytes) -> int:
     """Return the nesting depth of objects and arrays in a JSON text.
 
-    Takes linear time for any text, including hostile and invalid JSON.
+    Runs in linear time for any input, including hostile or invalid JSON.
     """
     without_escapes = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
@@ -114,7 +115,10 @@ def nesting_depth(encoded: bytes) -> int:
 
 
 def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
-    """Read `Idempotency-Key`, a UUID with optional quotes (`BAD_REQUEST`); None if not sent."""
+    """Read the `Idempotency-Key` header, a UUID with optional quotes; None if it is missing.
+
+    Raises `BAD_REQUEST` if it is invalid.
+    """
     raw = headers.get("idempotency-key")
     if raw is None:
         return None
@@ -127,12 +131,12 @@ def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
 
 
 def _describe(error: Exception) -> str:
-    """Describe the error briefly; msgspec writes the field as `$.field`."""
+    """Describe a decoding error briefly, without the `$.` that msgspec puts before fields."""
     return f"the body is not as expected: {error}".replace("`$.", "`")[:300]
 
 
 def content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return `Content-Length` or 0; the parser has checked that it is a number."""
+    """Return `Content-Length`, or 0 if it is missing. The parser has already validated it."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
@@ -151,11 +155,11 @@ _ESCAPE = re.compile(
     rb"|.)",
     re.DOTALL,
 )
-_PLACEHOLDER_BYTES = 16  # random bytes, so that no body contains it already
+_PLACEHOLDER_BYTES = 16  # long enough that no body contains the placeholder by chance
 
 
 class MetadataDecoder(Generic[MetadataT]):
-    """Decodes a body with a raw `metadata` field, in which unpaired surrogates are allowed."""
+    """Decodes a body whose `metadata` field is raw JSON and may contain unpaired surrogates."""
 
     def __init__(self, body_type: type[MetadataT]) -> None:
         self._decoder = msgspec.json.Decoder(body_type)
@@ -175,7 +179,7 @@ class MetadataDecoder(Generic[MetadataT]):
 
 
 def _replace_unpaired(encoded: bytes, placeholder: bytes) -> tuple[bytes, int]:
-    r"""Replace the `\u` of each unpaired surrogate; also return the number of replacements."""
+    r"""Replace the `\u` of each unpaired surrogate; returns the text and the replacement count."""
     count = 0
 
     def replace(match: re.Match[bytes]) -> bytes:

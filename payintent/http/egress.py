@@ -1,6 +1,6 @@
-"""Rules for outgoing connections to URLs from outside, against server-side request forgery.
+"""Egress rules that protect outgoing requests against server-side request forgery.
 
-The connection goes to the very address that was checked; no name is resolved twice.
+Each connection goes to exactly the address that was checked. The name is not resolved again.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ HOST_CHARS_MAX = 253
 PORTS = frozenset({80, 443, 8080, 8443})
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DNS_TIMEOUT_S = 2.0
-DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled: a slow name occupies its thread
+DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled, so a slow name blocks its thread
 
 Address = IPv4Address | IPv6Address
-AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # of getaddrinfo
-Lookup = Callable[[str], Awaitable[Sequence[str]]]  # returns the addresses of a name
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # as returned by getaddrinfo
+Lookup = Callable[[str], Awaitable[Sequence[str]]]  # returns the addresses of a host name
 
 
 class EgressRefusedError(PermissionError):
-    """A URL or address must not be called; `reason` is for people.
+    """The URL or address is forbidden; `reason` is a readable explanation.
 
-    It is an OSError, so that the HTTP client treats it as a failure to connect.
+    This is an OSError, so that the HTTP client treats it as a connection failure.
     """
 
     def __init__(self, reason: str) -> None:
@@ -48,7 +48,7 @@ class EgressRefusedError(PermissionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackTarget:
-    """A checked URL in its normalized form; `address` is set for IP literals."""
+    """A checked and normalized URL; `address` is set if its host is an IP literal."""
 
     url: str
     host: str
@@ -57,7 +57,7 @@ class CallbackTarget:
 
 
 def check_callback_url(url: str, rules: "EgressRules | None" = None) -> CallbackTarget:
-    """Parse and check a URL without resolving its name (`EgressRefusedError`)."""
+    """Parse and check a URL without resolving its host; raises `EgressRefusedError`."""
     parts, port = _split_url(url)
     if parts.scheme not in DEFAULT_PORTS:
         raise EgressRefusedError("the scheme must be http or https")
@@ -71,16 +71,16 @@ def check_callback_url(url: str, rules: "EgressRules | None" = None) -> Callback
         raise EgressRefusedError(f"the port must be one of {ports}")
     host, address = _check_host(parts, rules)
     authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
-    # Rebuilt from its checked parts, so that no parser can read a different host from it.
+    # Rebuild the URL from its checked parts, so that no parser can find a different host in it.
     query = f"?{parts.query}" if "?" in url else ""
     url = f"{parts.scheme}://{authority}{parts.path or '/'}{query}"
     return CallbackTarget(url=url, host=host, port=port, address=address)
 
 
 def address_refusal(address: str | Address, rules: "EgressRules | None" = None) -> str | None:
-    """Return the reason why an address must not be called, or None.
+    """Return why an address is forbidden, or None if it is allowed.
 
-    Private networks may be called if the rules include them, metadata addresses never.
+    Private networks are allowed if the rules include them. Metadata addresses are never allowed.
     """
     ip = ip_address(address)
     if reason := _find_reason(ip, _NEVER):
@@ -89,7 +89,7 @@ def address_refusal(address: str | Address, rules: "EgressRules | None" = None) 
         return None
     if reason := _find_reason(ip, _NOT_PUBLIC):
         return reason
-    # Addresses in no list are refused too, unless they are in the space of public addresses.
+    # Addresses that are not on any list must be in public address space.
     is_public = ip in _PUBLIC_IPV6 if ip.version == 6 else ip.is_global and not ip.is_reserved  # noqa: PLR2004
     return None if is_public else "not a public address"
 
@@ -97,7 +97,7 @@ def address_refusal(address: str | Address, rules: "EgressRules | None" = None) 
 async def check_callback_registration(
     url: str, rules: "EgressRules | None" = None, *, lookup: Lookup | None = None
 ) -> CallbackTarget:
-    """Check a URL and all addresses that its name has now (`EgressRefusedError`)."""
+    """Check a URL and its host's current addresses; raises `EgressRefusedError`."""
     target = check_callback_url(url, rules)
     if target.address is None:
         resolver = CheckedResolver(rules=rules, lookup=lookup)
@@ -113,9 +113,9 @@ async def check_callback_registration(
 
 
 class CheckedResolver:
-    """Resolves names for the HTTP client, which connects only to the returned addresses.
+    """Resolves host names for the HTTP client, which connects only to the returned addresses.
 
-    The client does not resolve IP literals: `check_callback_url` and `checked_socket` check them.
+    The client does not resolve IP literals; `check_callback_url` and `checked_socket` check them.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class CheckedResolver:
         port: int = 0,
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every address is checked
     ) -> "list[ResolveResult]":
-        """Return the addresses of a name; all must be allowed (`EgressRefusedError`)."""
+        """Return a host's addresses; raises `EgressRefusedError` unless all are allowed."""
         release_slot()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -159,7 +159,7 @@ class CheckedResolver:
             self._threads = None
 
     def _share_lookup(self, host: str) -> asyncio.Task[Sequence[str]]:
-        """Return the running lookup of a name, so that a name never occupies two threads."""
+        """Join or start the lookup of a host, so that a host never occupies two threads."""
         task = self._lookups.get(host)
         if task is None:
             task = asyncio.ensure_future(self._lookup(host))
@@ -170,18 +170,21 @@ class CheckedResolver:
     def _forget(self, host: str, task: asyncio.Task[Sequence[str]]) -> None:
         self._lookups.pop(host, None)
         if not task.cancelled():
-            task.exception()  # mark it as retrieved, in case all callers have timed out
+            task.exception()  # mark the exception as retrieved, in case all callers have timed out
 
     async def _query_system(self, host: str) -> Sequence[str]:
         if self._threads is None:
-            # A separate pool, because slow names must not block the default pool of the loop.
+            # A separate pool, so that slow lookups cannot block the loop's default pool.
             self._threads = ThreadPoolExecutor(DNS_THREADS_MAX, thread_name_prefix="dns")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _system_addresses, host)
 
 
 def checked_socket(info: AddressInfo, rules: "EgressRules | None" = None) -> socket.socket:
-    """Open the socket of a connection; all are opened here (`EgressRefusedError`)."""
+    """Open a connection's socket; raises `EgressRefusedError` if its address is forbidden.
+
+    Every socket for a merchant's URL is opened here.
+    """
     family, kind, protocol, _, address = info
     if reason := address_refusal(str(address[0]), rules):
         raise EgressRefusedError(f"the address is refused: {reason}")
@@ -194,7 +197,7 @@ _Listing = tuple[tuple[str, tuple[_Network, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressRules:
-    """The networks and ports that are allowed besides public addresses and the usual ports."""
+    """Networks and ports that are allowed in addition to public addresses and default ports."""
 
     sandbox: bool = False  # allows any port, loopback and all private networks
     networks: tuple[_Network, ...] = ()
@@ -219,8 +222,8 @@ def _networks(*texts: str) -> tuple[_Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
-# `is_global` alone accepts multicast, NAT64, 6to4 and cloud metadata, and differs between patch
-# releases of Python. Therefore the ranges are listed here (IANA special-purpose registries).
+# `is_global` accepts multicast, NAT64, 6to4 and some metadata addresses, and its result varies
+# between Python patch releases. These ranges come from the IANA special-purpose registries.
 _NEVER: _Listing = (
     (
         "cloud metadata",
@@ -243,7 +246,7 @@ _NEVER: _Listing = (
 _SANDBOX = _networks(
     "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "::1"
 )
-#: Networks that a setting may allow; never IPv4 addresses embedded in IPv6, such as NAT64.
+#: Networks that settings can allow. IPv4 addresses embedded in IPv6, such as NAT64, are excluded.
 _LISTABLE = (*_SANDBOX, *_networks("100.64.0.0/10"))
 _NOT_PUBLIC: _Listing = (
     ("loopback", _networks("127.0.0.0/8", "::1")),
@@ -275,7 +278,7 @@ def _find_reason(ip: Address, listing: _Listing) -> str | None:
 def _split_url(url: str) -> tuple[SplitResult, int]:
     if len(url) > URL_CHARS_MAX:
         raise EgressRefusedError(f"the URL must not be longer than {URL_CHARS_MAX} characters")
-    # urlsplit removes tabs and newlines silently, and browsers treat a backslash as a slash.
+    # urlsplit silently removes tabs and newlines, and browsers treat a backslash as a slash.
     if not all("!" <= char <= "~" and char != "\\" for char in url):
         raise EgressRefusedError("the URL must be ASCII; use the xn-- form of names")
     try:
@@ -302,10 +305,10 @@ def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address 
 
 
 def _parse_literal(host: str) -> Address | None:
-    """Parse an IP literal; None for a name.
+    """Parse an IP literal; return None if the host is a name.
 
-    The C library accepts `0x7f.1` and `127.1` as addresses. Therefore a host whose last label is a
-    number must be a dotted quad, as in the WHATWG URL standard.
+    The C library also accepts addresses such as `0x7f.1` and `127.1`. A host whose last label is a
+    number must therefore be a dotted quad, as in the WHATWG URL standard.
     """
     is_number = _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) is not None
     if ":" not in host and not is_number:
@@ -319,7 +322,7 @@ def _parse_literal(host: str) -> Address | None:
 
 
 def _system_addresses(host: str) -> list[str]:
-    # As bytes, because str is encoded by a codec that maps non-ASCII digits to ASCII digits.
+    # Pass bytes, because the codec for str would convert non-ASCII digits to ASCII digits.
     infos = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
     return [str(info[4][0]) for info in infos]
 

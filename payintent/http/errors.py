@@ -1,4 +1,4 @@
-"""The HTTP status of each error code, and the response to each exception."""
+"""Error responses: the HTTP status of each error code, and the mapping from exceptions."""
 
 import asyncio
 import secrets
@@ -39,11 +39,11 @@ REFUSALS = Counter(
 
 
 class RefusalLog:
-    """Logs the first refusal for a reason at once, and further refusals as a count per second."""
+    """Logs the first refusal for a reason immediately, and later ones as a count per second."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
         self._period_s = period_s
-        self._counts: dict[tuple[ErrorCode, str], int] = {}  # not logged yet
+        self._counts: dict[tuple[ErrorCode, str], int] = {}  # not yet logged
 
     def note(self, code: ErrorCode, why: str) -> None:
         REFUSALS.labels(code).inc()
@@ -53,7 +53,7 @@ class RefusalLog:
             self._write(code, why, 1)
 
     def flush(self) -> None:
-        """Log the counts since the last line, when the process stops."""
+        """Log all counts that are not yet logged. Call before the process stops."""
         counts, self._counts = self._counts, {}
         for (code, why), count in counts.items():
             if count:
@@ -62,7 +62,7 @@ class RefusalLog:
     def _write(self, code: ErrorCode, why: str, count: int) -> None:
         _log.error("storage_down", code=code, why=why, count=count)
         self._counts[code, why] = 0
-        # In an empty context, because this log line does not belong to a request.
+        # Use an empty context, because the next log line does not belong to this request.
         asyncio.get_running_loop().call_later(
             self._period_s, self._end_period, code, why, context=Context()
         )
@@ -73,7 +73,7 @@ class RefusalLog:
             self._write(code, why, count)
 
 
-#: Key of a request's scope: the code of an error response, for the log of merchants' calls.
+#: Scope key: the code of an error response, for the merchants' API call log.
 ERROR_CODE = "payintent.error_code"
 _log = get_logger("api")
 
@@ -81,7 +81,7 @@ BUGS = Counter("payintent_bugs_total", "Requests answered with 500 because of a 
 
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,
-    ErrorCode.INVALID_AMOUNT: 422,  # 400 if the text is malformed, see `http_status`
+    ErrorCode.INVALID_AMOUNT: 422,  # 400 if the amount is malformed; see `http_status`
     ErrorCode.INVALID_CURRENCY: 400,
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.FORBIDDEN: 403,
@@ -115,7 +115,7 @@ _RETRY_MAX_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The response to an exception; pages replace some messages by their own."""
+    """The response to an exception. HTML pages replace some of the messages."""
 
     kind: type[Exception]
     code: ErrorCode
@@ -124,7 +124,7 @@ class Failure:
     retry_after_s: int | None = None
 
 
-#: By exception class; `Exception` stands for a bug of the service.
+#: Failures by exception class. `Exception` covers bugs in the service.
 FAILURES: Mapping[type[Exception], Failure] = {
     failure.kind: failure
     for failure in (
@@ -157,7 +157,7 @@ FAILURES: Mapping[type[Exception], Failure] = {
 
 
 def random_retry_s() -> int:
-    """Return seconds for `Retry-After`; random, so that clients do not all retry at once."""
+    """Return a random `Retry-After` value, so that clients do not all retry at once."""
     return 1 + secrets.randbelow(_RETRY_MAX_S)
 
 
@@ -166,9 +166,9 @@ def http_status(refused: RefusedError) -> int:
 
 
 def report_failure(request: Request, error: Exception) -> Failure:
-    """Return the failure of an exception; log it if the operator should know about it.
+    """Return the failure for an exception, and log it if it needs the operator's attention.
 
-    If the database is unavailable, it is unknown whether the request was stored.
+    If the database is unavailable, the request may or may not have been stored.
     """
     if isinstance(error, RefusedError):
         status = http_status(error)
@@ -185,7 +185,7 @@ def report_failure(request: Request, error: Exception) -> Failure:
 
 
 def answer_failures(render: Callable[[Request, Failure], Response]) -> Callable[[Handler], Handler]:
-    """Render all exceptions of a handler as pages, so that people do not see JSON."""
+    """Decorate a handler so that exceptions are rendered as HTML pages instead of JSON."""
 
     def decorate(handler: Handler) -> Handler:
         @wraps(handler)
@@ -207,13 +207,13 @@ def answer_failures(render: Callable[[Request, Failure], Response]) -> Callable[
 def error_response(
     code: ErrorCode, message: str, status: int | None = None, retry_after_s: int | None = None
 ) -> Response:
-    """Respond with an error body (spec section 7.1)."""
+    """Build an error response (spec section 7.1)."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return _ErrorResponse(code, message, STATUS[code] if status is None else status, headers)
 
 
 class _ErrorResponse(Response):
-    """An error body whose code is also stored in the scope, for the log of merchants' calls."""
+    """An error response that also stores its code in the scope, for the API call log."""
 
     def __init__(
         self, code: ErrorCode, message: str, status: int, headers: Mapping[str, str]
@@ -233,7 +233,7 @@ async def on_failure(request: Request, exc: Exception) -> Response:
 
 
 async def on_http(_: Request, exc: Exception) -> Response:
-    """Respond to an unknown route or method."""
+    """Respond to an unknown path or an unsupported method."""
     error = cast("HTTPException", exc)
     if error.status_code == HTTPStatus.NOT_FOUND:
         return error_response(ErrorCode.NOT_FOUND, "no such route")
@@ -248,7 +248,7 @@ async def on_bug(request: Request, exc: Exception) -> Response:
 
 
 def _report_bug(request: Request, exc: Exception) -> None:
-    """Log an unexpected exception without its message, which may quote database rows."""
+    """Log an unexpected exception. Its message is omitted, because it may quote database rows."""
     BUGS.inc()
     _log.error("bug", method=request.method, exc_info=exc)
 

@@ -16,7 +16,7 @@ from payintent.runtime.version import API_VERSION
 
 
 class Readiness:
-    """Caches whether the process is ready; concurrent callers share one query."""
+    """Caches whether the process is ready. Concurrent callers share a query."""
 
     def __init__(self, settings: Settings) -> None:
         self.is_stopping = False
@@ -26,7 +26,7 @@ class Readiness:
         )
 
     async def unready_reason(self) -> str:
-        """Return why the process is not ready; an empty text if it is ready."""
+        """Return why the process is not ready; "" if it is ready."""
         return "the process is stopping" if self.is_stopping else await self._reason.get()
 
     async def _find_reason(self, _: str) -> str:
@@ -42,7 +42,7 @@ async def _get_liveness(request: Request) -> Response:
     return json_response({"status": "ok", "version": API_VERSION})
 
 
-#: Served while the service starts, too.
+#: Also served while the service is starting.
 LIVENESS_ROUTE = Route("/healthz", _get_liveness, methods=["GET"])
 
 
@@ -54,7 +54,7 @@ class HealthRoutes:
         return [Route("/readyz", self._get_readiness, methods=["GET"])]
 
     async def _get_readiness(self, request: Request) -> Response:
-        """`GET /readyz`: the database is reachable and has all migrations."""
+        """`GET /readyz`: check that the database is reachable and fully migrated."""
         del request
         if reason := await self.readiness.unready_reason():
             return json_response({"code": ErrorCode.SERVICE_UNAVAILABLE, "message": reason}, 503)

@@ -1,4 +1,4 @@
-"""A transport that joins writes, and the error responses that a connection sends itself."""
+"""Listening sockets, a transport that combines writes, and connection-level error responses."""
 
 import asyncio
 import ctypes
@@ -18,7 +18,7 @@ from payintent.http.middleware import CommonHeaders, content_security_policy
 from payintent.runtime.json_format import encode_json
 from payintent.runtime.processes.board import ConnectionShare
 
-#: The status line without the version, and a JSON body.
+#: Status line, without the HTTP version, and JSON body.
 ErrorResponse = tuple[bytes, bytes]
 
 
@@ -47,7 +47,7 @@ TOO_MANY_CONNECTIONS = _error(
 
 
 def encode_error(error: ErrorResponse, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return the bytes of an error response, which is the last of its connection."""
+    """Encode an error response that closes the connection."""
     status, body = error
     lines = b"".join(b"%b: %b\r\n" % header for header in headers)
     return (
@@ -57,7 +57,10 @@ def encode_error(error: ErrorResponse, headers: Sequence[tuple[bytes, bytes]]) -
 
 
 class JoinedTransport:
-    """Sends the head and body of a response, two writes, together; `end` replaces `close`."""
+    """Combines the two writes of a response, its head and its body.
+
+    `end` replaces the transport's `close`.
+    """
 
     def __init__(
         self,
@@ -72,9 +75,9 @@ class JoinedTransport:
         self.close = end
 
     def write(self, data: bytes) -> None:
-        """Send bytes together with all other writes of this event loop iteration."""
+        """Send bytes together with all other writes in this event loop iteration."""
         if not self._pieces:
-            self._loop.call_soon(self.flush)  # a streamed response may end much later
+            self._loop.call_soon(self.flush)  # do not wait for the end of a streamed response
         self._pieces.append(data)
 
     def flush(self) -> None:
@@ -108,18 +111,18 @@ async def _answer_busy(scope: Scope, receive: Receive, send: Send) -> None:
     await response(scope, receive, send)
 
 
-#: The application for shed requests.
+#: The application that responds to shed requests.
 shed = CommonHeaders(_answer_busy)
 
 
-#: Time for handshakes to complete and for the event loop to accept their connections.
+#: Time for pending handshakes to complete, and for the event loop to accept their connections.
 _SETTLE_S, _SETTLE_ROUNDS = 0.005, 5
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
-#: Classic BPF over a TCP segment: code, jump if true, jump if false, operand.
+#: A classic BPF program on TCP segments: code, jump if true, jump if false, operand.
 _DROP_NEW = (
-    (0x30, 0, 0, 13),  # load the byte of flags
-    (0x54, 0, 0, 0x12),  # keep SYN and ACK
-    (0x15, 0, 1, 0x02),  # SYN alone opens a connection
+    (0x30, 0, 0, 13),  # load the flags byte
+    (0x54, 0, 0, 0x12),  # mask SYN and ACK
+    (0x15, 0, 1, 0x02),  # only SYN is set: a new connection
     (0x06, 0, 0, 0),  # drop
     (0x06, 0, 0, 0xFFFFFFFF),  # pass
 )
@@ -133,7 +136,7 @@ class Listener(Protocol):
 
 
 async def stop_listening(servers: Iterable[Listener]) -> None:
-    """Accept the connections in the queue, then close the sockets; no connection is reset."""
+    """Accept all queued connections, then close the sockets, so that no connection is reset."""
     open_servers = list(servers)
     for server in open_servers:
         _drop_new_connections(server.sockets)
@@ -144,19 +147,19 @@ async def stop_listening(servers: Iterable[Listener]) -> None:
 
 
 def _drop_new_connections(sockets: Sequence[socket.socket]) -> None:
-    """Drop the first packet of every new connection, if the system supports it."""
+    """Drop the first packet of each new connection, if the operating system supports it."""
     if sys.platform != "linux":
         return
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_NEW)
     buffer = ctypes.create_string_buffer(program)
     option = struct.pack("HP", len(_DROP_NEW), ctypes.addressof(buffer))
     for listener in sockets:
-        with suppress(OSError):  # then a connection that opens at this moment is reset
+        with suppress(OSError):  # without the filter, a connection may be reset
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
 
 
 _DELAY_S, _DELAYS_MAX = 0.001, 3
-_RETRY_S = 1.0  # after an accept that failed, for example for lack of file descriptors
+_RETRY_S = 1.0  # after a failed accept, for example when file descriptors run out
 
 
 class SharedListener:
@@ -172,7 +175,7 @@ class SharedListener:
     def start(
         self, make_protocol: Callable[[], asyncio.Protocol], count: Callable[[], int]
     ) -> None:
-        """Start listening; `count` returns the number of connections of this process."""
+        """Start listening; `count` returns this process's number of connections."""
         self._make_protocol = make_protocol
         self._count = count
         for listener in self.sockets:
@@ -190,7 +193,7 @@ class SharedListener:
         self.leave()
 
     def leave(self) -> None:
-        """Close without accepting pending connections, which remain for the sharing processes."""
+        """Close, but leave pending connections to the processes that share the sockets."""
         if self._share is not None:
             self._share.leave()
         for listener in self.sockets:
@@ -229,7 +232,7 @@ class SharedListener:
             asyncio.get_running_loop().add_reader(listener, self._accept_or_delay, listener)
 
     def _accept(self, listener: socket.socket) -> bool:
-        """Accept a connection (`OSError`); return False if none is pending."""
+        """Accept a connection; return False if none is pending. Raises `OSError` on failure."""
         try:
             connection, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -1,4 +1,4 @@
-"""Headers of all responses (request id, caching, CORS), and the record of each request."""
+"""Middleware: common response headers (request ID, caching, CORS), metrics and traces."""
 
 import re
 import secrets
@@ -19,7 +19,7 @@ from payintent.runtime import log, tracing
 
 _SELF = "'self'"
 _NONE = "'none'"
-#: Scheme, host and port, without characters that could end the directive or the header.
+#: Scheme, host and port, without characters that could terminate the directive or the header.
 _SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
@@ -40,8 +40,8 @@ def content_security_policy(
 ) -> str:
     """Build a policy that allows these sources and, except for frames, our own origin.
 
-    `scripts` is None for a page without scripts. `styles` are hashes of inline styles, which then
-    are the only styles allowed.
+    `scripts` is None for pages without scripts. `styles` are hashes of inline styles; if given, no
+    other styles are allowed.
     """
     directives = {
         "default-src": _NONE,
@@ -49,7 +49,7 @@ def content_security_policy(
         "img-src": f"{_SELF} data:",
         "base-uri": _NONE,
         "frame-ancestors": _join_sources(others=frame_ancestors) or _NONE,
-        # Browsers apply this to the form's target and also to redirects of its response.
+        # Browsers apply this to the form's target, and to any redirects that follow.
         "form-action": _join_sources(_SELF, others=form_targets),
     }
     if scripts is not None:
@@ -76,13 +76,14 @@ NO_ROUTE = "none"
 
 
 class RequestTimes:
-    """Observes the responses of an application; only its routes and known methods are labels."""
+    """Records response times. Labels are limited to known routes and methods."""
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, str, int], Histogram] = {}  # `labels` costs more than observe
+        # Cached, because `labels` costs more than `observe`.
+        self._series: dict[tuple[str, str, int], Histogram] = {}
 
     def note(self, scope: Scope, status: int, started_s: float) -> None:
-        """Observe a response when its head is sent; `started_s` is of `time.monotonic`."""
+        """Record a response when its headers are sent; `started_s` is monotonic time."""
         key = (scope.get(ROUTE, NO_ROUTE), scope["method"], status)
         series = self._series.get(key)
         if series is None:
@@ -90,14 +91,14 @@ class RequestTimes:
         series.observe(time.monotonic() - started_s)
 
     def _add(self, route: str, method: str, status: int) -> Histogram:
-        if method not in _METHODS:  # a client may send any word
+        if method not in _METHODS:  # clients may send arbitrary methods
             return DURATION.labels(route, "other", status)
         series = self._series[route, method, status] = DURATION.labels(route, method, status)
         return series
 
 
 def metrics_route(write: Callable[[], bytes]) -> Route:
-    """Return the route of `GET /metrics`; `write` formats the metrics of all processes."""
+    """Return the `GET /metrics` route; `write` formats the metrics of all processes."""
 
     async def metrics(request: Request) -> Response:
         del request
@@ -107,18 +108,18 @@ def metrics_route(write: Callable[[], bytes]) -> Route:
 
 
 _SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
-#: Responses below these paths must not be cached.
+#: Responses under these paths must not be cached.
 _PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/v1/chains/", "/c/", "/merchant/")
 _OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
 _PORTAL = "/merchant"
 _STATIC = ("/c/static/", "/merchant/static/")
-_ADDED = "payintent.added_headers"  # key of a request's scope
+_ADDED = "payintent.added_headers"  # scope key
 
-# A request id is this prefix and a number, so that no request needs random bytes.
+# Request IDs consist of this prefix and a counter, so that requests need no random bytes.
 _PROCESS = secrets.token_hex(8).encode()
 _NUMBERS = count(1)
 
-#: Each response with status 401 must have a challenge (RFC 9110, 15.5.2).
+#: Responses with status 401 must include a challenge (RFC 9110, 15.5.2).
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _NO_STORE = (b"cache-control", b"no-store")
 _CORS = (
@@ -133,17 +134,20 @@ _PREFLIGHT = (
 )
 
 Header = tuple[bytes, bytes]
-#: Records a response by its request's scope, status, request id and start (`time.monotonic`).
+#: Records a call: scope, status, request ID and start (monotonic time).
 RecordCall = Callable[[Scope, int, bytes, float], None]
 
 
 def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Set headers of the response to this request, also if it is an error."""
+    """Set headers on the response to this request, even if it is an error."""
     scope[_ADDED] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 class CommonHeaders:
-    """Wraps an application; pure ASGI, because every request passes through it."""
+    """Adds the common headers and records each request.
+
+    This is plain ASGI for speed, because every request passes through it.
+    """
 
     def __init__(
         self,
@@ -183,14 +187,14 @@ class CommonHeaders:
             is_complete = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 
-        # Each request is a task with a context of its own, so nothing has to be unbound.
+        # Each request runs in a task with its own context, so no reset is needed.
         log.request_id.set(request_id.decode())
         tracing.begin_request()
         try:
             await self._app(scope, receive, send_response)
         except Exception:
-            # If the response is complete, the exception has been logged. The server would log it
-            # again, with its message, and close the connection.
+            # If the response is complete, the exception has already been logged. The server would
+            # log it again, including its message, and close the connection.
             if not is_complete:
                 raise
         finally:
@@ -199,13 +203,13 @@ class CommonHeaders:
 
 
 def _trace(route: str, method: str, status: int, started_s: float) -> None:
-    """Record a request by its route: its path may contain a capability."""
+    """Trace a request under its route, because its path may contain a capability."""
     facts = {"http.request.method": method, "http.route": route}
     tracing.end_request(f"{method} {route}", status, time.monotonic() - started_s, facts)
 
 
 def headers_of(scope: Scope) -> list[Header]:
-    """Return the headers that every response to a request has; the first is the request id."""
+    """Return the common response headers for a request; the first is the request ID."""
     return [(b"x-request-id", _request_id(scope["headers"])), *_path_headers(scope["path"])]
 
 
@@ -236,10 +240,10 @@ _SCHEMES = (b"http://", b"https://")
 
 
 def is_host_clear(version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether two servers would read the same host from a request.
+    """Return whether all servers would derive the same host from a request.
 
-    HTTP/1.0 requests may omit the header, as health checks do. The authority of a target must be
-    the same host.
+    HTTP/1.0 requests, such as health checks, may omit the `Host` header. If the target has an
+    authority, it must match the header.
     """
     hosts = [value for name, value in headers if name == b"host"]
     if not hosts:

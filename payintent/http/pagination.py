@@ -1,4 +1,4 @@
-"""Pages of lists: the number of entries, and cursors, which are opaque to clients."""
+"""Pagination parameters: page limits, times, and cursors, which are opaque to clients."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ ID_BYTES = 16
 
 
 def read_limit(raw: str | None) -> int:
-    """Read the number of entries of a page (`BAD_REQUEST` outside 1 to 100)."""
+    """Parse the `limit` parameter; raises `BAD_REQUEST` unless it is from 1 to 100."""
     limit = _LISTED_DEFAULT if raw is None else parse_number(raw, LISTED_MAX)
     if not limit:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
@@ -26,7 +26,7 @@ def read_limit(raw: str | None) -> int:
 
 
 def parse_number(raw: str, most: int) -> int | None:
-    """Parse a whole number from 0 to `most`; None if it is not valid."""
+    """Parse a whole number from 0 to `most`; return None if it is invalid."""
     is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(most))
     return int(raw) if is_number and int(raw) <= most else None
 
@@ -36,7 +36,7 @@ def write_id_cursor(last_id: UUID) -> str:
 
 
 def read_id_cursor(raw: str | None) -> UUID | None:
-    """Read the id of the last entry before a page (`BAD_REQUEST` if the cursor is invalid)."""
+    """Parse a cursor that contains an ID; raises `BAD_REQUEST` if it is invalid."""
     return None if raw is None else UUID(bytes=decode_cursor(raw, ID_BYTES))
 
 
@@ -46,7 +46,7 @@ def write_time_cursor(created_at: datetime, last_id: UUID) -> str:
 
 
 def read_time_cursor(raw: str) -> tuple[datetime, UUID]:
-    """Read time and id of the last entry before a page (`BAD_REQUEST`)."""
+    """Parse a cursor that contains a time and an ID; raises `BAD_REQUEST` if it is invalid."""
     position = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
     since_epoch = timedelta(microseconds=int.from_bytes(position[:NUMBER_BYTES], "big"))
     try:
@@ -56,12 +56,12 @@ def read_time_cursor(raw: str) -> tuple[datetime, UUID]:
 
 
 def write_offset_cursor(offset: int) -> str:
-    """Write a cursor of a list that never changes: the number of entries before the page."""
+    """Encode an offset as a cursor, for lists that never change."""
     return encode_cursor(offset.to_bytes(NUMBER_BYTES, "big"))
 
 
 def read_offset_cursor(raw: str | None) -> int:
-    """Read the number of entries before a page (`BAD_REQUEST`)."""
+    """Parse a cursor that contains an offset; raises `BAD_REQUEST` if it is invalid."""
     return 0 if raw is None else decode_number(decode_cursor(raw, NUMBER_BYTES))
 
 
@@ -102,11 +102,12 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def read_time(name: str, raw: str) -> datetime:
-    """Parse an RFC 3339 time to UTC, rounded up to microseconds (`BAD_REQUEST`).
+    """Parse an RFC 3339 time to UTC, rounded up to microseconds.
 
-    The colon of the offset is optional, and its `+` may be a space, which it becomes in a query.
-    Stored times have microseconds, so rounding up a bound does not change which of them are below
-    it. A time beyond the range of `datetime` becomes the first or last `datetime`.
+    The offset's colon is optional, and its `+` may be a space, because query strings decode `+` as
+    a space. Stored times have microsecond precision, so rounding a bound up does not change which
+    times are below it. Times outside the range of `datetime` are clamped. Raises `BAD_REQUEST` for
+    an invalid time.
     """
     match = _TIME.fullmatch(raw)
     if match is not None:
@@ -118,7 +119,7 @@ def read_time(name: str, raw: str) -> datetime:
 
 
 def _parse_seconds(match: re.Match[str]) -> datetime:
-    """Return the time in UTC without its fraction (`ValueError` if it does not exist)."""
+    """Return the time in UTC without its fraction; raises `ValueError` if it does not exist."""
     is_leap_second = match["second"] == _LEAP_SECOND
     sign = "-" if match["sign"] == "-" else "+"
     offset = f"{sign}{match['hours']}:{match['minutes']}" if match["hours"] else "+00:00"

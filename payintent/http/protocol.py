@@ -1,8 +1,8 @@
-"""An HTTP/1.1 connection with limits on size and time.
+"""The HTTP/1.1 protocol, with limits on message size and time.
 
-A request is started only when its whole body has arrived, so a slow client occupies nothing but a
-connection. Upgrades are not supported: a request for an upgrade is handled as a plain request.
-Nothing is parsed after a message that could not be read completely.
+A request is started only after its whole body has arrived, so a slow client occupies only a
+connection. Upgrades are not supported: the upgrade headers are ignored. If a message is rejected,
+any further input on the connection is discarded.
 """
 
 import asyncio
@@ -35,32 +35,32 @@ from payintent.http.listeners import (
 from payintent.http.middleware import headers_of, is_host_clear
 from payintent.runtime.settings import Settings
 
-_FRAMING_PER_BYTE = 16  # at most, in a chunked body with a single byte per chunk
+_FRAMING_PER_BYTE = 16  # maximum overhead of a chunked body, with a single byte per chunk
 _PIPELINED_MAX = 100
-_LINGER_S = 2.0  # time for a client to stop sending after we have ended the connection
+_LINGER_S = 2.0  # how long input is discarded after we have closed our side
 _CALLBACKS = b"/v1/callbacks/"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(slots=True)
 class Bounds:
-    """The limits and the state that all connections of a server share."""
+    """Limits and state shared by all connections of a server."""
 
     settings: Settings
     admission: Admission
     connections_max: int
-    draining: bool = False  # each response is the last of its connection
+    draining: bool = False  # if true, connections close after their next response
     idle: "dict[LimitedProtocol, None]" = field(default_factory=dict["LimitedProtocol", None])
 
 
 def limited_protocol(settings: Settings, connections_max: int) -> "type[LimitedProtocol]":
-    """Return the protocol class of a server with these limits; uvicorn expects a class."""
+    """Create a protocol class with these limits; uvicorn expects a class, not an instance."""
     bounds = Bounds(settings, Admission(settings), connections_max)
     return type("Limited", (LimitedProtocol,), {"bounds": bounds})
 
 
 class _RequestRefusedError(Exception):
-    """Stops the parser; `_error` has the response."""
+    """Stops the parser; the connection's `_error` is the response."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -71,22 +71,22 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._service: Any = self.app  # pyright: ignore[reportUnknownMemberType]
-        self._header_bytes = 0  # of this message without its body, but with trailers and framing
+        self._header_bytes = 0  # of the current message: headers, trailers and chunk framing
         self._body_bytes = 0
-        self._header_bytes_bound = 0  # upper bound of the headers that this input completes
+        self._header_bytes_bound = 0  # upper bound on the headers that this input completes
         self._in_headers = True
-        self._is_upgrade = False  # the parser assumes that the message ends with its headers
-        self._is_over = False  # no further input is parsed
-        self._timer: asyncio.TimerHandle | None = None  # for the headers or the body
+        self._is_upgrade = False  # if true, the parser assumes that the message has no body
+        self._is_over = False  # if true, further input is discarded
+        self._timer: asyncio.TimerHandle | None = None  # for receiving the headers or the body
         self._closing: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None  # the client does not read the response
+        self._stalled: asyncio.TimerHandle | None = None  # while the client does not read
         self._error = MALFORMED
         self._final_error: bytes | None = None  # to send after the pending responses
         self._current: RequestResponseCycle | None = None  # the oldest unanswered request
-        self._incoming: RequestResponseCycle | None = None  # its body is incomplete
-        self._slot: Slot | None = None  # of the running request
+        self._incoming: RequestResponseCycle | None = None  # the request whose body is incomplete
+        self._slot: Slot | None = None  # held by the running request
 
-    # Start and end of the connection
+    # Connection lifecycle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._joined = JoinedTransport(transport, self.loop, self._end)
@@ -110,11 +110,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Abandon the requests that have not been started: the client has disconnected."""
+        """Abandon unanswered requests, because the client has disconnected."""
         self._abandon_requests()
 
     def shutdown(self) -> None:
-        """Shut down gracefully, but drop a request with an incomplete body."""
+        """Shut down gracefully. A request with an incomplete body is dropped."""
         if self._incoming is not None and self._incoming is self._current:
             self._is_over = True
             self._close_now()
@@ -123,12 +123,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def expects_request(self) -> bool:
-        """Whether the first request, or the rest of a request, has not arrived yet."""
+        """Whether the first request, or the rest of a partial request, is still to arrive."""
         is_open = not self.transport.is_closing()
         return is_open and (self._current is None or self._header_bytes > 0)
 
     def drain(self) -> None:
-        """Make the pending response the last of the connection, unless it has been started."""
+        """Close the connection after the pending response, unless that response has started."""
         cycle = self._current
         if cycle is not None and not cycle.response_started and not self.pipeline:
             cycle.keep_alive = False
@@ -168,7 +168,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 return
 
     def _parse_without_upgrade(self) -> None:
-        """Parse the headers again without the upgrade request, so that the body is parsed."""
+        """Re-parse the message without its `Upgrade` header, so that its body is parsed too."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
@@ -176,7 +176,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
 
-    # Callbacks of the parser
+    # Parser callbacks
 
     def on_message_begin(self) -> None:
         if self._is_over:
@@ -228,7 +228,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # Running requests
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Start the next request, once its body has arrived."""
+        """Start the next request if its body has arrived."""
         del app
         self._current = cycle
         if cycle.more_body:
@@ -273,7 +273,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.bounds.idle[self] = None
 
     def pause_writing(self) -> None:
-        """Release the slot of the request: its client does not read the response."""
+        """Release the request's slot, because the client does not read the response."""
         super().pause_writing()
         self._release_slot()
         wait_s = self.bounds.settings.body_timeout_s
@@ -291,7 +291,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(seconds, on_timeout)
 
     def _await_body(self) -> None:
-        """Start the timeout for the rest of the body."""
+        """Start the body timeout, and send `100 Continue` if the client expects it."""
         cycle = self._incoming
         if cycle is None or self._timer is not None:
             return
@@ -313,7 +313,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._header_bytes:
             self._refuse(HEADERS_TOO_SLOW)
         else:
-            self.transport.close()  # nothing was sent, so nothing is answered
+            self.transport.close()  # no request has begun, so there is nothing to respond to
 
     def _body_too_slow(self) -> None:
         self._refuse(BODY_TOO_SLOW)
@@ -321,7 +321,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # Closing
 
     def _refuse(self, error: ErrorResponse) -> None:
-        """Stop parsing, and send the error after the responses to earlier requests."""
+        """Stop parsing, and send the error once all earlier requests have been answered."""
         if self.transport.is_closing():
             return
         self._stop_timer()
@@ -338,7 +338,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._final_error = response
 
     def _forget(self, cycle: RequestResponseCycle) -> None:
-        """Drop a request with an incomplete body, which has not been started."""
+        """Drop a request whose body is incomplete."""
         cycle.disconnected = True
         self._incoming = None
         if cycle is self._current:
@@ -351,7 +351,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return not self.pipeline and (self._current is None or self._current.response_complete)
 
     def _end(self) -> None:
-        """Close, but discard further input for a while: a reset could lose our response."""
+        """Close our side, but discard input for a while: a reset could lose our response."""
         self._is_over = True
         if self._closing is not None or (self._in_headers and not self._header_bytes):
             self._close_now()
@@ -361,7 +361,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _close_now(self) -> None:
-        """Close, and abort the connection if the client does not read the response in time."""
+        """Close, then abort the connection if the client does not read the response in time."""
         self._joined.close_now()
         if self._closing is not None:
             self._closing.cancel()
@@ -378,7 +378,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._slot.release()
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle longest; return False if none is idle."""
+        """Close the longest-idle connection; return False if none is idle."""
         for idle in self.bounds.idle:
             del self.bounds.idle[idle]
             idle.transport.close()

@@ -1,4 +1,4 @@
-"""JSON responses, and conditional responses with a strong ETag."""
+"""JSON responses, conditional responses with ETags, server-sent events and list pages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from payintent.runtime.json_format import encode_json
 
 T = TypeVar("T")
-#: Marks the response to a repeated request with the same Idempotency-Key.
+#: Header of a response that is replayed for a repeated `Idempotency-Key`.
 REPLAYED = {"Idempotency-Replayed": "true"}
 
 
@@ -26,7 +26,7 @@ def etag_response(
     headers: Mapping[str, str],
     media_type: str = "application/json",
 ) -> Response:
-    """Respond with a body and its ETag, or with 304 if the client has this body."""
+    """Build a response with an ETag, or a 304 if the client already has this body."""
     headers = {**headers, "ETag": etag}
     tags = ",".join(request.headers.getlist("If-None-Match")).split(",")
     # If-None-Match uses weak comparison (RFC 9110, 13.1.2).
@@ -36,32 +36,32 @@ def etag_response(
 
 
 HEARTBEAT_S = 15.0
-STREAM_S = 300.0  # then the browser reconnects, possibly to a different process
+STREAM_S = 300.0  # afterwards the browser reconnects, possibly to a different process
 _RETRY_MS = 2_000
 HEADERS = {
     "Content-Type": "text/event-stream",
-    "X-Accel-Buffering": "no",  # tell proxies not to buffer events
+    "X-Accel-Buffering": "no",  # proxies must not buffer events
 }
-#: The first bytes of a stream: the delay before a browser reconnects.
+#: The first bytes of a stream, which set the browser's reconnection delay.
 RETRY = f"retry: {_RETRY_MS}\n\n".encode()
-#: A comment that keeps the connection open.
+#: An SSE comment that keeps the connection open.
 KEEP_ALIVE = b": here\n\n"
 
 
 def encode_event(name: str, data: Mapping[str, Any], event_id: int | None = None) -> bytes:
-    """Encode an event; browsers send its id in `Last-Event-ID` when they reconnect."""
+    """Encode a server-sent event. Browsers return its ID as `Last-Event-ID` on reconnection."""
     number = b"" if event_id is None else b"id: %d\n" % event_id
     return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), encode_json(data))
 
 
-#: Key of a request's scope: the authenticated merchant.
+#: Scope key: the ID of the authenticated merchant.
 MERCHANT = "payintent.merchant_id"
 
 
 def page_response(
     rows: Sequence[T], limit: int, fields: Callable[[T], object], cursor: Callable[[T], str]
 ) -> Response:
-    """Respond with a page; `rows` has `limit + 1` rows if a page follows."""
+    """Build a list page. Pass `limit + 1` rows if there is a next page."""
     page: dict[str, object] = {"data": [fields(row) for row in rows[:limit]]}
     if len(rows) > limit:
         page["next_cursor"] = cursor(rows[limit - 1])

@@ -1,4 +1,4 @@
-"""The HTTP server: startup, graceful shutdown, and the limit of open files."""
+"""The HTTP server: startup, graceful shutdown, and the open file limit."""
 
 import asyncio
 import logging
@@ -35,26 +35,26 @@ _FILES_SPARE = 256  # for the database, gateways and files
 
 
 class Stoppable(Protocol):
-    """An application that is notified before its process stops."""
+    """An application that is notified before the process stops."""
 
     def draining(self) -> None:
-        """Report to load balancers that this process will stop."""
+        """Tell load balancers, through `/readyz`, that this process is about to stop."""
         ...
 
     def stopping(self) -> None:
-        """End responses that would otherwise not end."""
+        """End streaming responses, which would otherwise stay open."""
         ...
 
 
 def serve_until_stopped(
     servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
 ) -> None:
-    """Serve on several ports until SIGTERM or Ctrl-C, then finish the running requests.
+    """Serve on all ports until SIGTERM or Ctrl-C, then finish the running requests.
 
-    After SIGTERM, requests are accepted for `drain_s` and each response closes its connection, so
-    that load balancers switch to a different process before this process refuses requests. Ctrl-C
-    does not wait. After `RETIRE`, which needs shared ports, only existing connections are served
-    for `drain_s`.
+    After SIGTERM, requests are still accepted for `drain_s`, but each response closes its
+    connection, so that load balancers switch to a different process before this process refuses
+    connections. Ctrl-C stops without draining. After `RETIRE`, which requires shared ports, only
+    existing connections are served for `drain_s`.
     """
     collect_rarely()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -100,10 +100,10 @@ class _Servers:
             server.should_exit = True
 
     def drain(self) -> None:
-        """Keep serving for a while, so that clients find a new process; a second call stops.
+        """Keep serving for `drain_s`, so that clients move to a new process; a second call stops.
 
-        With several processes a second call has no effect, because both systemd and the supervisor
-        signal all processes; the supervisor ends a drain with SIGINT.
+        With several processes, a second call has no effect, because systemd and the supervisor both
+        signal each process. The supervisor ends a drain with SIGINT.
         """
         is_first = not any(server.is_draining for server in self._servers)
         is_started = all(server.started for server in self._servers)
@@ -116,14 +116,14 @@ class _Servers:
             self.stop()
 
     def retire(self) -> None:
-        """Leave new connections to the processes that share the ports, and drain."""
+        """Leave new connections to the processes that share the ports, then drain."""
         for server in self._servers:
             server.retire()
         asyncio.get_running_loop().call_later(self._drain_s, self.stop)
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that does not handle signals itself, and loses no request when it stops."""
+    """A server that stops without losing requests; `serve_until_stopped` handles signals."""
 
     def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
@@ -137,7 +137,7 @@ class DrainingServer(uvicorn.Server):
         share: ConnectionShare | None = None,
         on_started: Callable[[], None] | None = None,
     ) -> None:
-        """Listen on sockets that processes share, and call `on_started` once the server does."""
+        """Listen on sockets shared between processes, and call `on_started` once listening."""
         self._shared = SharedListener(sockets, _BACKLOG, share)
         self._on_started = on_started
 
@@ -150,10 +150,10 @@ class DrainingServer(uvicorn.Server):
         return self._bounds.draining
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the server; if that fails, it ends as if it had been stopped.
+        """Start the server. A failure makes the server exit as if it had been stopped.
 
-        uvicorn would raise SystemExit, which would leave the sockets of the remaining servers open.
-        The application has the reason of the failure.
+        uvicorn raises SystemExit, which would leave the other servers' sockets open. The reason for
+        the failure is recorded by the application.
         """
         if isinstance(self.lifespan, LifespanOn):
             self.lifespan.logger = _SILENT
@@ -184,7 +184,7 @@ class DrainingServer(uvicorn.Server):
         return nullcontext()
 
     def drain(self) -> None:
-        """Make each response the last of its connection; idle connections stay open."""
+        """Close each connection after its next response; idle connections stay open."""
         self._bounds.draining = True
         for connection in self._connections():
             connection.drain()
@@ -195,14 +195,14 @@ class DrainingServer(uvicorn.Server):
         self.drain()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listening sockets, then each connection when its requests have ended."""
+        """Close the listening sockets, then each connection once its requests have finished."""
         await stop_listening(self.servers)
         if self.is_draining:
             await self._wait_for_last_requests()
         await super().shutdown(sockets)
 
     async def _wait_for_last_requests(self) -> None:
-        """Wait for the requests of the connections that were accepted last."""
+        """Wait for the first requests on connections that have just been accepted."""
         for _ in range(_POLLS_MAX):
             if not any(connection.expects_request for connection in self._connections()):
                 return
@@ -226,7 +226,7 @@ def make_server(
             loop="uvloop",
             backlog=_BACKLOG,
             access_log=False,
-            proxy_headers=False,  # the peer address must not come from a header
+            proxy_headers=False,  # the peer address must not be taken from a header
             log_level="error",
             server_header=False,
             lifespan="on" if lifespan else "off",
@@ -238,7 +238,7 @@ def make_server(
 
 
 def _allow_connections(count: int) -> int:
-    """Raise the limit of open files if necessary; return the number of connections it allows."""
+    """Raise the open file limit if necessary, and return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = count + _FILES_SPARE
     if hard != resource.RLIM_INFINITY:

@@ -1,6 +1,6 @@
-"""A viewer's address and country, as trusted proxies report them.
+"""The viewer's address and country, as reported by trusted proxies.
 
-The country is accepted only with the secret of the edge network.
+The country is accepted only if the request carries the edge network's secret.
 """
 
 import hmac
@@ -38,10 +38,10 @@ def split_x_forwarded_for(values: Sequence[str]) -> list[str]:
 
 
 def split_forwarded(values: Sequence[str]) -> list[str] | None:
-    """Return the `for` of each element of all `Forwarded` headers; None if one is malformed.
+    """Return the `for` value of each `Forwarded` element, or None if any element is malformed.
 
-    An element without `for` is `unknown`. A quotation mark that a client did not close extends into
-    the elements that proxies append, so the whole header is malformed.
+    An element without `for` counts as `unknown`. An unclosed quotation mark from a client would
+    swallow the elements that proxies append, so it makes the whole header malformed.
     """
     text = ",".join(values)
     nodes: list[str] = []
@@ -66,7 +66,7 @@ def split_forwarded(values: Sequence[str]) -> list[str] | None:
 
 
 def parse_forwarded_node(text: str) -> Address | None:
-    """Parse a hop with optional port, brackets and quotes; None if it is not an address."""
+    """Parse a hop with optional port, brackets and quotes; return None if it has no address."""
     if len(text) > 1 and text[0] == text[-1] == _QUOTE:
         text = text[1:-1]
     match = _BRACKETED.fullmatch(text) or _IPV4.fullmatch(text)
@@ -87,7 +87,7 @@ UNREADABLE = Counter(
 
 
 class _UnreadableError(Exception):
-    """The viewer's address is unclear; `reason` is a label of the metric."""
+    """The viewer's address cannot be determined; `reason` is the metric's label."""
 
     def __init__(self, reason: str, hop: str = "") -> None:
         super().__init__(reason)
@@ -96,7 +96,7 @@ class _UnreadableError(Exception):
 
 
 class ViewerReader:
-    """Reads the headers of trusted proxies; all further headers are ignored."""
+    """Reads viewer headers from trusted proxies; headers from other peers are ignored."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._country_header = settings.edge_country_header
@@ -113,19 +113,19 @@ class ViewerReader:
         self._log_again_at: dict[str, float] = {}  # by reason
 
     def viewer_country(self, request: Request) -> str | None:
-        """Return the viewer's country, or None without a trusted header.
+        """Return the viewer's country, or None if there is no trusted header.
 
-        It is `XX` if the edge sends no valid country, and `T1` for Tor.
+        `XX` means that the edge sent no valid country, `T1` means Tor.
         """
         return _read_once(request, "viewer_country", self._read_country)
 
     def viewer_address(self, request: Request) -> str | None:
-        """Return the viewer's address, or `UNREADABLE_ADDRESS` if a proxy's header is unclear.
+        """Return the viewer's address, or `UNREADABLE_ADDRESS` if the headers are unclear.
 
-        Returns None if no proxy is declared, because the address may then be a proxy's, and if a
-        trusted proxy sends no address, as in its own requests. Of `X-Forwarded-For` and
-        `Forwarded`, the last address that is not a trusted proxy's counts: the client can write
-        everything before it.
+        Returns None if no proxy is declared, because the address may then be a proxy's, or if a
+        trusted proxy sends no address, as in its own requests. In `X-Forwarded-For` and
+        `Forwarded`, the last address that is not a trusted proxy's is used, because a client can
+        forge everything before it.
         """
         return _read_once(request, "viewer_address", self._read_address)
 
@@ -153,21 +153,21 @@ class ViewerReader:
             return None if error.reason == "missing" else UNREADABLE_ADDRESS
 
     def _find_address(self, request: Request) -> Address:
-        """Return the last address that is not a trusted proxy's (`_UnreadableError`)."""
+        """Return the last address that is not a trusted proxy's, or raise `_UnreadableError`."""
         peer = parse_ip_address(request.client.host) if request.client else None
         if peer is None:
             raise _UnreadableError("peer")
         if not self._trusts(peer):
             return peer
         addresses = {self._last_foreign(hops) for hops in self._chains(request)}
-        if len(addresses) > 1:  # the client wrote a header that the proxy does not replace
+        if len(addresses) > 1:  # the client set a header that the proxy does not overwrite
             raise _UnreadableError("contradictory")
         if not addresses:
             raise _UnreadableError("missing")
         return addresses.pop()
 
     def _chains(self, request: Request) -> list[list[str]]:
-        """Return the hops of each header, without empty headers."""
+        """Return the hops of each header that is not empty."""
         chains: list[list[str]] = []
         if _X_FORWARDED_FOR in self._address_headers:
             chains.append(split_x_forwarded_for(request.headers.getlist(_X_FORWARDED_FOR)))
@@ -197,7 +197,10 @@ class ViewerReader:
             )
 
     def caller_address(self, request: Request) -> str | None:
-        """Return the viewer's address or else the peer's, which several clients may share."""
+        """Return the viewer's address, or the peer's if it is unknown.
+
+        Several clients may share a peer's address.
+        """
         peer = request.client.host if request.client else None
         address = self.viewer_address(request)
         return peer or address if address in {None, UNREADABLE_ADDRESS} else address
@@ -207,7 +210,7 @@ class ViewerReader:
 
 
 def _read_once(request: Request, name: str, read: Callable[[Request], str | None]) -> str | None:
-    """Read a fact about a request once; it is needed several times."""
+    """Cache the result of `read` in the request's scope under `name`."""
     if name not in request.scope:
         request.scope[name] = read(request)
     return request.scope[name]

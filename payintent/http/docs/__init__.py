@@ -1,1 +1,1 @@
-"""The documentation that the service itself serves."""
+"""Documentation pages served by the service."""

@@ -1,4 +1,4 @@
-"""The documents that ship with the service, in a wheel or in a checkout of the repository."""
+"""Documentation pages, read from the installed wheel or from a checkout of the repository."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 
-#: Names of documents, and their paths in a checkout.
+#: Paths of documents in a checkout, by name.
 CHECKOUT_PATHS = {
     name: f"docs/{name}"
     for name in ("openapi.yaml", "openapi-pages.yaml", "integrate.md", "glossary.md", "runbook.md")
@@ -40,11 +40,11 @@ def read_document(name: str) -> str:
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document including page routes; the object is shared and read-only.
+    """Return the OpenAPI document, including page routes. The result is shared: do not modify it.
 
-    `/openapi.yaml` has no page routes, because API clients do not need methods for them.
+    `/openapi.yaml` omits page routes, because generated API clients do not need them.
     """
-    import yaml  # late, because few processes need it
+    import yaml  # imported here because few processes need it
 
     document, pages = (
         yaml.load(read_document(name), Loader=yaml.CSafeLoader)
@@ -68,7 +68,7 @@ _HEADERS = {
     ),
 }
 _ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
-#: The URLs of linked documents; further links become plain text.
+#: URLs of the documents that are served; links to other documents become plain text.
 _DOCUMENT_URLS = {
     "": "",
     "integrate.md": "/docs/integrate",
@@ -87,7 +87,7 @@ async def get_docs_index(request: Request) -> Response:
 
 
 async def get_docs_page(request: Request) -> Response:
-    """`GET /docs/{name}`: a page or the style sheet."""
+    """`GET /docs/{name}`: a documentation page or the style sheet."""
     name: str = request.path_params["name"]
     if name not in _PAGES:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such page")
@@ -96,7 +96,7 @@ async def get_docs_page(request: Request) -> Response:
 
 
 def render_markdown(markdown: str) -> tuple[list[tuple[str, str]], str]:
-    """Return the anchors and texts of second-level headings, and the HTML."""
+    """Return the second-level headings, as anchors and texts, and the HTML."""
     parser = _markdown()
     tokens = parser.parse(markdown)
     contents = _add_anchors(tokens)
@@ -116,7 +116,7 @@ def _respond(
 
 @cache
 def _markdown() -> "MarkdownIt":
-    from markdown_it import MarkdownIt  # late, because few processes need it
+    from markdown_it import MarkdownIt  # imported here because few processes need it
 
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
@@ -185,7 +185,7 @@ def _templates() -> Environment:
 
 
 def _add_anchors(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
-    """Add anchors to all headings; return anchors and texts of those of the second level."""
+    """Add an anchor to each heading, and return the second-level anchors and texts."""
     contents: list[tuple[str, str]] = []
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
@@ -197,7 +197,7 @@ def _add_anchors(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
 
 
 def _label_columns(tokens: "Sequence[Token]") -> None:
-    """Add the column name to each cell, because narrow screens show rows as lists."""
+    """Add the column name to each cell, for narrow screens, which show rows as lists."""
     names: list[str] = []
     column = 0
     for opening, inline in pairwise(tokens):
@@ -218,7 +218,7 @@ def _anchor(heading: str) -> str:
 
 
 def _resolve_links(children: "Sequence[Token]") -> "list[Token]":
-    """Point links to served pages; replace further links by their text."""
+    """Point links to served pages, and replace all other links with their text."""
     tokens: list[Token] = []
     is_dead = False
     for child in children:

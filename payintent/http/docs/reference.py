@@ -1,4 +1,4 @@
-"""The API reference: operations, events and schemas of the OpenAPI document, for templates."""
+"""Convert the OpenAPI document to operations, events and schemas for the reference's templates."""
 
 import json
 from collections import Counter
@@ -11,7 +11,7 @@ Json = Mapping[str, Any]
 _METHODS = ("get", "post", "put", "patch", "delete")
 _PATTERN_CHARS_MAX = 40
 _EMPTY: Json = {}
-_COMMON_HEADER = "X-Request-Id"  # documented once, at the top
+_COMMON_HEADER = "X-Request-Id"  # documented only once, at the top of the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,8 @@ class ApiReference:
         )
 
     def _fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
-        """Yield an object's members; members of inline schemas have dotted names."""
-        # With fraud screening, `else` has the fields that are required unless payments are denied.
+        """Yield an object's fields; fields of inline schemas have dotted names."""
+        # With fraud screening, `else` lists the required fields of a payment that is not denied.
         required = schema.get("required", schema.get("else", _EMPTY).get("required", []))
         for name, member in schema.get("properties", {}).items():
             is_list = "items" in member
@@ -206,7 +206,7 @@ class ApiReference:
         )
 
     def _target(self, node: Json) -> Json:
-        """Return the node that a reference points to, or the node itself."""
+        """Resolve a `$ref`; return the node itself if it is not a reference."""
         if "$ref" not in node:
             return node
         target: Any = self._contract
@@ -225,7 +225,7 @@ def _name(schema: Json) -> str:
 
 
 def _used_once(contract: Json) -> set[str]:
-    """Return the object schemas that are used as a member once; they are shown inline there."""
+    """Return the object schemas that only one field uses. They are shown inline there."""
     schemas = contract["components"]["schemas"]
     members = Counter(
         _name(member.get("items", member))

@@ -1,1 +1,1 @@
-"""Building blocks of HTML pages: forms, sessions, static files and templates."""
+"""Building blocks for HTML pages: forms, cookies, static files and templates."""

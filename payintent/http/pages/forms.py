@@ -1,4 +1,4 @@
-"""Reading of HTML forms, and protection against cross-site requests."""
+"""HTML forms, sign-in cookies, and protection against cross-site request forgery."""
 
 import hmac
 import secrets
@@ -16,29 +16,29 @@ from payintent.runtime.encryption import Encryption
 
 Context = TypeVar("Context")
 Session = TypeVar("Session")
-#: The field of a form that holds its token.
+#: The form field that contains the CSRF token.
 FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
 _EXPIRED = "this form has expired: reload the page and try again"
 _BYTES_MAX = 16 * 1024
 _FIELDS_MAX = 20
-#: `Sec-Fetch-Site` of requests from a page of this origin or from the user.
+#: `Sec-Fetch-Site` values of requests from our own pages or directly from the user.
 _OWN_SITES = frozenset({"same-origin", "none"})
-#: `Origin` of requests from a page with the policy `no-referrer`, such as the sign-in link page.
+#: `Origin` of requests from pages with the policy `no-referrer`, such as the sign-in link page.
 _NULL_ORIGIN = "null"
 
 
 @dataclass(frozen=True, slots=True)
 class SignedInVisit(Generic[Context, Session]):
-    """A request of somebody who is signed in, with the context of the pages."""
+    """A signed-in user's request, with the context of the pages."""
 
     request: Request
     context: Context
     session: Session
-    form: Mapping[str, str]  # empty unless the request is a POST
+    form: Mapping[str, str]  # empty unless the method is POST
 
 
 async def read_form_fields(request: Request) -> dict[str, str]:
-    """Read the non-empty fields of a form (`BAD_REQUEST`)."""
+    """Read the form's non-empty fields; raises `BAD_REQUEST` if the form is malformed."""
     raw = await read_raw(request, _BYTES_MAX)
     try:
         fields = parse_qsl(raw.decode(), max_num_fields=_FIELDS_MAX)
@@ -48,12 +48,12 @@ async def read_form_fields(request: Request) -> dict[str, str]:
 
 
 def make_form_token(encryption: Encryption, holder: str) -> str:
-    """Make the token of a session's forms; `holder` identifies the session and is not secret."""
+    """Create the CSRF token for a session; `holder` identifies the session and is not secret."""
     return encryption.digest(f"form token:{holder}").hex()
 
 
 def check_form_token(form: Mapping[str, str], encryption: Encryption, holder: str) -> None:
-    """Raise `FORBIDDEN` if the form does not have the holder's token."""
+    """Raise `FORBIDDEN` unless the form contains the session's CSRF token."""
     expected = make_form_token(encryption, holder).encode()
     token = form.get(FORM_TOKEN, "").encode(errors="replace")
     if not hmac.compare_digest(token, expected):
@@ -61,42 +61,42 @@ def check_form_token(form: Mapping[str, str], encryption: Encryption, holder: st
 
 
 def check_sender(request: Request, origin: str | None) -> None:
-    """Raise `FORBIDDEN` if a page of a foreign origin has sent the form."""
+    """Raise `FORBIDDEN` if the form was submitted from a page of a different origin."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origins = set(request.headers.getlist("origin"))
     if site not in _OWN_SITES or not origins <= {origin, _NULL_ORIGIN}:
         raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
 
 
-_HOST_ONLY = "__Host-"  # browsers accept this prefix only over https and from the host itself
-_VALUE_CHARS_MAX = 4_096  # the limit of browsers
+_HOST_ONLY = "__Host-"  # browsers accept this prefix only over HTTPS and from the host itself
+_VALUE_CHARS_MAX = 4_096  # the browsers' limit
 
 
 def read_cookie(request: Request, name: str, chars_max: int = _VALUE_CHARS_MAX) -> str | None:
-    """Return the value of a cookie; None if it is missing, longer than `chars_max` or escaped.
+    """Return a cookie's value; None if it is missing, longer than `chars_max` or escaped.
 
-    Our values never need escapes. Before Python 3.11.10 and 3.12.6, the parser of the standard
-    library decodes them in quadratic time, in all cookies of a request (CVE-2024-7592).
+    Our own values never need escapes. This does not use the standard library's parser, which takes
+    quadratic time to decode escapes before Python 3.11.10 and 3.12.6 (CVE-2024-7592).
     """
     value = None
     for header in request.headers.getlist("cookie"):
         for pair in header.split(";"):
             key, equals, text = pair.partition("=")
             if equals and key.strip() == name:
-                value = text.strip()  # the last of several, as in Starlette
+                value = text.strip()  # the last of several cookies wins, as in Starlette
     if value is None or len(value) > chars_max or "\\" in value:
         return None
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
 def make_token() -> str:
-    """Return 256 random bits as text."""
+    """Return a random token with 256 bits of entropy."""
     return secrets.token_urlsafe(32)
 
 
 @dataclass(frozen=True, slots=True)
 class SignInCookie:
-    """A cookie for signing in; over https its name has the prefix `__Host-`."""
+    """The sign-in cookie. Over HTTPS, its name has the prefix `__Host-`."""
 
     base_name: str
     is_secure: bool

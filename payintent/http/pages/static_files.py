@@ -1,4 +1,4 @@
-"""Static files of pages; their URLs contain a hash, so that browsers can cache them for ever."""
+"""Static files for pages. Their URLs contain a hash, so that browsers can cache them forever."""
 
 import gzip
 import re
@@ -15,14 +15,14 @@ from starlette.responses import Response
 
 from payintent.core.errors import ErrorCode, RefusedError
 
-# Strings, templates and regular expressions are not changed.
+# Strings, template literals and regular expressions are left unchanged.
 _PARTS = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
     r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
     r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
     re.DOTALL,
 )
-# Whitespace before a colon is significant in a style.
+# In CSS, whitespace before a colon is significant.
 _BLANK = r"(?:\s|/\*.*?\*/)"
 _STYLE_PARTS = re.compile(
     r"""(?P<string>"[^"]*"|'[^']*')"""
@@ -51,7 +51,7 @@ def _minify_part(part: re.Match[str]) -> str:
         return part[0]
     before = part.string[part.start() - 1 : part.start()]
     after = part.string[part.end() : part.end() + 1]
-    if "\n" in part[0]:  # a newline may replace a semicolon
+    if "\n" in part[0]:  # a newline may stand in for a semicolon
         return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
     return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "
 
@@ -63,7 +63,7 @@ class InlinePart:
 
 
 def inline_part(text: str) -> InlinePart:
-    """Return a style or script with its CSP source; the text must not contain its end tag."""
+    """Return an inline style or script with its CSP hash; `text` must not contain an end tag."""
     digest = b64encode(sha256(text.encode()).digest()).decode()
     return InlinePart(text, f"'sha256-{digest}'")
 
@@ -73,7 +73,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Whether a client accepts gzip; `gzip;q=0` rejects it."""
+    """Return whether the client accepts gzip; `gzip;q=0` rejects it."""
     for part in request.headers.get("accept-encoding", "").lower().split(","):
         coding, _, weight = part.partition(";")
         if coding.strip() == "gzip":
@@ -84,7 +84,7 @@ def accepts_gzip(request: Request) -> bool:
 def html_response(
     request: Request, html: str, headers: Mapping[str, str], status: int = 200
 ) -> Response:
-    """Respond with a page, compressed if possible; unpaired surrogates are replaced."""
+    """Build an HTML response, compressed if possible. Unpaired surrogates are replaced."""
     content = _SURROGATE.sub("\ufffd", html).encode()
     if accepts_gzip(request):
         content = gzip.compress(content, _GZIP_LEVEL, mtime=0)
@@ -96,11 +96,11 @@ _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _MINIFIERS = {"css": minify_style, "js": minify}
 _MARK_CHARS = 12
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'",  # an SVG image may be opened as a document
+    "Content-Security-Policy": "default-src 'none'",  # an SVG image can be opened as a document
     "X-Content-Type-Options": "nosniff",
 }
 _CACHED = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-#: During a rolling update, a request may ask for the files of a different release.
+#: Used if the hash differs: during a rolling update, the page may come from a different release.
 _NOT_CACHED = {"Cache-Control": "no-store"}
 
 
@@ -112,10 +112,10 @@ class StaticFile:
 
 
 class StaticFiles:
-    """Files of a folder of this package, and their URLs.
+    """Serves files from a folder of this package under URLs that contain a hash, the mark.
 
-    `prefix` is the start of a URL: `/c/static` for `/c/static/{mark}/{name}`. `prepare` completes
-    the text of a file before it is minified; `suffix` distinguishes the marks of such files.
+    `prefix` is the start of each URL, for example `/c/static` for `/c/static/{mark}/{name}`.
+    `prepare` transforms each file's text before it is minified. `suffix` is added to the mark.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class StaticFiles:
         return f"{self._prefix}/{self._mark}/{name}"
 
     async def get(self, request: Request) -> Response:
-        """Respond with a file, to be cached for ever if the URL has the current mark."""
+        """Respond with a file. It can be cached forever if the URL has the current mark."""
         file = self._files.get(request.path_params["name"])
         if file is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
@@ -179,9 +179,9 @@ def make_environment(folder: str) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,  # templates do not change while a process runs
+        auto_reload=False,  # templates do not change at run time
     )
     environment.policies["json.dumps_kwargs"] = {
         "ensure_ascii": False
-    }  # Thai text becomes a third smaller
+    }  # makes Thai text a third smaller
     return environment
