@@ -1,4 +1,4 @@
-"""The applications of an API process, and the service and parts that their routes use."""
+"""The public and operator applications of an API process, and all of their routes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-# aiohttp, keccak and screen are imported before processes are forked, so that the first gateway
-# call, on-chain buyer and payment do not wait for them.
+# Import aiohttp, keccak and screen before forking, so that the first gateway call, on-chain buyer
+# and payment do not have to wait for the imports.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
@@ -85,7 +85,7 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/c/static/{mark}/{name}", static_files.get_static_file, methods=["GET"]),
     Route("/sdk/{name}", static_files.get_sdk_file, methods=["GET"]),
 ]
-#: Routes of the public port that exist while the service starts.
+#: Routes of the public port that are served while the service is starting.
 PUBLIC_ROUTES: list[Route] = [
     *CHECKOUT_ROUTES,
     *PORTAL_ROUTES,
@@ -94,13 +94,13 @@ PUBLIC_ROUTES: list[Route] = [
     Route("/docs", pages.get_docs_index, methods=["GET"]),
     Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
 ]
-#: Routes of the operator's own port, which only operators must reach, while the service starts.
+#: The same for the operator port, which only operators must be able to reach.
 OPERATOR_ROUTES: list[Route] = [LIVENESS_ROUTE, *CONSOLE_ROUTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteParts:
-    """The service and the per-process parts from which the routes are built."""
+    """The service and the other per-process objects from which routes are built."""
 
     service: Service
     merchant_api: MerchantApi
@@ -109,12 +109,12 @@ class RouteParts:
     addresses: AddressRateLimiter
     concurrent_creates: ConcurrentCreates
     payment_changes: ChangeFeed[UUID]
-    event_changes: ChangeFeed[int]  # of merchants' events
+    event_changes: ChangeFeed[int]  # notifies of new events, by merchant ID
     readiness: Readiness
 
 
 def api_routes(parts: RouteParts) -> list[Route]:
-    """Return the public routes that need the service, the most frequent ones first."""
+    """Return the public routes that need the service."""
     service, api = parts.service, parts.merchant_api
     settings, database = service.settings, service.database
     body_max = settings.body_bytes_max
@@ -148,7 +148,7 @@ def api_routes(parts: RouteParts) -> list[Route]:
 
 
 def operator_routes(parts: RouteParts) -> list[Route]:
-    """Return the operators' routes that need the service."""
+    """Return the operator routes that need the service."""
     context = parts.service.operation_context
     api = OperatorApi(context.database, context.encryption, parts.attempts)
     return [
@@ -164,7 +164,7 @@ _Writer = KeyUses | CallLogWriter | GatewayCallLog
 
 
 class StoppedEarlyError(Exception):
-    """The process was stopped while it still waited for the database."""
+    """The process was stopped while it was waiting for the database."""
 
 
 def build_app(
@@ -172,10 +172,10 @@ def build_app(
     open_: Callable[[Settings], Awaitable[Service]] = open_api_service,
     operator: RoutedApplication | None = None,
 ) -> "Application":
-    """Build the public application; it opens the service at its start and closes it at its end.
+    """Build the public application, which opens the service on startup and closes it on shutdown.
 
-    The `operator` application, if any, uses the same service. If the service cannot be opened,
-    `failure` has the reason.
+    The `operator` application, if given, shares the service. If the service cannot be opened, the
+    application's `failure` is set.
     """
 
     @asynccontextmanager
@@ -215,7 +215,7 @@ def build_app(
 
 
 async def _stop_writers(tasks: Sequence[asyncio.Task[None]], writers: Sequence[_Writer]) -> None:
-    """Stop the background writers and write the remaining entries."""
+    """Stop the background writers and flush their remaining entries."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -224,13 +224,13 @@ async def _stop_writers(tasks: Sequence[asyncio.Task[None]], writers: Sequence[_
 
 
 class Application(CommonHeaders):
-    """The public application; it is notified before its process stops."""
+    """The public application, which is notified before its process stops."""
 
     def __init__(self, app: RoutedApplication, calls: CallLog | None) -> None:
         super().__init__(app, calls.note if calls else None, RequestTimes())
         self.stop = asyncio.Event()
-        self.failure: Exception | None = None  # why the process cannot serve
-        self.parts: RouteParts | None = None  # once the service is open
+        self.failure: Exception | None = None  # why the service could not be opened
+        self.parts: RouteParts | None = None  # set once the service is open
 
     def draining(self) -> None:
         """Respond to `/readyz` with 503 from now on."""
@@ -238,7 +238,7 @@ class Application(CommonHeaders):
             self.parts.readiness.is_stopping = True
 
     def stopping(self) -> None:
-        """End the event streams, and the wait for the database."""
+        """End event streams and long polls, and stop waiting for the database."""
         self.stop.set()
         if self.parts is not None:
             self.parts.payment_changes.close()
@@ -339,9 +339,9 @@ async def _open_unless_stopped(opening: Awaitable[Service], stop: asyncio.Event)
 
 
 def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> RoutedApplication:
-    """Build the application of the operator's port; `build_app` completes it with the service.
+    """Build the operator application; `build_app` adds the routes that need the service.
 
-    `metrics` formats the metrics for `/metrics`; by default those of this process.
+    `metrics` formats the response to `/metrics`; the default covers only this process.
     """
     routes = [metrics_route(metrics), *OPERATOR_ROUTES]
     app = RoutedApplication(routes, HANDLERS, on_bug, is_starting=True)

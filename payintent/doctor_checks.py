@@ -1,4 +1,4 @@
-"""The checks of `doctor` on operators and gateway accounts."""
+"""The `doctor` command's checks of operators and gateway accounts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from payintent.operators.operation import OperationContext
 from payintent.runtime.encryption import Encryption, open_account
 
 _ACCOUNTS_MAX = 10_000
-_ADMINS_MIN = 2  # the proposer and the approver
+_ADMINS_MIN = 2  # a proposer and an approver
 
 
 @dataclass(frozen=True, slots=True)
 class SetupFinding:
-    """A line of `doctor`."""
+    """A line in the output of `doctor`."""
 
     subject: str
     works: bool
@@ -26,9 +26,10 @@ class SetupFinding:
 
 
 async def examine_setup(context: OperationContext) -> list[SetupFinding]:
-    """Examine operators and accounts (`EncryptionKeyError` if credentials cannot be decrypted).
+    """Check operators and gateway accounts.
 
-    In the sandbox, operators are not examined because its terminals need no approval.
+    In the sandbox, operators are not checked, because its terminals do not need approval. Raises
+    `EncryptionKeyError` if credentials cannot be decrypted.
     """
     findings = [] if context.settings.sandbox else [await _examine_admins(context)]
     records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
@@ -89,7 +90,7 @@ def _examine_accounts(
 def _credential_names(
     encryption: Encryption, account: AccountRecord
 ) -> tuple[frozenset[str], bool]:
-    """Return the names of an account's credentials, and whether they have the current context."""
+    """Return an account's credential names, and whether its encryption context is current."""
     decrypted, is_bound = open_account(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )

@@ -1,6 +1,6 @@
-"""All operations. Each is a command (`payintent merchant create`) and an operator route.
+"""All operations. Each is available as a command (`payintent merchant create`) and as a route.
 
-`reconcile` is missing: it reads a file, so it exists only as a command.
+`reconcile` is not an operation: it reads a local file, so it exists only as a command.
 """
 
 from collections.abc import Iterator, Mapping
@@ -132,7 +132,7 @@ _CLASSES: Mapping[str, str] = {
 
 
 class _Operations(Mapping[str, OperationType]):
-    """Imports an operation when it is looked up: a command needs only a few of them."""
+    """Imports operations on first lookup, because a command needs only a few of them."""
 
     def __init__(self, classes: Mapping[str, str]) -> None:
         self._classes = classes
@@ -155,6 +155,6 @@ OPERATIONS: Mapping[str, OperationType] = _Operations(_CLASSES)
 
 
 def load_operations() -> None:
-    """Import all operations; servers call this before they accept requests."""
+    """Import all operations. Servers call this before they accept requests."""
     for action in OPERATIONS:
         OPERATIONS[action]

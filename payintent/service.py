@@ -1,4 +1,4 @@
-"""The service: the use cases of this process, wired to the database, gateways and secrets."""
+"""The service of a process: its use cases, wired to the database, gateways and secrets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def open_built_in_gateways(
 def with_test_gateway(
     built_in: Mapping[str, Gateway], others: Mapping[str, Gateway]
 ) -> Mapping[str, Gateway]:
-    """Add the test gateway, which is internal, to adapters that replace the external gateways."""
+    """Add the built-in test gateway to adapters that replace the external gateways."""
     return {TestGateway.provider: built_in[TestGateway.provider], **others}
 
 
@@ -79,14 +79,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """The use cases and resources of a process; `open_service` builds it.
+    """The use cases and resources of a process; use `open_service` to create it.
 
-    Cached properties import late, so that a command imports only the parts that it uses.
+    Cached properties import their modules on first use, so that a command loads only what it needs.
     """
 
     settings: Settings
     database: Database
-    reading: ReadDatabase  # for lists; a replica may lag by a few seconds
+    reading: ReadDatabase  # for lists; may be a replica that lags by a few seconds
     encryption: Encryption
     accounts: GatewayAccounts
     payment_creator: PaymentCreator
@@ -97,7 +97,7 @@ class Service:
     callback_receiver: CallbackReceiver
     policies: PolicyCache
     http: GatewayHttpClient
-    refund_senders: RefundSenders  # of the chains that have a signer
+    refund_senders: RefundSenders  # for chains with a configured signer
     event_notifier: EventNotifier
     pictures: PictureCache
 
@@ -161,11 +161,11 @@ class Service:
         actor: Actor,
         show_progress: ShowProgress | None = None,
     ) -> R | Proposal:
-        """Run an operation, or store it as a proposal until another operator approves it."""
+        """Run an operation, or store it as a proposal if it needs another operator's approval."""
         return await submit(self.operation_context, operation, actor, show_progress)
 
     async def run_operation(self, operation: AnyOperation[R], actor: Actor) -> R:
-        """Run an operation that needs no approval (`CONFLICT` if it needs one)."""
+        """Run an operation; raises `CONFLICT` if it needs approval."""
         return await run_operation(self.operation_context, operation, actor)
 
     @cached_property
@@ -229,7 +229,10 @@ async def open_database(
     wait_s: float | None,
     notice: Callable[[], None] | None = None,
 ) -> Database:
-    """Wait for the database, and check that it belongs to our secrets (`EncryptionKeyError`)."""
+    """Connect to the database, waiting for it if necessary.
+
+    Raises `EncryptionKeyError` if the database was not encrypted with our secrets.
+    """
     database = Database(settings, process)
     await wait_for_database(database.open, wait_s, notice)
     try:
@@ -247,12 +250,14 @@ async def open_service(
     wait_s: float | None = COMMAND_WAIT_S,
     notice: Callable[[], None] | None = None,
 ) -> Service:
-    """Open a service. Waits up to `wait_s` for the database; None waits without limit.
+    """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways` replaces the adapters of external gateways, by provider; `process` is the application
-    name of the database connections; `notice` is called if the database does not respond soon.
-    Raises `AddressUnusableError` or `GatewayPackageError` for unusable addresses or installed
-    gateways before it connects, and fails if the secrets do not match the database.
+    `gateways` replaces the adapters of external gateways, by provider. `process` is the application
+    name of the database connections. `notice` is called if the database does not respond soon.
+
+    Before connecting, raises `AddressUnusableError` for unusable addresses and
+    `GatewayPackageError` for unusable gateway packages. Raises `EncryptionKeyError` if the secrets
+    do not match the database.
     """
     check_addresses(settings)
     encryption = load_encryption(settings)
@@ -266,7 +271,7 @@ async def open_service(
     adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
     event_notifier = EventNotifier(settings.direct_url)
     database.on_event = event_notifier.notify
-    picture_rules = EgressRules(sandbox=settings.sandbox)  # without the networks of webhooks
+    picture_rules = EgressRules(sandbox=settings.sandbox)  # without the additional webhook networks
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
@@ -291,11 +296,12 @@ async def open_service(
 
 
 def most_connections(settings: Settings, processes: int) -> int:
-    """Return the maximum number of connections of an `api` and a `worker` with `processes` each.
+    """Return the maximum number of database connections of an `api` and a `worker`.
 
-    Besides its share of the pool, each process has a connection that listens for events and a
-    connection that notifies others. An API process has another for `/readyz`; a worker has two for
-    the locks of comparisons and, for each watched chain, the connection that holds its lock.
+    Both run `processes` processes. In addition to its share of the pool, each process has a
+    connection that listens for events and a connection that sends notifications. An API process has
+    another connection for `/readyz`. A worker has two for reconciliation locks, and one per watched
+    chain that holds the chain's lock.
     """
     share = settings.database_connections_of(processes)
     return processes * (share + 3 + share + 4 + len(settings.endpoints))

@@ -1,4 +1,4 @@
-"""The background loops of a worker: webhook delivery, periodic steps, and chain watchers."""
+"""The worker's background loops: webhook delivery, periodic steps and chain watchers."""
 
 import asyncio
 import signal
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-# Before processes are forked; the service would import these at their first use.
+# Imported here, before processes are forked. Otherwise, the service imports them on first use.
 import payintent.payment_sessions.inquire  # pyright: ignore[reportUnusedImport]
 import payintent.refunds.send  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent.accounting.close_statements import close_due_days
@@ -55,8 +55,8 @@ from payintent.webhooks.windows import EndpointWindows
 from payintent.worker_metrics import check_ledger, measure
 
 _log = get_logger("workers")
-_LEASE_S = 60.0  # of a claimed session or refund; a gateway call takes at most 15 s
-_COUNT_EVERY_S = 2.0  # figures of the console are at most this old, plus `SETTLED_S`
+_LEASE_S = 60.0  # for claimed sessions and refunds; a gateway call takes at most 15 s
+_COUNT_EVERY_S = 2.0  # console figures lag by at most this, plus `SETTLED_S`
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
@@ -64,7 +64,7 @@ _STATEMENTS_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PeriodicStep:
-    """A step to run every `every_s`, or again at once if it returns True."""
+    """A step that runs every `every_s`, or again immediately if it returns True."""
 
     name: str
     every_s: float
@@ -104,7 +104,7 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
 
 
 async def expire(database: Database, settings: Settings) -> bool:
-    """Expire a batch of overdue payments; return True if there may be more."""
+    """Expire a batch of overdue payments; return True if more may remain."""
     limit = settings.expire_batch_max
     has_more = await expire_due_pending(database, limit)
     async with database.transaction() as tx:
@@ -113,7 +113,7 @@ async def expire(database: Database, settings: Settings) -> bool:
 
 
 async def prune(database: Database, settings: Settings) -> bool:
-    """Delete a batch of old rows from each table; return True if there may be more."""
+    """Delete a batch of old rows from each table; return True if more may remain."""
     limit = settings.prune_batch_max
     keys = await idempotency.delete_old_keys(database, limit)
     unknown = await callback_store.delete_unmatched(
@@ -138,7 +138,7 @@ async def prune(database: Database, settings: Settings) -> bool:
 
 
 async def reconcile(service: Service) -> None:
-    """Compare the settlement files that gateways have delivered with our records."""
+    """Compare new settlement files from gateways with our records."""
     settings = service.settings
     sources: list[FileSource] = []
     if settings.settlement_folder:
@@ -153,7 +153,7 @@ async def reconcile(service: Service) -> None:
 
 
 async def reconcile_movements(service: Service) -> None:
-    """Compare the past days with the reporting APIs of gateways."""
+    """Compare recent days with the gateways' reporting APIs."""
     context = service.reconciliation_context
     await compare_movements(MovementComparison(service.settings, context, service.accounts))
 
@@ -177,7 +177,7 @@ def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
 
 
 def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
-    """Return the runner that queries gateways about due sessions."""
+    """Create the runner that queries gateways about due sessions."""
     return LeasedTaskRunner(
         "inquire",
         service.settings.inquire_batch_max,
@@ -188,7 +188,7 @@ def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
 
 
 def refund_submitters(service: Service) -> LeasedTaskRunner[DueRefund]:
-    """Return the runner that sends due refunds to their gateways."""
+    """Create the runner that sends due refunds to their gateways."""
     return LeasedTaskRunner(
         "refund",
         service.settings.inquire_batch_max,
@@ -208,7 +208,7 @@ async def _apply_retention(database: Database, settings: Settings) -> bool:
 
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
-    """Run all loops until SIGTERM or Ctrl-C, then finish the running tasks."""
+    """Run all loops until SIGTERM or Ctrl-C, then finish the tasks in progress."""
     collect_rarely()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -258,9 +258,10 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
 
 
 async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
-    """Repeat a step until `stop` is set: at once while it has more to do, else after its interval.
+    """Repeat a step until `stop` is set.
 
-    A failed step is logged and repeated: a bad row must not stop a worker.
+    The step runs again immediately if more work remains, otherwise after its interval. A failure is
+    logged and the step is retried, so that a bad row cannot stop the worker.
     """
     while not stop.is_set():
         has_more: bool | None = False
@@ -268,7 +269,7 @@ async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
             has_more = await periodic.step()
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("step_deferred", step=periodic.name, why=type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - the top level of a worker
+        except Exception as error:  # noqa: BLE001 - top level of a worker loop
             STEP_FAILURES.labels(periodic.name).inc()
             _log.error("step_failed", step=periodic.name, exc_info=error)
         if not has_more:

@@ -1,4 +1,4 @@
-"""The gauges of pending work; workers set them."""
+"""Gauges of pending work, which are set by workers."""
 
 from prometheus_client import Gauge
 
@@ -36,12 +36,12 @@ RECONCILIATIONS = Gauge(
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])
 
-#: Labels of cases that are or were open: after the last case is closed, its gauge is 0.
+#: Labels of cases that are or were open, so that a gauge drops to 0 when its last case is closed.
 _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
 async def measure(service: Service) -> None:
-    """Set the gauges only after all queries have succeeded."""
+    """Update the gauges, but only if all queries succeed."""
     reading = service.reading
     oldest_s = await payment_store.oldest_processing_s(reading)
     pending_s = await overview_store.pending_overdue_s(reading)
@@ -64,7 +64,7 @@ async def measure(service: Service) -> None:
 
 
 async def check_ledger(service: Service) -> None:
-    """Compare the ledger with its sources, such as captures, and log the first differences."""
+    """Compare the ledger with its sources, such as captures, and log the first few differences."""
     differences = await ledger_check_store.find_differences(service.reading)
     LEDGER_IMBALANCE.set(len(differences))
     for difference in differences[:_LEDGER_LOGGED_MAX]:
