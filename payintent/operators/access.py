@@ -1,4 +1,4 @@
-"""Operators on their port: authentication by token, and the fields of requests."""
+"""Authenticate operator requests by token, and decode their fields."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,7 +43,7 @@ class OperatorApi:
     def route(
         self, path: str, handler: OperatorHandler, methods: Sequence[str] = ("GET",)
     ) -> Route:
-        """Return a route that authenticates the operator and passes it to the handler."""
+        """Return a route that authenticates the operator before calling the handler."""
 
         @wraps(handler)
         async def handle(request: Request) -> Response:
@@ -62,7 +62,7 @@ class OperatorApi:
 async def check_operator_token(
     database: Database, encryption: Encryption, token: api_key.ApiKeyText
 ) -> AuthenticatedOperator:
-    """Return the operator of a well-formed token (`UNAUTHORIZED` if the token is not valid)."""
+    """Return the operator who holds `token`; raises `UNAUTHORIZED` if the token is not valid."""
     operator = await tokens_store.find_by_public_id(database, token.public_id)
     if operator is None or not hmac.compare_digest(operator.digest, encryption.digest(token.text)):
         raise UnauthorizedError(api_key.OPERATOR, mismatch_reason(operator and operator.digest))
@@ -72,7 +72,7 @@ async def check_operator_token(
 
 
 def read_fields(raw: bytes) -> dict[str, Any]:
-    """Decode a JSON object; an empty body or `null` is an empty object (`BAD_REQUEST`)."""
+    """Decode a JSON object, empty if the body is empty or `null`; raises `BAD_REQUEST`."""
     try:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any] | None) or {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -80,7 +80,7 @@ def read_fields(raw: bytes) -> dict[str, Any]:
 
 
 def read_reason(fields: dict[str, Any]) -> str:
-    """Remove and return `why`, the operator's reason (`BAD_REQUEST`)."""
+    """Remove and return `why`, the operator's reason; raises `BAD_REQUEST` if it is not text."""
     why = fields.pop("why", "")
     if not isinstance(why, str):
         raise RefusedError(ErrorCode.BAD_REQUEST, "why must be text")

@@ -1,4 +1,4 @@
-"""The audit log. Entries are only ever added."""
+"""The append-only audit log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ async def add(
     merchant_id: int | None,
     details: Mapping[str, Any],
 ) -> None:
-    """Record a change in the same transaction."""
+    """Add an entry in the transaction of the change that it records."""
     await tx.fetch(
         """
         INSERT INTO audit (id, who, why, action, merchant_id, details)
@@ -61,7 +61,7 @@ _ENTRIES = KeysetList(
 async def list_entries(
     database: Executor, before: UUID | None, limit: int, **filters: object
 ) -> list[AuditEntry]:
-    """List the entries that match the filters of `_ENTRIES`; None matches every entry.
+    """List entries. `filters` are the keywords of `_ENTRIES`; None disables a filter.
 
     `before` is the last id of the previous page.
     """
@@ -70,7 +70,7 @@ async def list_entries(
 
 
 async def is_writable(database: Executor) -> bool:
-    """Return True if PostgreSQL lets the role of this connection change or delete entries."""
+    """Return whether the connection's database role may change or delete entries."""
     return await database.value(
         "SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE') AS writable"
     )

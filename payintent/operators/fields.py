@@ -1,7 +1,7 @@
-"""Check the fields of operations, and describe them as arguments, options and form fields.
+"""Validate operation fields, and describe them as arguments, options and form fields.
 
-A field is annotated: `position: Annotated[int, option("Lower values are offered first.")]` is the
-option `--position`. A field without an annotation exists only in the operator routes.
+Fields are declared with annotations: `position: Annotated[int, option(...)]` becomes the option
+`--position`. Fields without an annotation are available only over HTTP.
 """
 
 import inspect
@@ -39,38 +39,37 @@ _ID_MAX = 2**63 - 1
 
 
 def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
-    """Check a name: its length, and that it is printable."""
+    """Check that a name is printable and has 1 to `longest` characters."""
     if not 1 <= len(name) <= longest or not name.isprintable():
         raise BadRequestError(f"{what} must have 1 to {longest} printable characters")
 
 
 def check_note(note: str, *, needed: bool = True) -> None:
-    """Check the length of a note; if `needed`, it must not be blank."""
+    """Check the length of a note. It may be blank unless `needed`."""
     is_missing = needed and not note.strip()
     if is_missing or len(note.strip()) > _NOTE_MAX or "\x00" in note:
         raise BadRequestError(f"note must have 1 to {_NOTE_MAX} characters")
 
 
 def check_text_if_given(name: str, text: str | None, longest: int) -> None:
-    """Check the length of an optional text."""
     if text is not None and (not 1 <= len(text) <= longest or "\x00" in text):
         raise BadRequestError(f"{name} must have 1 to {longest} characters")
 
 
 def check_iso_country(country: str) -> None:
-    """Check the form of an ISO 3166-1 alpha-2 code; the country need not exist."""
+    """Check that a code has the form of ISO 3166-1 alpha-2; unassigned codes pass."""
     if not _ISO_COUNTRY.fullmatch(country):
         raise BadRequestError(f"country {quote_input(country)} is not two capital letters")
 
 
 def check_viewer_country(country: str) -> None:
-    """Check a country code from the edge network; Cloudflare sends `T1` for Tor."""
+    """Check a country code from the edge network. Cloudflare sends `T1` for Tor."""
     if country != TOR:
         check_iso_country(country)
 
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
-    """Check that countries and currencies are supported, and that no list is empty."""
+    """Check that countries and currencies are supported, and that neither list is empty."""
     for what, values, allowed in (
         ("countries", countries, COUNTRIES),
         ("currencies", currencies, TENDER),
@@ -84,7 +83,7 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
 
 
 def check_rate(what: str, rate: Decimal) -> None:
-    """Check a rate from 0 to 1 with at most eight decimals; `0.07` is 7 %."""
+    """Check that a rate is between 0 and 1 with at most eight decimals; `0.07` means 7 %."""
     if not rate.is_finite() or not 0 <= rate <= 1:
         raise BadRequestError(f"{what} must be from 0 to 1, such as 0.07 for 7 %")
     if rate != round(rate, _RATE_DECIMALS_MAX):
@@ -92,7 +91,7 @@ def check_rate(what: str, rate: Decimal) -> None:
 
 
 def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
-    """Check a URL; outside the sandbox it must use https."""
+    """Check a URL. Outside the sandbox it must use https."""
     if not _is_url(url, sandbox=sandbox):
         raise BadRequestError(f"{what} must be an https URL")
 
@@ -103,13 +102,13 @@ def check_colour(what: str, colour: str) -> None:
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
-    """Check an origin: scheme and host without a path, such as `https://shop.example.com`."""
+    """Check that `origin` is a scheme and host without a path, as in `https://shop.example.com`."""
     if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
         raise BadRequestError(f"{quote_input(origin)} is not an origin such as https://example.com")
 
 
 async def check_merchant(database: Executor, merchant_id: int | None) -> None:
-    """Raise `NOT_FOUND` for an unknown merchant; None passes."""
+    """Raise `NOT_FOUND` for an unknown merchant. None is accepted."""
     if merchant_id is None:
         return
     if not is_database_id(merchant_id) or not await audit_store.has_merchant(database, merchant_id):
@@ -117,12 +116,12 @@ async def check_merchant(database: Executor, merchant_id: int | None) -> None:
 
 
 def is_database_id(number: int) -> bool:
-    """Return True if a number is in the range of the database's ids."""
+    """Return whether a number is within the range of database ids."""
     return 0 < number <= _ID_MAX
 
 
 def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | None:
-    """Parse the last id of a list page; None stays None."""
+    """Parse a list cursor, the last id of the previous page; returns None for None."""
     if text is None:
         return None
     uuid = ids.parse_id(prefix, text)
@@ -132,7 +131,7 @@ def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | 
 
 
 def read_day(what: str, text: str | None) -> date | None:
-    """Parse a day such as 2026-01-31; None stays None."""
+    """Parse a day such as 2026-01-31; returns None for None."""
     if text is None:
         return None
     try:
@@ -144,7 +143,7 @@ def read_day(what: str, text: str | None) -> date | None:
 
 
 def check_after(merchant_id: int) -> None:
-    """Check a merchant number as a list cursor; 0 precedes all merchants."""
+    """Check a merchant number used as a list cursor. 0 lists from the first merchant."""
     if not 0 <= merchant_id <= _ID_MAX:
         raise BadRequestError("after must be the number of a merchant")
 
@@ -159,7 +158,7 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
         return False
     try:
         parts = urlsplit(url)
-        _ = parts.port  # an invalid port fails here
+        _ = parts.port  # raises if the port is invalid
     except ValueError:
         return False
     schemes = {"https", "http"} if sandbox else {"https"}
@@ -167,7 +166,7 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
 
 
 def as_utc(name: str, moment: datetime | None) -> datetime | None:
-    """Convert a time to UTC; a time without a zone is UTC already."""
+    """Convert a time to UTC. A time without a zone is assumed to be UTC."""
     if moment is None:
         return None
     try:
@@ -177,21 +176,21 @@ def as_utc(name: str, moment: datetime | None) -> datetime | None:
 
 
 class ParameterForm(TypedDict, total=False):
-    """How a parameter differs from its field's name and type."""
+    """How the name and input format of a parameter differ from its field."""
 
     name: str  # such as `count` for the field `count_max`
-    metavar: str  # an argument's name in the help
+    metavar: str  # the argument's name in the help text
     flags: str  # for a boolean, such as `--enabled/--disabled`
     min: int
     max: int
-    repeated_as: str  # for a list: the option of a single item; the default is a list with commas
-    any_text: bool  # for a choice: omit the values from the help; a wrong value exits with 1
-    is_file: bool  # for a list: the value is the path of a file with an item per line
-    or_reason: bool  # defaults to the reason of the change
+    repeated_as: str  # for a list: a repeatable option; otherwise the values are comma-separated
+    any_text: bool  # for a choice: the help omits the values; an invalid value exits with status 1
+    is_file: bool  # for a list: the value is the path of a file with one item per line
+    or_reason: bool  # defaults to the operator's reason
 
 
 class Parameter(ParameterForm):
-    """The value of `msgspec.Meta.extra`."""
+    """The parameter settings of a field, stored in `msgspec.Meta.extra`."""
 
     positional: bool
 
@@ -206,7 +205,7 @@ def option(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationField:
-    """A field that a person enters; `type` is `int` for `int | None`."""
+    """A field that users enter. `type` excludes None: it is `int` for `int | None`."""
 
     name: str
     type: Any
@@ -264,13 +263,13 @@ ListOrder = Annotated[
 
 
 def check_order(order: str, needs: str, is_pending: object) -> None:
-    """Raise `BAD_REQUEST` for the order `oldest` if the list has entries that are not pending."""
+    """Raise `BAD_REQUEST` for the order `oldest` unless only pending entries are listed."""
     if order == "oldest" and not is_pending:
         raise BadRequestError(f"order `oldest` needs {needs}")
 
 
 def check_pages(order: str, before: object, after: object) -> None:
-    """Raise `BAD_REQUEST` if the cursor belongs to the opposite order."""
+    """Raise `BAD_REQUEST` if the cursor does not match the order."""
     name, cursor = ("before", before) if order == "oldest" else ("after", after)
     if cursor is not None:
         raise BadRequestError(f"{name} cannot be combined with the order `{order}`")
@@ -285,7 +284,7 @@ OlderThan = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class MadeBetween:
-    """A time range; None means no bound."""
+    """A time range. None means unbounded."""
 
     since: datetime | None
     until: datetime | None
@@ -294,7 +293,7 @@ class MadeBetween:
 async def made_between(
     database: Executor, since: datetime | None, until: datetime | None, older_than: str | None
 ) -> MadeBetween:
-    """Parse the time range of a list (`BAD_REQUEST`); the earlier end applies."""
+    """Combine list filters into a time range; the earlier end applies. Raises `BAD_REQUEST`."""
     since, until = as_utc("since", since), as_utc("until", until)
     if older_than is None:
         return MadeBetween(since, until)

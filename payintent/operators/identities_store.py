@@ -1,6 +1,6 @@
 """OpenID Connect identities of operators (tables `operator_identity`, `completed_sign_in`).
 
-An identity is an issuer and a subject. Its name never changes.
+An identity is identified by its issuer and subject. Its name never changes.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class OperatorIdentityRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSignIn:
-    """The claims of a sign-in. `name` is used only for the first sign-in of an identity."""
+    """The claims of a sign-in. `name` is used only at an identity's first sign-in."""
 
     id: UUID
     issuer: str
@@ -39,7 +39,7 @@ class NewSignIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedIn:
-    """The identity after a sign-in; `role_before` is None for the first sign-in."""
+    """An identity after a sign-in. `role_before` is None at the first sign-in."""
 
     id: UUID
     name: str
@@ -52,7 +52,7 @@ _SELECT = f"SELECT {_COLUMNS} FROM operator_identity "
 
 
 async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
-    """Record that a sign-in is completed; False if it was completed before."""
+    """Mark a sign-in as completed; return False if it already was."""
     await tx.fetch(
         """
         DELETE FROM completed_sign_in
@@ -80,7 +80,7 @@ async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
 
 
 async def sign_in(tx: Tx, new: NewSignIn) -> SignedIn | None:
-    """Add an identity or update its role; None if the identity is blocked."""
+    """Add an identity or update its role; return None if the identity is blocked."""
     before = await tx.row(
         "SELECT role FROM operator_identity WHERE issuer = $1 AND subject = $2 FOR UPDATE",
         new.issuer,
@@ -109,7 +109,7 @@ async def sign_in(tx: Tx, new: NewSignIn) -> SignedIn | None:
 
 
 async def end_role(tx: Tx, issuer: str, subject: str) -> None:
-    """End the role and the sessions of an identity that has no role at its provider any more."""
+    """End the role and sessions of an identity whose provider no longer grants it a role."""
     await tx.fetch(
         """
         WITH ended AS (
@@ -128,7 +128,7 @@ async def end_role(tx: Tx, issuer: str, subject: str) -> None:
 
 
 async def list_identities(database: Executor, limit: int) -> list[OperatorIdentityRecord]:
-    """List identities, the latest sign-in first."""
+    """List identities, most recent sign-in first."""
     rows = await database.fetch(_SELECT + "ORDER BY signed_in_at DESC, name LIMIT $1", limit)
     return [_to_record(row) for row in rows]
 
@@ -139,7 +139,7 @@ async def get(database: Executor, name: str) -> OperatorIdentityRecord | None:
 
 
 async def block(tx: Tx, name: str) -> OperatorIdentityRecord | None:
-    """Block an identity and end its sessions. A second call keeps the first time."""
+    """Block an identity and end its sessions. Repeated calls keep the original block time."""
     row = await tx.row(
         f"""
         WITH blocked AS (

@@ -1,4 +1,4 @@
-"""The base classes of operations, and the context and actor that they run with."""
+"""Base classes for operations, and the context and actor that they run with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 def to_json_value(value: object) -> Any:
-    """Convert a value to JSON; fields of records without `repr`, such as secrets, are omitted.
+    """Convert a value to JSON types. Fields with `repr=False`, such as secrets, are omitted.
 
-    Values that are already encoded stay as they are. Bytes are the address of a chain.
+    Values that are already encoded are unchanged. Bytes become checksum addresses.
     """
     if value is None or isinstance(value, str | bool | int | msgspec.Raw):
         return value
@@ -68,7 +68,7 @@ def _text(value: date | Decimal | UUID | bytes) -> str:
 
 
 def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
-    """Build a `record_type` from the equally named fields of `record`, and from `values`."""
+    """Build a `record_type` from `values` and the fields of the same name in `record`."""
     is_struct = issubclass(record_type, msgspec.Struct)
     named_fields = (
         msgspec.structs.fields(record_type) if is_struct else fields(cast("Any", record_type))
@@ -81,17 +81,16 @@ def to_hex_or_none(value: bytes | None) -> str | None:
     return None if value is None else to_hex(value)
 
 
-#: Prefixes of actor names in the audit log: a terminal, and an operator signed in with OpenID
-#: Connect.
+#: Prefixes of actor names in the audit log, for terminals and for OpenID Connect sign-ins.
 TERMINAL = "cli:"
 IDENTITY = "oidc:"
-#: The name of an operator token must not start with any of these prefixes.
+#: Names of operator tokens must not start with these prefixes.
 RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:", IDENTITY)
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """An operator and their reason, which changes need outside the sandbox.
+    """An operator and the reason for a change, which is required outside the sandbox.
 
     `role` is None at a terminal without an operator token.
     """
@@ -104,13 +103,13 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """The dependencies of an operation. Use cases that need more are built from these fields."""
+    """Dependencies of an operation, from which it builds any further services."""
 
     database: Database
-    reading: Executor  # for lists; a replica may lag by a few seconds
+    reading: Executor  # for lists; may be a replica that lags by a few seconds
     encryption: Encryption
     settings: Settings
-    gateways: Mapping[str, Gateway]  # the adapters, by provider
+    gateways: Mapping[str, Gateway]  # adapters by provider
     operations: "Mapping[str, OperationType]"  # by action
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second operator, if approval was needed
@@ -120,27 +119,27 @@ class OperationContext:
         return self.actor.who
 
     def capabilities(self, provider: str) -> GatewayCapabilities | None:
-        """Return the capabilities of a provider's adapter; None if it is not installed."""
+        """Return the capabilities of a provider's adapter, or None if it is not installed."""
         gateway = self.gateways.get(provider)
         return gateway.capabilities if gateway else None
 
     @property
     def is_unbound(self) -> bool:
-        """Whether the actor never needs approval: a terminal of the sandbox."""
+        """Whether the actor never needs approval: a terminal in the sandbox."""
         return self.settings.sandbox and self.actor.role is None
 
     @property
     def is_agreed(self) -> bool:
-        """Whether no further approval is needed."""
+        """Whether the operation may run without further approval."""
         return self.is_unbound or self.approved_by is not None
 
 
 class Operation(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An operation. Its fields are its arguments, and its result is an `R`."""
+    """Base class for operations. The fields are the arguments, and the result is an `R`."""
 
     action: ClassVar[str]
     needs_role: ClassVar[Role]  # the lowest role that may run it
-    #: Columns of the table that the command prints; JSON has all fields.
+    #: Columns of the table that the command prints. JSON output has all fields.
     columns: ClassVar[tuple[str, ...]] = ()
 
     def required_role(self) -> Role:
@@ -152,7 +151,7 @@ class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.VIEWER
 
     async def read(self, context: OperationContext) -> R:
-        """Return the result; raise `RefusedError` for invalid arguments."""
+        """Return the result; raises `RefusedError` for invalid arguments."""
         raise NotImplementedError
 
 
@@ -169,9 +168,9 @@ class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
     async def check_list(
         self, context: OperationContext, before: object, after: object, pending: tuple[str, bool]
     ) -> MadeBetween:
-        """Check the fields and return the time range (`BAD_REQUEST`, `NOT_FOUND`).
+        """Check the fields and return the time range; raises `BAD_REQUEST` or `NOT_FOUND`.
 
-        `pending` has the filter that the order `oldest` needs, and whether it is set.
+        `pending` is the filter that the order `oldest` requires, and whether it is set.
         """
         check_list_limit(self.limit)
         check_order(self.order, *pending)
@@ -182,43 +181,43 @@ class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
 
 class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.ADMIN
-    #: Whether a terminal without a token may submit it outside the sandbox; `apply` decides then.
+    #: Whether a terminal without a token may submit it outside the sandbox. `apply` then decides.
     is_bootstrap: ClassVar[bool] = False
-    #: Whether a terminal asks for confirmation: it cannot be undone, or it stops payments.
+    #: Whether terminals ask for confirmation, because it is irreversible or stops payments.
     is_destructive: ClassVar[bool] = False
-    #: Whether `foresee` is implemented, because the operation may change many rows.
+    #: Whether `foresee` is implemented, for operations that may change many rows.
     has_dry_run: ClassVar[bool] = False
-    #: Secret fields: never shown again and not written to the audit log.
+    #: Secret fields, which are never shown again or written to the audit log.
     hidden: ClassVar[frozenset[str]] = frozenset()
-    #: Personal data, which must not stay in the audit log for ever.
+    #: Fields with personal data, which must not remain in the audit log forever.
     unrecorded: ClassVar[frozenset[str]] = frozenset()
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True if the operation can redirect money or reveal a secret."""
+        """Return whether the operation can redirect money or reveal a secret."""
         return False
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe the changes to the approver; secrets are never included."""
+        """Describe the changes for the approver, without secrets."""
         return [f"{name}: {value}" for name, value in details(self).items()] or [self.action]
 
     async def check(self, context: OperationContext) -> None:
-        """Validate outside a transaction; network calls are allowed only here."""
+        """Validate the arguments outside a transaction. Only this method may make network calls."""
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
-        """Count the changes of a dry run, without making them."""
+        """Count the changes for a dry run without making them."""
         raise NotImplementedError
 
     async def apply(self, context: OperationContext, tx: Tx) -> R:
-        """Make the change in the transaction that also writes its audit entry."""
+        """Make the change. Its audit entry is written in the same transaction."""
         raise NotImplementedError
 
     def merchant_id_of(self, result: R) -> int | None:
-        """Return the merchant of the arguments, or else of the result, if any."""
+        """Return the merchant id from the arguments, otherwise from the result, if any."""
         merchant_id: int | None = getattr(self, "merchant_id", None)
         return getattr(result, "merchant_id", None) if merchant_id is None else merchant_id
 
     def audit_details(self, result: R) -> Mapping[str, object]:
-        """Return the parts of the result that the audit entry records."""
+        """Return the parts of the result to record in the audit entry."""
         return {}
 
 
@@ -235,7 +234,7 @@ class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
     batch_size: ClassVar[int]
 
     async def total(self, context: OperationContext) -> int:
-        """Count the rows of all batches, to show the progress."""
+        """Count the rows in all batches, for the progress display."""
         raise NotImplementedError
 
     def count(self, batch: R) -> int:
@@ -245,7 +244,7 @@ class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
         raise NotImplementedError
 
     def following(self, batch: R) -> "BatchOperation[R] | None":
-        """Return the operation of the next batch; None at the end."""
+        """Return the operation for the next batch, or None after the last batch."""
         raise NotImplementedError
 
 
@@ -255,7 +254,7 @@ async def run(
     change: ChangeOperation[R],
     extra_details: Mapping[str, object] | None = None,
 ) -> R:
-    """Apply a change and write its audit entry, with `extra_details` added."""
+    """Apply a change and write its audit entry, including `extra_details`."""
     result = await change.apply(context, tx)
     await audit_store.add(
         tx,
@@ -271,7 +270,7 @@ async def run(
 
 
 def details(change: ChangeOperation[Any]) -> dict[str, Any]:
-    """Return the fields for the audit entry; hidden and unrecorded values are masked."""
+    """Return the fields for the audit entry, with hidden and unrecorded values masked."""
     return {
         name: "(hidden)" if name in change.hidden | change.unrecorded else to_json_value(value)
         for name in change.__struct_fields__
@@ -280,13 +279,13 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
 
 
 def check_agreed(context: OperationContext, *, needs_approval: bool) -> None:
-    """Raise `CONFLICT` if the operation has come to need approval since it was submitted."""
+    """Raise `CONFLICT` if a concurrent change made the operation require approval."""
     if needs_approval and not context.is_agreed:
         raise ConflictError("this was changed just now; try again")
 
 
 def check_role(context: OperationContext, operation: Operation[Any]) -> None:
-    """Raise `FORBIDDEN` if the actor's role does not include the operation."""
+    """Raise `FORBIDDEN` if the actor's role may not run the operation."""
     role, required = context.actor.role, operation.required_role()
     if role is None:
         if not context.settings.sandbox:

@@ -1,4 +1,4 @@
-"""Operations on the audit log, and on operators' tokens and identities."""
+"""Operations on the audit log, operator tokens and identities."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: a token creates an operator."""
+        """Return True, because a new token creates an operator."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -121,7 +121,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
             raise _name_in_use(self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        """Store the digest of a new token. The result is the only place with its text."""
+        """Store the digest of a new token. Only the result contains the token text."""
         if context.actor.role is None and not context.settings.sandbox:
             await self._check_first(tx)
         token = generate_key_text(api_key.OPERATOR)
@@ -138,7 +138,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
     async def _check_first(self, tx: Tx) -> None:
-        """Let a terminal without a token issue the first two, so that their holders can approve."""
+        """Check that a terminal without a token issues only the first two, with the role admin."""
         await tokens_store.hold(tx)
         if await tokens_store.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(
@@ -157,7 +157,7 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     role: Annotated[Role, argument("The new role of the operator.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True if the new role has more rights."""
+        """Return whether the new role has more rights."""
         token = await _require_token(context, self.public_id)
         return not token.role.includes(self.role)
 
@@ -183,7 +183,7 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: an extension is equivalent to a new token."""
+        """Return True, because an extension is equivalent to a new token."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -310,7 +310,7 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
     name: _IdentityName
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: this creates an operator."""
+        """Return True, because this restores an operator's access."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -322,7 +322,7 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
         _require_identity(await identities_store.get(context.database, self.name), self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
-        """Unblock the identity; its earlier sessions stay ended."""
+        """Unblock the identity. Sessions that were ended are not restored."""
         return _require_identity(await identities_store.unblock(tx, self.name), self.name)
 
 

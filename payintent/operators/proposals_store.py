@@ -1,4 +1,4 @@
-"""Proposed operations that need a second operator, and the decisions about them."""
+"""Operations proposed to a second operator, and the decisions on them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +10,7 @@ from payintent.db.lists import KeysetList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A stored proposal; `status` is LAPSED if it expired without a decision."""
+    """A stored proposal. `status` is LAPSED if it expired without a decision."""
 
     id: UUID
     action: str
@@ -87,7 +87,7 @@ _WAITING = KeysetList(
 async def list_proposals(
     database: Executor, status: str | None, before: UUID | None, limit: int
 ) -> list[Proposal]:
-    """List proposals, newest first; `status` None lists all. `before` is the last id of a page."""
+    """List proposals, newest first; None lists any status. `before` is the last id of a page."""
     rows = await _PROPOSALS.page(database, before, limit, status=status)
     return [Proposal(**row) for row in rows]
 
@@ -99,7 +99,7 @@ async def list_waiting(database: Executor, after: UUID | None, limit: int) -> li
 
 
 async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
-    """Record the decision about a locked proposal, and delete its arguments."""
+    """Record the decision on a proposal and delete its arguments. The proposal must be locked."""
     await tx.fetch(
         """
         UPDATE proposal
@@ -114,7 +114,7 @@ async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: s
 
 
 async def forget_lapsed(database: Executor, limit: int) -> int:
-    """Delete the arguments of expired proposals; returns their number."""
+    """Delete the arguments of expired proposals; return how many were deleted."""
     rows = await database.fetch(
         """
         UPDATE proposal
@@ -134,7 +134,7 @@ async def forget_lapsed(database: Executor, limit: int) -> int:
 
 
 async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
-    """Lock a batch of proposals that have encrypted arguments, ordered by id."""
+    """Lock a batch of proposals with encrypted arguments, in id order."""
     rows = await tx.fetch(
         _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
         after,

@@ -1,7 +1,7 @@
-"""Operations over HTTP, on the operator's port.
+"""HTTP routes for all operations, on the operator port.
 
-Every operation has a route: `POST /operator/tax/set` for a change, with its fields and `why` as
-JSON, or `GET /operator/tax/list` for a read, with its fields as query parameters.
+Changes are `POST` requests such as `POST /operator/tax/set`, with the fields and `why` as JSON.
+Reads are `GET` requests such as `GET /operator/tax/list`, with the fields as query parameters.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Create operations from requests, run them, and store proposals for a second operator."""
+"""Create and run operations, or store them as proposals for a second operator."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -29,8 +29,8 @@ from payintent.runtime.encryption import proposal_context
 
 R = TypeVar("R")
 T = TypeVar("T", bound=msgspec.Struct)
-#: Opens a progress display for an action and its number of rows; the display is called with the
-#: number of rows of each batch.
+#: Opens a progress display for an action and its total number of rows. The display is called with
+#: the number of rows in each batch.
 ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _WHO_MAX, _WHY_MAX = 200, 500
 
@@ -43,9 +43,9 @@ def find_operation(operations: Mapping[str, OperationType], action: str) -> Oper
 
 
 def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: bool) -> T:
-    """Create an operation; raise `BAD_REQUEST` that names a wrong field, such as `` `rate` ``.
+    """Create an operation; raises `BAD_REQUEST` naming the invalid field, such as `` `rate` ``.
 
-    If `strict` is false, numbers and booleans may be given as text.
+    Unless `strict`, numbers and booleans may be given as text.
     """
     try:
         return msgspec.convert(fields, operation, strict=strict)
@@ -61,10 +61,10 @@ async def submit(
 ) -> R | Proposal:
     """Run an operation, or store it as a proposal if a second operator must approve it.
 
-    A change and its audit entry are one transaction. A batch operation uses a transaction for each
-    batch and reports its progress to `show_progress`. Raises `FORBIDDEN` if the actor's role does
-    not include the operation, `BAD_REQUEST` if a reason is missing outside the sandbox, and the
-    errors of the operation.
+    A change and its audit entry share a transaction. A batch operation uses a transaction for each
+    batch and reports its progress to `show_progress`. Raises `FORBIDDEN` if the actor's role may
+    not run the operation, `BAD_REQUEST` if a required reason is missing, and the operation's own
+    errors.
     """
     context = replace(context, actor=actor)
     if isinstance(operation, ReadOperation):
@@ -82,7 +82,7 @@ async def submit(
 async def describe(
     context: OperationContext, operation: ChangeOperation[Any], actor: Actor
 ) -> list[str]:
-    """Describe the changes of an operation; raises the errors of `submit`."""
+    """Describe the changes that an operation would make; raises the same errors as `submit`."""
     context = replace(context, actor=actor)
     await _check(context, operation)
     return await operation.changes(context)
@@ -93,7 +93,7 @@ async def foresee(
     operation: AnyOperation[Any],
     actor: Actor,
 ) -> dict[str, object]:
-    """Count the changes of an operation without making them; needs no reason and no approval.
+    """Count the changes of an operation without making them. No reason or approval is needed.
 
     Raises `BAD_REQUEST` if the operation has no dry run.
     """
@@ -106,7 +106,7 @@ async def foresee(
 
 
 async def run_operation(context: OperationContext, operation: AnyOperation[R], actor: Actor) -> R:
-    """Run an operation without approval; raise `CONFLICT` if it needs approval."""
+    """Run an operation; raises `CONFLICT` if it needs approval."""
     if (
         isinstance(operation, ChangeOperation)
         and actor.role is not None
@@ -128,7 +128,7 @@ async def _check(context: OperationContext, operation: ChangeOperation[Any]) -> 
 async def _run_batches(
     context: OperationContext, operation: BatchOperation[R], show_progress: ShowProgress | None
 ) -> R:
-    """Run all batches, with a progress display if there are several."""
+    """Run all batches, showing progress if there are several."""
     display: AbstractContextManager[Callable[[int], None]] = nullcontext(lambda _: None)
     if show_progress is not None:
         total = await operation.total(context)
@@ -156,7 +156,7 @@ def _check_actor(context: OperationContext, actor: Actor) -> None:
 
 
 async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
-    """Store an operation as a proposal, with encrypted arguments."""
+    """Store an operation as a proposal with encrypted arguments."""
     changes = await operation.changes(context)
     merchant_id: int | None = getattr(operation, "merchant_id", None)
     async with context.database.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Operator tokens, stored as digests. A name is never reused."""
+"""Operator tokens, stored as digests. Names are never reused."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,12 +10,12 @@ from payintent.db.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedOperator:
-    """The holder of a token, and the digest that the token text must match."""
+    """The holder of a token, and the digest to compare with the token text."""
 
     name: str
     role: Role
     digest: bytes = field(repr=False)
-    is_use_noted: bool  # within the last minute
+    is_use_noted: bool  # whether a use was recorded within the last minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ _SELECT = f"SELECT {_COLUMNS} FROM operator_token "
 async def add(
     tx: Tx, public_id: str, digest: bytes, *, name: str, role: Role, days: int
 ) -> datetime | None:
-    """Store a new token and return its expiry; None if the name is or was in use."""
+    """Store a new token and return its expiry, or None if the name was ever in use."""
     return await tx.value(
         """
         INSERT INTO operator_token (public_id, name, role, digest, expires_at)
@@ -53,7 +53,7 @@ async def add(
 
 
 async def hold(tx: Tx) -> None:
-    """Block concurrent issues of tokens until this transaction ends."""
+    """Prevent other transactions from issuing tokens until this transaction ends."""
     await tx.fetch("LOCK TABLE operator_token IN SHARE ROW EXCLUSIVE MODE")
 
 
@@ -63,7 +63,7 @@ async def count(tx: Tx) -> int:
 
 
 async def is_readable(database: Executor) -> bool:
-    """Return True if PostgreSQL lets the role of this connection read tokens."""
+    """Return whether the connection's database role may read tokens."""
     return await database.value(
         "SELECT has_table_privilege('operator_token', 'SELECT') AS readable"
     )
@@ -81,7 +81,7 @@ async def count_live(database: Executor, role: Role) -> int:
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedOperator | None:
-    """Find a token that is neither revoked nor expired."""
+    """Return the holder of a token that is neither revoked nor expired."""
     row = await database.row(
         """
         SELECT name, role, digest,
@@ -103,7 +103,7 @@ async def note_use(database: Executor, public_id: str) -> None:
 
 
 async def role_of(database: Executor, name: str) -> Role | None:
-    """Return the role of the operator with a valid token or a valid identity of this name."""
+    """Return the role of the valid token or identity with this name."""
     row = await database.row(
         """
         SELECT role
@@ -120,7 +120,7 @@ async def role_of(database: Executor, name: str) -> Role | None:
 
 
 async def is_taken(database: Executor, name: str) -> bool:
-    """Return True if a token has or had this name."""
+    """Return whether a token has ever had this name."""
     row = await database.row("SELECT FROM operator_token WHERE lower(name) = lower($1)", name)
     return row is not None
 
@@ -157,7 +157,7 @@ async def set_role(tx: Tx, public_id: str, role: Role) -> OperatorTokenRecord:
 
 
 async def extend(tx: Tx, public_id: str, days: int) -> OperatorTokenRecord:
-    """Let a locked token expire `days` days from now."""
+    """Set a token to expire `days` days from now. The token must be locked."""
     row = await tx.row(
         f"""
         UPDATE operator_token
@@ -173,7 +173,7 @@ async def extend(tx: Tx, public_id: str, days: int) -> OperatorTokenRecord:
 
 
 async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
-    """Replace the secret of a locked token; name, role and expiry stay."""
+    """Replace the secret of a locked token, keeping its name, role and expiry."""
     await tx.fetch(
         "UPDATE operator_token SET public_id = $2, digest = $3 WHERE public_id = $1",
         old,
@@ -183,7 +183,7 @@ async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
 
 
 async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
-    """Revoke a token permanently. A second call keeps the first time."""
+    """Revoke a token permanently. Repeated calls keep the original time."""
     row = await tx.row(
         f"""
         UPDATE operator_token
