@@ -1,4 +1,4 @@
-"""The command line of the operator: `payintent`."""
+"""The `payintent` command line for operators."""
 
 import gc
 import os
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the command; what is refused, and what was mistyped, is one line on standard error."""
-    # What is imported stays, so looking for garbage in it, now and at the end, finds nothing.
+    """Run the command. Rejections and usage errors are printed as one line on standard error."""
+    # Imported modules stay in memory, so garbage collection now or at exit would free nothing.
     gc.disable()
     from payintent.cli.commands import (
         ABORTED,

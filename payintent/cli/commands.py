@@ -9,7 +9,7 @@ import typer
 
 from payintent.runtime.version import API_VERSION
 
-#: Help texts of the commands outside groups, by the module of this package that adds them.
+#: Help texts of top-level commands, by the module in this package that adds them.
 _COMMANDS = {
     "processes": {
         "api": "Serve the API and the hosted checkout, and operators on a separate port.",
@@ -24,7 +24,7 @@ _COMMANDS = {
     },
 }
 
-#: Help texts of groups: `merchant` is the group of `payintent merchant list`.
+#: Help texts of command groups, such as `merchant` in `payintent merchant list`.
 _GROUPS = {
     "merchant": "Merchants and their activation.",
     "key": "Merchants' API keys.",
@@ -55,28 +55,27 @@ _GROUPS = {
     "keyring": "The keys that encrypt secrets.",
     "audit": "The audit log.",
 }
-#: Commands without plugins: finding the installed distributions takes longer than a small command.
-#: `doctor` is not among them, because plugins add checks to it.
+#: Commands that load no plugins, because searching for plugins takes longer than a small command.
+#: `doctor` is excluded because plugins add checks to it.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}
-#: Checks that plugins add to `payintent doctor`: functions that return the text of a line, by its
-#: subject.
+#: Checks that plugins add to `payintent doctor`, by subject. Each returns the text of its line.
 EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
-#: The entry point group for functions that add commands to a Typer app.
+#: Entry point group of functions that add commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
-#: The environment variable of the script that `--show-completion` prints.
+#: Environment variable that is set by the script from `--show-completion`.
 _COMPLETING = "_PAYINTENT_COMPLETE"
-#: Raised for invalid arguments; Typer has no public name for it.
+#: The base class of errors for invalid arguments. Typer does not export it.
 MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
 
 
 def build(command: str | None = None, *, completing: bool = False) -> typer.Typer:
-    """Build the command. Installed plugins, such as the sandbox, add their commands.
+    """Build the command line, including the commands of plugins such as the sandbox.
 
-    With `command`, only the command or group of that name is complete. All others have a name and a
+    If `command` is given, only that command or group is complete. The others have only a name and a
     help text, because importing their modules takes far longer than printing help. Plugins are
-    loaded unless `command` is a command of our own. Completion is added if no group is named, or if
-    a shell is `completing` a command line.
+    loaded unless `command` is in `_OURS`. Shell completion is added if `command` is not a group, or
+    if a shell is `completing` a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -95,7 +94,7 @@ def build(command: str | None = None, *, completing: bool = False) -> typer.Type
         group = typer.Typer(no_args_is_help=True, help=help_text)
         if command not in {None, name}:
             pass
-        elif name == "config":  # it reads and writes files on this machine
+        elif name == "config":  # reads and writes local files
             import_module("payintent.cli.config").add_to(group)
         else:
             import_module("payintent.cli.operation_commands").add_to(group, name)
@@ -106,11 +105,11 @@ def build(command: str | None = None, *, completing: bool = False) -> typer.Type
 
 
 def _placeholder() -> None:
-    """Do nothing: a placeholder for a command that this command line does not use."""
+    """Stand in for a command that this run does not use."""
 
 
 def _add_external_commands(app: typer.Typer) -> None:
-    from importlib.metadata import entry_points  # late: a slow import
+    from importlib.metadata import entry_points  # imported late because it is slow
 
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()(app)
@@ -135,7 +134,7 @@ def _root(
 
 
 def completed_words(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the words of a command line that a shell completes; otherwise None."""
+    """Return the words that a shell is completing, or None if this is not a completion."""
     if _COMPLETING not in environ:
         return None
     typed = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
@@ -143,12 +142,12 @@ def completed_words(environ: Mapping[str, str]) -> list[str] | None:
 
 
 def find_group(words: list[str]) -> str:
-    """Return the first word of a command line that is not an option; otherwise empty."""
+    """Return the first word that is not an option, or an empty string."""
     return next((word for word in words if not word.startswith("-")), "")
 
 
 def print_misuse(error: Any) -> int:
-    """Print the error in the arguments, or the help if there were none."""
+    """Print a usage error, or the help if there were no arguments; return the exit status."""
     message = str(error.format_message())
     if "\n" in message:
         print(message, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Helpers for commands: the service, the actor, tables, JSON and error messages."""
+"""Shared helpers for commands: service access, actors, output and error messages."""
 
 import asyncio
 import getpass
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-#: The file that `payintent dev` writes into VAR_DIR, with the settings of the sandbox.
+#: File in VAR_DIR to which `payintent dev` writes the settings of the sandbox.
 SANDBOX_ENV = "dev.env"
-#: The setting with an operator token.
+#: Environment variable with an operator token.
 TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
-#: Exit status if the operation needs approval by a second operator.
+#: Exit status if a second operator must approve the operation.
 PROPOSED = 3
-#: Errors that end a command or prevent a process from starting; their messages are for operators.
+#: Errors that end a command or prevent startup. Their messages are written for operators.
 STOPPING = (
     StorageUnavailableError,
     PermissionDeniedError,
@@ -62,10 +62,10 @@ STOPPING = (
     GatewayPackageError,
     TracingUnavailableError,
 )
-_LINES_MAX = 20  # of a progress display
+_LINES_MAX = 20  # progress lines outside a terminal
 _PIPE_COLUMNS = 240
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
-_UNWRAPPED_MAX = 36  # characters, such as the id of an event
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # the API time format
+_UNWRAPPED_MAX = 36  # characters; fits an event id
 _WRAPPED_MIN = 8
 Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Why = typer.Option("", help="The reason, for the audit log; required outside the sandbox.")
@@ -78,9 +78,9 @@ DryRun = typer.Option(False, "--dry-run", help="Print the changes without making
 
 
 def settings() -> Settings:
-    """Read the settings; end the command with a line for each problem.
+    """Read the settings; print each problem and exit if they are invalid.
 
-    Without secrets in the environment, the settings of a local sandbox are used.
+    Uses the settings of a local sandbox if the environment has no secrets.
     """
     try:
         return read_settings()
@@ -104,7 +104,7 @@ def _sandbox_file() -> Path | None:
 
 
 def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
-    """Run `work` with a service; expected errors end the command with status 1."""
+    """Run `work` with a service. Expected errors end the command with status 1."""
     current = settings()
 
     async def run() -> T:
@@ -128,16 +128,16 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
 
 def report_unavailable_database(url: str) -> None:
-    """Report on standard error which database is unavailable, without its password."""
+    """Report the unavailable database on standard error, without its password."""
     hosts = name_hosts(url)
     at = "whose address is" if hosts == NOT_READABLE else "at"
     print(f"payintent: waiting for the database {at} {hosts} …", file=sys.stderr)
 
 
 def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
-    """Run an operation as the user of this terminal, or as the holder of the token in `TOKEN_ENV`.
+    """Run an operation as the holder of the token in `TOKEN_ENV`, or else as the terminal user.
 
-    If the operation needs approval, print the proposal and end the command with status 3.
+    If the operation needs approval, print the proposal and exit with status 3.
     """
     result = _with_actor(
         lambda service, actor: service.submit(operation, actor, show_progress), why
@@ -158,7 +158,7 @@ def submit_as_operator(
     ],
     why: str,
 ) -> T:
-    """Run `work`, which submits several operations as the same actor."""
+    """Run `work`, which may submit several operations as the same actor."""
     return _with_actor(
         lambda service, actor: work(
             service, lambda operation: service.submit(operation, actor, show_progress)
@@ -168,7 +168,7 @@ def submit_as_operator(
 
 
 def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]:
-    """Describe the changes of an operation; end the command if it is rejected."""
+    """Describe the changes of an operation. A rejection ends the command."""
     return _with_actor(
         lambda service, actor: describe(service.operation_context, operation, actor), why
     )
@@ -188,11 +188,11 @@ def _with_actor(work: Callable[[Service, Actor], Awaitable[T]], why: str) -> T:
 
 
 async def _find_actor(service: Service, why: str) -> Actor:
-    """Return the actor. A token proves its holder; a terminal user is only claimed by the shell."""
+    """Return the actor. Only a token authenticates; a terminal user's name is not verified."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
         return Actor(f"{TERMINAL}{_user_name()}", why)
-    # Only with a token: these modules import the web framework.
+    # Imported only if there is a token, because these modules import the web framework.
     from payintent.http.address_limits import read_bearer_key
     from payintent.operators.access import check_operator_token
 
@@ -208,10 +208,10 @@ async def _find_actor(service: Service, why: str) -> Actor:
 
 
 def _user_name() -> str:
-    """Return the user name, under sudo the name of the original user."""
+    """Return the user name; under sudo, the name of the original user."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):  # the user of a container may have no name
+    except (KeyError, OSError):  # users in containers may have no name
         return f"uid {os.getuid()}"
 
 
@@ -221,7 +221,7 @@ def fail(message: str) -> NoReturn:
 
 
 def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
-    """Print records as a table, or as a JSON list of all their fields."""
+    """Print records as a table, or as a JSON list with all fields."""
     records = [to_json_value(row) for row in rows]
     if as_json:
         print_json(records)
@@ -230,13 +230,13 @@ def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool
 
     names = list(columns)
     cells = [[_format_cell(row.get(name)) for name in names] for row in records]
-    # A terminal wraps at its own width; files and pipes get unwrapped values.
+    # Terminals wrap at their own width. Output to files and pipes is not wrapped.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     console.print(_build_table([_format_title(name) for name in names], cells, console.width))
 
 
 def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table":
-    """Lay out a table that does not wrap times, numbers and words if there is room."""
+    """Lay out a table that avoids wrapping times, numbers and words if there is room."""
     from rich.table import Table
 
     longest = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -258,7 +258,7 @@ def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table
 
 
 def print_record(row: object, *, as_json: bool) -> None:
-    """Print a record as a JSON object, or a line for each field."""
+    """Print a record as a JSON object, or with one line for each field."""
     fields: dict[str, Any] = to_json_value(row)
     if as_json:
         print_json(fields)
@@ -273,12 +273,12 @@ def print_json(value: object) -> None:
 
 
 def one_line(text: str) -> str:
-    """Replace control characters of untrusted text, which could steer a terminal."""
+    """Replace control characters, with which untrusted text could manipulate a terminal."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def wrap_at_terminal(line: str, indent: int) -> str:
-    """Wrap a line at the terminal width and indent the continuation; do not wrap in a pipe."""
+    """Wrap a line at the terminal width and indent the continuation. Piped output is unchanged."""
     if not sys.stdout.isatty():
         return line
     import shutil
@@ -311,7 +311,7 @@ def is_at_terminal() -> bool:
 
 
 def confirm(action: str, changes: Sequence[str]) -> None:
-    """Show the changes and ask; end the command with status 1 unless the answer is yes."""
+    """Show the changes and ask for confirmation; exit with status 1 unless it is given."""
     print(f"payintent: {action}", file=sys.stderr)
     for line in changes:
         print(f"  {line}", file=sys.stderr)
@@ -322,7 +322,7 @@ def confirm(action: str, changes: Sequence[str]) -> None:
 
 @contextmanager
 def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
-    """Show a bar at a terminal, and lines anywhere else."""
+    """Show a progress bar at a terminal, or print progress lines elsewhere."""
     if sys.stderr.isatty():
         with _bar(action, total) as advance:
             yield advance
@@ -342,7 +342,7 @@ def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
 
 
 def _lines(action: str, total: int) -> Callable[[int], None]:
-    """Print the total, and then a line for each twentieth of it."""
+    """Print the total, then a line for each 5 % of progress."""
     print(f"payintent: {action}: {total} rows", file=sys.stderr)
     finished_rows = printed_rows = 0
 

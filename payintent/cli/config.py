@@ -1,4 +1,4 @@
-"""`payintent config`: the configuration of an installation as a file, without secrets."""
+"""`payintent config`: export, compare and apply the configuration as a file."""
 
 import sys
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from payintent.configuration.plan import (
 )
 from payintent.core.errors import RefusedError
 
-#: Exit statuses like those of diff(1): 1 if something differs, 2 if the comparison failed.
+#: Exit statuses as in diff(1): 1 for differences, 2 for a failed comparison.
 _DIFFERS, _TROUBLE = 1, 2
 _File = typer.Argument(..., help="A file that `payintent config export` wrote.")
 
@@ -98,7 +98,7 @@ def _plan(file: Path) -> tuple[PlanConfig, list[Step]]:
         print(f"payintent: {file}: {error.strerror}", file=sys.stderr)
     except RefusedError as refused:
         print(f"payintent: {refused.message}", file=sys.stderr)
-    except typer.Exit:  # the error is printed already
+    except typer.Exit:  # the error was already printed
         pass
     raise typer.Exit(_TROUBLE)
 

@@ -1,4 +1,4 @@
-"""`payintent doctor`: check an installation before anything starts."""
+"""`payintent doctor`: check an installation before its processes start."""
 
 import asyncio
 import os
@@ -68,7 +68,7 @@ async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResul
 
 
 async def check_identity_provider(settings: Settings) -> CheckResult:
-    """Read the provider's metadata and keys, as a sign-in does."""
+    """Fetch the provider's metadata and keys, as a sign-in does."""
     provider = IdentityProvider(settings)
     try:
         keys = await provider.keys(None)
@@ -104,7 +104,7 @@ def doctor() -> None:
 
 
 class _Report:
-    """Prints a line for each finding, and records failures."""
+    """Prints one line per finding and records failures."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -144,7 +144,7 @@ def _examine(report: _Report) -> None:
 
 
 def _examine_gateways(report: _Report) -> bool:
-    http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)  # never used
+    http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)  # sends no requests
     try:
         load_gateway_packages(http, BUILT_IN)
     except GatewayPackageError as error:
@@ -161,7 +161,7 @@ async def _examine_identity_provider(report: _Report, settings: Settings) -> Non
 
 
 async def _examine_mail_server(report: _Report, settings: Settings) -> None:
-    """Sign in to the mail server; nothing is sent."""
+    """Sign in to the mail server without sending mail."""
     from payintent.mail.smtp_client import SmtpClient
 
     server = f"{settings.smtp_host}:{settings.smtp_port}"
@@ -175,7 +175,7 @@ async def _examine_mail_server(report: _Report, settings: Settings) -> None:
 
 
 def _examine_addresses(report: _Report, settings: Settings) -> bool:
-    """Return True if a process can start with these addresses."""
+    """Return whether a process can start with these addresses."""
     for problem in insecure_bases(settings):
         report.wrong("places", problem)
     for doubt in address_doubts(settings):
@@ -207,7 +207,7 @@ def _examine_secrets(report: _Report, settings: Settings) -> bool:
 
 
 async def _examine_database(report: _Report, settings: Settings) -> bool:
-    """Return True if the database is reachable by both URLs and has all migrations."""
+    """Return whether the database is reachable at both URLs, fully migrated and recent enough."""
     direct = settings.direct_url
     try:
         for url in {direct, settings.database_url}:
@@ -229,7 +229,7 @@ async def _examine_database(report: _Report, settings: Settings) -> bool:
 
 
 async def _examine_server(report: _Report, settings: Settings) -> bool:
-    """Return True if the server is recent enough; also compare its clock with ours."""
+    """Return whether the server is recent enough. Also check its clock and connection limit."""
     database = Database(settings)
     try:
         facts = await server_facts.read_facts(database)
@@ -260,7 +260,7 @@ def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
 
 
 def _examine_connections(report: _Report, settings: Settings, allowed: int) -> None:
-    """Compare the connections of all processes on a host with the limit of the server."""
+    """Compare the maximum number of connections from a host with the server's limit."""
     processes = default_processes(settings)
     most = most_connections(settings, processes)
     text = (

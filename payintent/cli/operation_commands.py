@@ -1,7 +1,7 @@
-"""Build commands from operations: `tax.set` is `payintent tax set`, its fields are parameters.
+"""Build commands from operations: `tax.set` becomes `payintent tax set`.
 
-The help of a command is the first paragraph of the operation's docstring. Help for arguments and
-options is declared with the fields (`operators/fields.py`).
+Fields become parameters, whose help is declared with the fields (`operators/fields.py`). The help
+of a command is the first paragraph of the operation's docstring.
 """
 
 import inspect
@@ -34,12 +34,12 @@ from payintent.operations import OPERATIONS
 from payintent.operators.fields import OperationField, Parameter, list_fields, summarize
 from payintent.operators.operation import ChangeOperation, OperationType
 
-#: The type that Typer reads, and the function that converts it to the field's value.
+#: The type that Typer parses, and a function that converts it to the field's value.
 ValueForm = tuple[Any, Callable[[Any], object]]
 
 
 def get_value_form(value_type: Any, parameter: Parameter, display_name: str) -> ValueForm:
-    """Return the input type and the parser of a field; messages use `display_name`."""
+    """Return the input type and parser of a field. Error messages use `display_name`."""
     if value_type is Decimal:
         return str, partial(_read_decimal, display_name)
     if value_type == dict[str, str]:
@@ -58,7 +58,7 @@ def _split_list(text: str) -> list[str]:
 
 
 def _drop_empty(texts: Sequence[str]) -> list[str]:
-    """Drop empty texts; a single empty text clears a list."""
+    """Drop empty texts, so that a single empty text clears a list."""
     return [text for text in texts if text]
 
 
@@ -102,7 +102,7 @@ def _read_bytes(path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldParameter:
-    """A parameter of a command, and the operation field that it sets."""
+    """A command parameter, and the operation field that it sets."""
 
     field: str
     declaration: inspect.Parameter
@@ -158,7 +158,6 @@ def _declare_change_options(operation: type[ChangeOperation[Any]]) -> Iterator[i
 
 
 def _build_parameter(field: OperationField) -> FieldParameter:
-    """Build a parameter from a field and its annotation."""
     parameter = field.parameter
     name = parameter.get("repeated_as") or parameter.get("name", field.name)
     display_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
@@ -182,7 +181,7 @@ def _build_parameter(field: OperationField) -> FieldParameter:
 
 
 def _get_default(field: OperationField, input_type: Any) -> Any:
-    """Return a field's default in the form that a user would enter; `...` means required."""
+    """Return a field's default as a user would enter it, or `...` if the field is required."""
     if field.is_required:
         return ...
     if input_type is str and field.default is not None:

@@ -1,6 +1,6 @@
-"""The processes of an installation: `api`, `worker`, `migrate`.
+"""The `api`, `worker` and `migrate` commands.
 
-Each imports its modules when it runs, so that other commands start quickly.
+Each command imports its modules when it runs, so that other commands start quickly.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Address = tuple[str, int]
 
 
 def become_member(count: int, addresses: Mapping[str, Address], retire: signal.Signals) -> Member:
-    """Continue as a process of a group; end the command if an address is in use."""
+    """Start supervised processes and return in each of them; exit if an address is in use."""
     try:
         return supervise(Plan(count, addresses, retire))
     except BindError as error:
@@ -41,13 +41,13 @@ def become_member(count: int, addresses: Mapping[str, Address], retire: signal.S
 
 
 def default_processes(settings: Settings) -> int:
-    """Return the number of usable cores, minus 1 if PostgreSQL runs on this host."""
+    """Return the number of usable cores, minus one if PostgreSQL runs on this host."""
     is_shared = any(map(_is_this_host, list_hosts(settings.direct_url)))
     return max(1, usable_cores() - is_shared)
 
 
 def _is_this_host(host: str) -> bool:
-    """`host` is a socket folder, or a name or an address with a port."""
+    """Return whether `host` is local. It is a socket directory, or an address with a port."""
     name = host.rpartition(":")[0].strip("[]")
     try:
         return ip_address(name).is_loopback
@@ -151,7 +151,7 @@ def _read_grants(file: Path | None) -> str:
 
 
 def _start(process: str, processes: int | None, **ports: int | None) -> Settings:
-    """Read the settings and log the start; a trial run ends here."""
+    """Read the settings and log the start. A trial run exits here."""
     current = settings()
     end_trial()
     count = {} if processes == 1 else {"processes": processes or default_processes(current)}
@@ -160,7 +160,7 @@ def _start(process: str, processes: int | None, **ports: int | None) -> Settings
 
 
 def _log_start(current: Settings, process: str, **numbers: int | None) -> None:
-    """Log the start with the names of settings; their values are never logged."""
+    """Log the start with the names of the settings, but never their values."""
     _log.info(
         "starting", process=process, version=API_VERSION, settings=set_names(os.environ), **numbers
     )

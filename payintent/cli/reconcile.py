@@ -1,4 +1,4 @@
-"""`payintent reconcile`: compare a provider's file of payments, refunds and payouts with ours."""
+"""`payintent reconcile`: compare a provider's payments, refunds and payouts with our records."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -24,7 +24,7 @@ from payintent.reconciliation.compare import ReconciliationInput, Reconciliation
 from payintent.reconciliation.file import InvalidProviderFileError, open_provider_file
 from payintent.reconciliation.operations import CompareProviderFile, ReconcileProviderFile
 
-#: Exit statuses like those of diff(1): 1 if something differs, 2 if the comparison failed.
+#: Exit statuses as in diff(1): 1 for differences, 2 for a failed comparison.
 _DIFFERS, _TROUBLE = 1, 2
 _LONG_BYTES = 1 << 20
 _COLUMNS = ("type", "lines", "matched", "missing", "extra", "different", "books")
@@ -73,7 +73,7 @@ def reconcile(
         for problem in error.problems:
             print(f"payintent: {problem}", file=sys.stderr)
         raise typer.Exit(_TROUBLE) from error
-    except typer.Exit as ended:  # the error is printed already
+    except typer.Exit as ended:  # the error was already printed
         raise typer.Exit(_TROUBLE) from ended
     cases = f"opened, {result.asked} inquired about now" if apply else ""
     is_done = apply and not dry_run
@@ -89,7 +89,7 @@ def _open_comparison(
     since: datetime | None,
     until: datetime | None,
 ) -> Generator[ReconciliationInput]:
-    """Open the file, with a progress display."""
+    """Open the provider's file and show the reading progress."""
     with _progress(file) as report_progress:
         yield ReconciliationInput(
             file=open_provider_file(file, report_progress),
@@ -102,7 +102,7 @@ def _open_comparison(
 
 @contextmanager
 def _progress(file: Path) -> Generator[Callable[[int], None]]:
-    """Show the progress of a long file at a terminal."""
+    """Show progress at a terminal if the file is large."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -117,7 +117,7 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
     console = Console(stderr=True)
     columns = (TextColumn("comparing"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task("read", total=2 * size)  # once for its digest, once to load
+        task = progress.add_task("read", total=2 * size)  # read for its digest and to load it
         yield lambda count: progress.advance(task, count)
 
 

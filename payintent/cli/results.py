@@ -1,6 +1,6 @@
-"""Print results of operations: lists as tables, records with a line for each field.
+"""Print operation results: lists as tables, records with one line for each field.
 
-Operations with another format have a function here.
+Operations that need another format have a function here.
 """
 
 import base64
@@ -16,7 +16,7 @@ from payintent.core.money import format_rate
 from payintent.operators.operation import AnyOperation, to_json_value
 from payintent.runtime.json_format import format_timestamp
 
-if TYPE_CHECKING:  # a command imports only the operations of its own subject
+if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.accounting.statements_operations import StatementText
     from payintent.approvals.operations import Approved
     from payintent.cases.list_store import CaseDetails
@@ -32,11 +32,11 @@ if TYPE_CHECKING:  # a command imports only the operations of its own subject
 #: A record, a list with its table columns (None: the operation's columns), or text.
 Part = tuple[Any, tuple[str, ...] | None]
 _ANSWER_CHARS_MAX = 200
-_HEAD_COLUMNS = 36  # the time and kind of a timeline entry
+_HEAD_COLUMNS = 36  # width of a timeline entry's time and kind
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
 _BALANCES = ("currency", "block", "receiver", "refunders", "ledger", "expected")
-#: Some of these columns are formatted as text.
+#: The functions below format some of these columns.
 _METHODS = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
 _RULES = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minimum", "enabled")
@@ -138,7 +138,7 @@ def _payment(payment: dict[str, Any]) -> Iterator[Part]:
 
 
 def _format_entry(entry: "TimelineEntry") -> str:
-    """Format an entry: time, kind, id, text and author."""
+    """Format an entry's time, kind, id, text and author."""
     at = format_timestamp(entry.at)
     head = f"{at[:10]} {at[11:]} {entry.what}"
     words = " ".join(filter(None, (entry.id, one_line(entry.text))))
@@ -188,7 +188,7 @@ def _approved(approved: "Approved") -> Iterator[Part]:
 
 
 def _statement(statement: "StatementText") -> Iterator[Part]:
-    """Print text as it is; write a PDF to standard output unless it is a terminal."""
+    """Print text unchanged. A PDF is written to standard output unless that is a terminal."""
     if statement.format != "pdf":
         yield statement.text, None
     elif sys.stdout.isatty():
@@ -197,13 +197,13 @@ def _statement(statement: "StatementText") -> Iterator[Part]:
         sys.stdout.buffer.write(base64.b64decode(statement.text))
 
 
-#: Functions that replace a result, by action.
+#: Functions that replace a result before it is printed, by action.
 REPLACED: dict[str, Callable[[Any, Any], object]] = {
     "merchant.create": _secrets,
     "limit.clear": _cleared_limit,
     "webhooks.replay-missed": _replayed_events,
 }
-#: Functions that format a result for people, by action; JSON has the whole result.
+#: Functions that lay out a result for people, by action. JSON output has the whole result.
 FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "merchant.show": _merchant,
     "merchant.profile": _merchant,

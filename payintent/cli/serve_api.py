@@ -1,6 +1,6 @@
 """Run `api` in this process, or in several processes under a supervisor.
 
-All imports here happen before the supervisor forks, so that its processes share the memory.
+All modules are imported before the supervisor forks, so that its processes share their memory.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class ApiAddresses:
 
 
 def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None) -> None:
-    """Serve HTTP until stopped; `processes` None means the default number."""
+    """Serve HTTP until stopped. If `processes` is None, the default number is used."""
     load_logging()
     load_operations()
     if processes == 1:
@@ -61,7 +61,7 @@ def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | Non
 
 
 def _share(servers: Mapping[str, DrainingServer], member: Member) -> None:
-    """Let servers listen on sockets that all processes share."""
+    """Make the servers listen on sockets that all processes share."""
     for name, server in servers.items():
         if name == _PUBLIC:
             server.share(member.sockets[name], member.connection_share(), member.ready)

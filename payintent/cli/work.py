@@ -1,6 +1,6 @@
 """Run `worker` in this process, or in several processes under a supervisor.
 
-All imports here happen before the supervisor forks, so that its processes share the memory.
+All modules are imported before the supervisor forks, so that its processes share their memory.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _log = get_logger("process")
 
 
 def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
-    """Run the background loops until stopped; `processes` None means the default number."""
+    """Run the background loops until stopped. `processes` None means the default number."""
     load_logging()
     if processes == 1:
         if metrics is not None:
