@@ -1,1 +1,1 @@
-"""The people of a merchant who use the portal."""
+"""Users of the merchant portal."""

@@ -1,14 +1,14 @@
-"""Members of a merchant in the merchant portal, and their rights."""
+"""Roles and rights of merchant portal members."""
 
 from enum import StrEnum
 
-LINK_HOURS = 72  # until a sign-in link expires
+LINK_HOURS = 72  # validity of a sign-in link
 SESSION_HOURS = 12
-EMAIL_MAX = 150  # so that a member's name in the audit log stays within its limit
+EMAIL_MAX = 150  # keeps member names within the length limit of the audit log
 
 
 class MemberRole(StrEnum):
-    """The role of a member; neither role includes all rights."""
+    """Role of a member. Neither role includes all rights."""
 
     DEVELOPER = "developer"
     FINANCE = "finance"
@@ -45,7 +45,7 @@ def has_right(role: MemberRole, right: MemberRight) -> bool:
 
 
 def member_name(merchant_id: int, email: str) -> str:
-    """Return the member's name for the audit log and refunds; no operator name has this prefix."""
+    """Return the member's name for the audit log and refunds. No operator name has this prefix."""
     return f"merchant:{merchant_id}:{email}"
 
 

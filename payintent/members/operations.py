@@ -45,13 +45,13 @@ _Email = Annotated[str, argument("The person's e-mail address.")]
 
 @dataclass(frozen=True, slots=True)
 class InvitedMember:
-    """An invited member. The sign-in link is mailed, or returned only here."""
+    """An invited member. The sign-in link is mailed; otherwise it is returned only here."""
 
     merchant_id: int
     email: str
     role: MemberRole
     expires_at: datetime
-    link: str | None  # None: mailed
+    link: str | None  # None if the link was mailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP: the holder of a single token could read the link there."""
+        """Return True over HTTP, where a single operator could otherwise read and use the link."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -169,7 +169,7 @@ def link_digest(context: OperationContext, token: str) -> bytes:
 async def hand_over_link(
     context: OperationContext, tx: Tx, member: MemberRecord, token: str, expires_at: datetime
 ) -> InvitedMember:
-    """Mail a new link, or return it to be shown once. Links leave the service only here."""
+    """Mail a sign-in link, or return it to be shown once. No other function reveals links."""
     link: str | None = f"{context.settings.portal_address}/link/{token}"
     if context.settings.sends_mail:
         merchant = await require_merchant(tx, member.merchant_id)
@@ -187,5 +187,4 @@ async def hand_over_link(
 
 
 def member_actor(merchant_id: int, email: str) -> Actor:
-    """Return the actor of a member in the merchant portal."""
     return Actor(member_name(merchant_id, email), "in the merchant portal")

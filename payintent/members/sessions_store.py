@@ -1,4 +1,4 @@
-"""Members' sessions in the merchant portal (table `member_session`), by cookie digest."""
+"""Merchant portal sessions (table `member_session`), identified by cookie digest."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,15 +8,15 @@ from payintent.db.database import Executor, Tx
 from payintent.members.model import SESSION_HOURS, MemberRole
 from payintent.merchants.model import ActivationStatus
 
-_SESSIONS_MAX = 10  # per member, on different devices
+_SESSIONS_MAX = 10  # per member, for use on several devices
 _ROTATED_AFTER_S = 3_600
-#: Concurrent requests may still carry the previous cookie.
+#: Grace period in which concurrent requests may still send the previous cookie.
 _PREVIOUS_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSession:
-    """A session and its member; `is_due` if the cookie must be replaced."""
+    """A session and its member. `is_due` means that the cookie must be rotated."""
 
     id: UUID
     is_due: bool
@@ -29,7 +29,7 @@ class MemberSession:
 
 
 async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
-    """Store a session at sign-in, and delete the oldest sessions beyond ten."""
+    """Store a session at sign-in, and delete the member's oldest sessions above the limit."""
     await tx.fetch("UPDATE member SET last_signed_in_at = clock() WHERE id = $1", member_id)
     await tx.fetch(
         """
@@ -58,7 +58,7 @@ async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
 
 
 async def find(database: Executor, digest: bytes) -> MemberSession | None:
-    """Find a session by its cookie, or for a minute by the cookie before its last rotation."""
+    """Find a session by its cookie. The previous cookie is valid for a minute after rotation."""
     row = await database.row(
         """
         SELECT s.id,
@@ -83,7 +83,7 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
 
 
 async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -> bool:
-    """Replace the digest of a session cookie; False if a concurrent request did so first."""
+    """Replace a session's cookie digest; return False if a concurrent request already did."""
     row = await database.row(
         """
         UPDATE member_session

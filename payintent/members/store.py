@@ -25,8 +25,6 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passkey:
-    """A member's passkey, with its public key."""
-
     id: UUID
     member_id: UUID
     credential_id: bytes
@@ -38,11 +36,11 @@ class Passkey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasskeyUse:
-    """The result of a successful passkey check."""
+    """A verified use of a passkey."""
 
     credential_id: bytes
     sign_count: int
-    challenged_at: datetime  # creation of its challenge
+    challenged_at: datetime  # when its challenge was created
 
 
 async def add(tx: Tx, merchant_id: int, email: str, role: MemberRole, invited_by: str) -> None:
@@ -62,7 +60,7 @@ async def add(tx: Tx, merchant_id: int, email: str, role: MemberRole, invited_by
 
 
 async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
-    """Replace a member's link by a new digest; returns the expiry of the link."""
+    """Replace the digest of a member's link; return when the new link expires."""
     return await tx.value(
         """
         INSERT INTO member_link (member_id, digest, expires_at)
@@ -78,7 +76,7 @@ async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
 
 
 async def use_link(tx: Tx, digest: bytes) -> UUID | None:
-    """Delete a link and return its member; None if it was used, replaced or has expired."""
+    """Delete a link and return its member, or None if it was used, replaced or has expired."""
     row = await tx.row(
         """
         DELETE FROM member_link
@@ -113,7 +111,7 @@ async def list_members(database: Executor, merchant_id: int, limit: int) -> list
 
 
 async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
-    """Remove a member with its link, passkeys and sessions; False if there is no such member."""
+    """Remove a member, including link, passkeys and sessions; return False if there is none."""
     row = await tx.row(
         """
         DELETE FROM member
@@ -142,9 +140,9 @@ async def find_passkey(database: Executor, credential_id: bytes) -> Passkey | No
 async def add_passkey(
     tx: Tx, passkey_id: UUID, member_id: UUID, public_key: bytes, use: PasskeyUse
 ) -> bool:
-    """Store a passkey; False if it is stored already or the member has too many.
+    """Store a passkey; return False if it already exists or the member has too many.
 
-    A challenge is accepted only once, because the registration stores it.
+    Storing the challenge time ensures that each challenge is accepted only once.
     """
     row = await tx.row(
         """
@@ -173,7 +171,7 @@ async def add_passkey(
 
 
 async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
-    """Record a use and return the member; None if the challenge or the counter was used before."""
+    """Record a use and return the member, or None if the challenge or counter was already used."""
     return await tx.value(
         """
         UPDATE member_passkey
