@@ -34,11 +34,11 @@ class CurrencySums:
 
 
 async def read_watermark(database: Executor) -> int | None:
-    """Return an entry number such that every entry up to it has been committed.
+    """Return an entry number up to which no more entries can be committed.
 
-    A transaction draws its entry numbers under a table lock that it holds until it ends.
-    Therefore, read the last number, then wait for the transactions that hold the lock. Returns
-    None if a transaction takes too long.
+    Transactions draw entry numbers under a table lock that they hold until they end. This reads
+    the last number and then waits for the transactions that hold the lock. Returns None if a
+    transaction takes too long.
     """
     number = await database.value(
         "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0)"

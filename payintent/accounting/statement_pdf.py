@@ -56,7 +56,7 @@ class _Run:
 
     @property
     def visual(self) -> str:
-        """The text in the order HarfBuzz expects. It reverses right-to-left scripts itself."""
+        """The text in the order HarfBuzz expects; HarfBuzz reverses right-to-left scripts."""
         if self.level % 2 == 0 or any(map(_is_right_to_left, self.text)):
             return self.text
         return self.text[::-1].translate(_MIRRORED)

@@ -152,4 +152,4 @@ def _lookup_keys(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | N
     if subject.email is not None:
         email = subject.email.lower()
         yield FraudRuleKind.EMAIL, email
-        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # rules for whole domains
+        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # matches rules for whole domains

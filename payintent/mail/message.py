@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from payintent.runtime.addresses import to_mailbox
 
-#: Unsent mail is deleted after this time, for example if no mail server is configured any more.
+#: Unsent mail is deleted after this time, for example because the mail server was removed.
 KEPT_DAYS = 3
 # Delay before each attempt: nine attempts over two days.
 _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600)

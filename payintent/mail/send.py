@@ -1,4 +1,4 @@
-"""Deliver due mail. Mail is deleted once it is sent or permanently rejected."""
+"""Deliver due mail. Mail is deleted once it is sent or abandoned."""
 
 from collections.abc import Awaitable, Callable
 from email.message import EmailMessage

@@ -20,7 +20,7 @@ class ApiCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewApiCall(ApiCall):
     merchant_id: int
-    age_s: float  # since the response
+    age_s: float  # seconds since the response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

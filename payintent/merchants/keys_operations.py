@@ -126,5 +126,5 @@ async def revoke_own_key(
 
 
 def key_actor(merchant_id: int, public_id: str) -> Actor:
-    """Return the actor that stands for a merchant's server, identified by its API key."""
+    """Return the actor representing a merchant's server, identified by its API key."""
     return Actor(f"merchant:{merchant_id}:{public_id}", "over the API")

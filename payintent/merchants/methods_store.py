@@ -71,7 +71,7 @@ class NewPaymentMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCatalog:
-    """The catalog that a viewer was last shown, and since when it has been shown."""
+    """The catalog that a viewer is currently shown, and the start of that period."""
 
     viewer: str  # a country; empty: all countries without a catalog of their own
     content_hash: bytes
@@ -159,7 +159,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
 
 
 async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[ShownCatalog]:
-    """List the catalogs last shown to this viewer and to viewers in general."""
+    """List the catalogs currently shown to this viewer and to viewers in general."""
     rows = await database.fetch(
         """
         SELECT viewer, content_hash, since
@@ -176,10 +176,10 @@ async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[
 async def show(
     database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
 ) -> datetime:
-    """Store the catalog that a viewer sees from now on; return since when it has been shown.
+    """Store the catalog that a viewer is shown from now on; return the start of that period.
 
-    `since` applies if this is the viewer's first catalog and viewers in general were already
-    shown the same catalog. Otherwise the current time applies.
+    The period starts at `since` if this is the viewer's first catalog and viewers in general were
+    already shown the same catalog. Otherwise it starts now.
     """
     for _ in range(_ATTEMPTS_MAX):  # retried after a concurrent insertion
         row = await database.row(

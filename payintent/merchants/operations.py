@@ -153,7 +153,7 @@ class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return await self._is_sensitive_now(context.database, before)
 
     async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Lock the merchant; raise `CONFLICT` if the change has come to need approval."""
+        """Lock the merchant; raise `CONFLICT` if the change has since come to require approval."""
         await require_merchant(tx, self.merchant_id)
         before = await merchant_store.lock(tx, self.merchant_id)
         assert before is not None  # noqa: S101 - merchants are never deleted

@@ -75,7 +75,7 @@ async def find_test_side(database: Executor, live_merchant: int) -> int | None:
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
     """Add a test side to a live merchant; return its id. A test side is active at once.
 
-    It copies the live merchant's profile, countries, currencies, taxes and rate limits.
+    The test side gets the live merchant's profile, countries, currencies, taxes and rate limits.
     """
     return await tx.value(
         """
@@ -151,7 +151,7 @@ async def set_callback_url(
 
 
 async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[str, str]) -> None:
-    """Store the daily refund total, per currency, that a merchant may refund without approval."""
+    """Store the daily totals, per currency, that a merchant may refund without approval."""
     await tx.fetch(
         "UPDATE merchant SET refund_approval_above = $2::jsonb WHERE id = $1",
         merchant_id,
@@ -188,7 +188,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 
 async def is_in_service(database: Executor, merchant_id: int | None = None) -> bool:
-    """Return whether the given live merchant, or else any live merchant, was ever activated."""
+    """Return whether the given live merchant (None: any live merchant) was ever activated."""
     return await database.value(
         """
         SELECT EXISTS (

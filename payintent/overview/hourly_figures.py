@@ -10,7 +10,7 @@ from prometheus_client import Counter
 
 from payintent.db.database import Database, Tx
 
-#: Minimum age of counted changes in seconds; more recent changes may not be committed yet.
+#: Only changes older than this are counted; more recent changes may not be committed yet.
 SETTLED_S = 3.0
 #: Delay after an hour's end before it is recounted. No transaction takes that long.
 CLOSED_AFTER = timedelta(minutes=10)

@@ -15,7 +15,7 @@ COUNTED_MAX = 2_000
 
 
 class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """Number and total amount of outcomes of a kind in one hour and currency."""
+    """Number and total amount of outcomes of a kind in an hour and currency."""
 
     hour: datetime
     kind: str
@@ -30,7 +30,7 @@ class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
     subject: str  # "method" or "country"
     value: str  # the method or country; empty if no method was selected
     kind: str
-    counts: tuple[int, int, int]  # one count for each period
+    counts: tuple[int, int, int]  # a count for each period
 
 
 class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ _CONVERSION: LiteralString = """
     ) f) AS conversion
 """
 # No index sorts retried deliveries by age. Deliveries that wait for their next attempt are counted
-# per merchant, so that one merchant's backlog does not hide the others. Due deliveries are counted
+# per merchant, so that a merchant's backlog does not hide the rest. Due deliveries are counted
 # among the first rows.
 _WAITING: LiteralString = f"""
     (SELECT json_build_object(
@@ -276,7 +276,7 @@ async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
 
 
 async def count_deliveries(database: Executor) -> dict[str, int]:
-    """Count deliveries that were not delivered, by state, up to 10,000 per state."""
+    """Count pending, dead and skipped deliveries, up to 10,000 of each."""
     rows = await database.fetch(
         """
         SELECT 'pending' AS state, count(*) AS deliveries
