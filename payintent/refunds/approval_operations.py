@@ -1,4 +1,4 @@
-"""Operators approve or reject a refund: finance, and never the requester."""
+"""Operations that approve and reject refunds."""
 
 from typing import Annotated, ClassVar
 
@@ -77,7 +77,7 @@ class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 
 
 def describe_refund(refund: Refund) -> str:
-    """Return the failure reason or the step; `queued` does not prove that it was never sent."""
+    """Return the failure reason or the step. A queued refund may have been sent before."""
     if refund.step is RefundStep.QUEUED and refund.sent_at is not None:
         return "queued, and may have been sent before"
     return refund.failure_reason or refund.step

@@ -1,6 +1,6 @@
-"""Creates refunds of payments, for merchants and operators, and of cases, for operators.
+"""Creates refunds of payments and of cases.
 
-The transaction that accepts a refund also reserves its amount, so parallel refunds cannot exceed
+The transaction that accepts a refund also reserves its amount, so concurrent refunds cannot exceed
 the captured amount. A worker sends the refund later.
 """
 
@@ -45,13 +45,13 @@ _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 class CreateRefundRequest:
     merchant_id: int
     payment_id: UUID
-    key: UUID | None  # None: an operator's request without an idempotency key
+    key: UUID | None  # None for operators' requests without an idempotency key
     requested_by: str | None = None  # the operator; None for the merchant
     api_key_id: str = ""  # the public part of the merchant's key
-    member: str = ""  # the e-mail address of the merchant's member, if no key was used
-    amount: str | None = None  # as sent; None for the full remainder
+    member: str = ""  # the member's e-mail address, if no API key was used
+    amount: str | None = None  # as sent; None refunds the full remainder
     reason: str | None = None
-    destination: str | None = None  # an address on the chain of the capture
+    destination: str | None = None  # an address on the capture's chain
 
     def under_key(self, key: UUID) -> IdempotentRequest:
         payment = str(self.payment_id)
@@ -88,7 +88,7 @@ class CreateRefundRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatedRefund:
-    """A refund as accepted, by this request or by an earlier request with the same key."""
+    """An accepted refund; `replayed` if an earlier request with the same key created it."""
 
     refund: Refund
     replayed: bool
@@ -102,9 +102,9 @@ class RefundCreator:
     async def create(self, request: CreateRefundRequest) -> CreatedRefund:
         """Store the idempotency key, reserve the amount and queue the refund in one transaction.
 
-        Raises `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` if the payment is not paid or already
+        Raises `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` if the payment is not paid or is
         fully refunded, `INVALID_AMOUNT`, `UNPROCESSABLE` if the gateway cannot refund the amount,
-        `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
+        `REFUND_EXCEEDS_REMAINING`, and `REFUND_PROVIDER_UNAVAILABLE`.
         """
         unavailable = await self.accounts.health.unavailable_channels()
         async with self.database.transaction() as tx:
@@ -116,7 +116,7 @@ class RefundCreator:
         request: CreateRefundRequest,
         unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> CreatedRefund:
-        """Create a refund as `create` does, in the caller's transaction."""
+        """Like `create`, but in the caller's transaction."""
         refund_id = tx.id_generator.new_id()
         if request.key is not None:
             existing_refund = await _claim_key(tx, request, request.key, refund_id)
@@ -177,7 +177,7 @@ class RefundCreator:
 
 
 def as_originally_accepted(refund: Refund) -> Refund:
-    """Return a refund as the response to its request showed it."""
+    """Return a refund as it was when its request was accepted."""
     return replace(
         refund,
         status=RefundStatus.PENDING,
@@ -197,18 +197,18 @@ async def auto_refund_case(
     ):
         return
     capture = await capture_store.lock(tx, capture_id)
-    if capture.left_minor > 0:  # a gateway may report a capture of nothing
+    if capture.left_minor > 0:  # a gateway may report a capture of zero
         await refund_case(tx, case_id, capture_id, AUTO_REFUND)
 
 
 async def refund_case(
     tx: Tx, case_id: UUID, capture_id: UUID, who: str, destination: str | None = None
 ) -> Refund:
-    """Queue a refund of everything that remains of a capture that belongs to no payment.
+    """Queue a refund of a case's remaining money, which was not credited to a payment.
 
-    Raises `CONFLICT` if nothing remains, or if the capture has paid its payment and so must be
-    refunded with the payment. The case closes once the refund has succeeded. The caller must have
-    locked the capture's payment, if there is one.
+    Raises `CONFLICT` if nothing remains, or if the capture was credited, since its payment must be
+    refunded instead. The case is closed when the refund succeeds. The capture's payment must be
+    locked, if there is one.
     """
     capture = await capture_store.lock(tx, capture_id)
     if capture.credited:
@@ -239,7 +239,7 @@ async def refund_case(
 async def _claim_key(
     tx: Tx, request: CreateRefundRequest, key: UUID, refund_id: UUID
 ) -> Refund | None:
-    """Claim the key for this request, or return the refund that was created under it."""
+    """Claim the key for this request, or return the refund that was created with it."""
     idempotent = request.under_key(key)
     payment_id = request.payment_id
     first = await claim_or_match(tx, request.operation, idempotent, payment_id, refund_id)
@@ -252,12 +252,12 @@ async def _claim_key(
 def _parse_refund_amount(
     payment: Payment, raw: str | None, refundable_amount: Decimal
 ) -> tuple[Decimal, str]:
-    """Return the requested amount as a number and a text; the default is the full remainder."""
+    """Return the requested amount as a number and as text; default: the full remainder."""
     if raw is None:
         if refundable_amount == 0:
             raise _exceeds_remainder(payment, refundable_amount)
         return refundable_amount, format_payment_amount(refundable_amount, payment.currency)
-    # The upper bound has an error code of its own.
+    # Amounts above the remainder have a separate error code.
     amount = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
     if amount > refundable_amount:
         raise _exceeds_remainder(payment, refundable_amount)
@@ -278,7 +278,7 @@ def _undisputed_remainder(
     remainder: Decimal,
     capabilities: GatewayCapabilities | None,
 ) -> Decimal:
-    """Return the part of the remainder that no dispute holds, in whole units of the gateway."""
+    """Return the undisputed part of the remainder, rounded down to the gateway's decimals."""
     if capture.left_minor == capture.remaining_minor:
         return remainder
     undisputed = refundable(payment.amount, remainder, capture.amount_minor, capture.left_minor)
@@ -307,7 +307,7 @@ def _to_gateway_units(
             raise _unsupported("supports full refunds only")
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
-            # The full remainder can be refunded in any units, since it was collected in them.
+            # The full remainder is always refundable, since it was collected at this precision.
             if amount != remainder and to_smallest_unit(amount, decimals) is None:
                 raise _unsupported(f"refunds {capture.currency} with {decimals} decimals only")
             unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)

@@ -1,4 +1,4 @@
-"""The destination of a refund, and whether a second person must approve it."""
+"""Chooses a refund's destination and whether it needs a second approver."""
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import TENDER
@@ -12,10 +12,11 @@ from payintent.refunds.model import RefundStep
 async def choose_destination_and_step(
     tx: Tx, capture: LockedCapture, requested_address: str | None, amount_minor: int
 ) -> tuple[str | None, RefundStep]:
-    """Return a refund's destination, which is None at a gateway, and its first step.
+    """Return a refund's destination address and its first step.
 
-    On a chain, the default destination is the payer. Raises `BAD_REQUEST` for an invalid address,
-    and `UNPROCESSABLE` for any address at a gateway, which refunds to the payment method.
+    On a chain, the default destination is the payer. Gateways refund to the payment method, so
+    their destination is None. Raises `BAD_REQUEST` for an invalid address, and `UNPROCESSABLE` for
+    any address if the payment was made at a gateway.
     """
     if capture.chain is None:
         if requested_address is not None:
@@ -54,10 +55,10 @@ async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: i
 async def _exceeds_chain_limit(
     tx: Tx, capture: LockedCapture, chain: str, amount_minor: int
 ) -> bool:
-    """Return whether the refund exceeds what a merchant may refund on a chain without approval.
+    """Return whether the refund exceeds the merchant's daily limit on a chain without approval.
 
-    The limit is a number of tokens per chain. All refunds of a day count, in any token, so that
-    many small refunds need approval, too.
+    The limit is a number of tokens per chain. Refunds in all tokens count towards it, so that it
+    cannot be avoided with many small refunds.
     """
     if capture.token_decimals is None or capture.approval_above_minor is None:
         return True

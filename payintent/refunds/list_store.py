@@ -1,4 +1,4 @@
-"""Refunds as operators list, read and approve them."""
+"""Refund lists and details, approvals, and the daily totals of unapproved refunds."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,18 +26,18 @@ class RefundDetails:
     provider: str
     account_id: int
     capture_reference: str
-    amount: str | None  # in the payment's currency; None for a case, which is refunded in full
+    amount: str | None  # in the payment's currency; None for refunds of cases
     currency: str
     amount_minor: str  # in the capture's smallest units
-    goes_back: str | None  # `amount_minor` with its currency; None for a token of unknown decimals
+    goes_back: str | None  # formatted with the currency; None if the decimals are unknown
     chain: str | None
-    payer: str | None  # the sender's address on the chain
+    payer: str | None  # the sender's on-chain address
     destination: str | None
     reason: str | None
     requested_by: str
     approved_by: str | None
     note: str
-    reference: str | None  # the gateway's id of the refund
+    reference: str | None  # the gateway's refund id
     inquiries: int
     sent_at: datetime | None
     created_at: datetime
@@ -46,7 +46,7 @@ class RefundDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundFilter:
-    """Filters for a list of refunds; None matches all."""
+    """Refund list filters; None matches all refunds."""
 
     merchant_id: int | None = None
     payment_id: UUID | None = None
@@ -77,7 +77,7 @@ _DETAILS = """
 """
 
 
-# Each list follows an index; conditions without an index apply to the newest 10,000 refunds.
+# Each list reads one index in order.
 _SCANNED: LiteralString = (
     "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
 )
@@ -126,7 +126,7 @@ _APPROVALS_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
 async def list_refunds(
     database: Executor, criteria: RefundFilter, limit: int
 ) -> list[RefundDetails]:
-    """List refunds; conditions without an index are applied to the newest 10,000 only."""
+    """List refunds. Filters not covered by an index only apply to the newest 10,000."""
     if criteria.oldest_first:
         refunds = _APPROVALS_OLDEST_FIRST
     elif criteria.payment_id is not None:
@@ -165,7 +165,7 @@ def _from_row(row: Row) -> RefundDetails:
 
 
 async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: datetime) -> None:
-    """Queue a locked refund that needs approval."""
+    """Approve and queue a refund. The refund must be locked."""
     await tx.fetch(
         """
         UPDATE refund
@@ -184,10 +184,10 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
 
 
 async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
-    """Return the tokens that a merchant refunded on a chain within a day without a second operator.
+    """Return a merchant's total of unapproved refunds on a chain in the last day, in tokens.
 
-    Takes a lock, so that no parallel transaction can add to the sum. A token that is no longer
-    configured at its address adds nothing: its refunds always need a second operator.
+    Takes a lock, so that no concurrent transaction can add to the total. Tokens that are no longer
+    configured do not count, since their refunds always need a second operator.
     """
     await tx.fetch(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
@@ -211,10 +211,10 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
 
 
 async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
-    """Return how much a merchant refunded at gateways within a day without a second operator.
+    """Return a merchant's total of unapproved refunds at gateways in the last day.
 
-    In smallest units of the captures' currency; refunds made at the gateway itself do not count.
-    Takes a lock, so that no parallel transaction can add to the sum.
+    The total is in smallest units of the captures' currency. Refunds made directly at the gateway
+    do not count. Takes a lock, so that no concurrent transaction can add to the total.
     """
     await tx.fetch(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
@@ -267,13 +267,13 @@ class MerchantRefundFilter:
     merchant_id: int
     status: str | None = None
     updated_since: datetime | None = None
-    before: tuple[datetime, UUID] | None = None  # `updated_at` and id of the previous page's last
+    before: tuple[datetime, UUID] | None = None  # (updated_at, id) of the previous page's end
 
 
 async def list_for_merchant(
     database: Executor, merchant_id: int, before: UUID | None, limit: int
 ) -> list[Refund]:
-    """List a merchant's refunds, newest first, without refunds of cases."""
+    """List a merchant's refunds, newest first. Refunds of cases are excluded."""
     rows = await _MERCHANT_NEWEST.page(database, before, limit, merchant_id=merchant_id)
     return [refund_store.from_row(row) for row in rows]
 
@@ -281,9 +281,9 @@ async def list_for_merchant(
 async def list_by_update(
     database: Executor, criteria: MerchantRefundFilter, limit: int
 ) -> list[Refund]:
-    """List a merchant's refunds, most recently updated first, without refunds of cases.
+    """List a merchant's refunds, most recently updated first. Refunds of cases are excluded.
 
-    A status has a list of its own, which follows its index even if the status is rare.
+    Filtering by status uses a separate index, so that rare statuses are found quickly.
     """
     refund_list = _BY_UPDATE if criteria.status is None else _BY_UPDATE_OF_STATUS
     last = criteria.before or (_END_OF_TIME, LAST_ID)

@@ -1,4 +1,4 @@
-"""A merchant's refunds as its API, portal and events show them."""
+"""The merchant's view of refunds, shared by the API, the portal and events."""
 
 from typing import Any
 from uuid import UUID
@@ -17,8 +17,8 @@ async def get_merchant_refund(
 ) -> Refund:
     """Return a merchant's refund of a payment.
 
-    Raises the same errors as `get_merchant_payment`. Refunds of cases belong to the operator and do
-    not reduce a payment's amount.
+    Raises the same errors as `get_merchant_payment`. Refunds of cases are not found, since they
+    belong to the operator and do not reduce a payment's amount.
     """
     refund = await refund_store.get(database, refund_id) if refund_id else None
     if refund is None or refund.case_id is not None or refund.merchant_id is None:
@@ -29,8 +29,8 @@ async def get_merchant_refund(
 
 
 def refund_fields(refund: Refund) -> dict[str, Any]:
-    """Return a payment's refund as the merchant's API returns it, without empty fields."""
-    assert refund.payment_id is not None  # noqa: S101 - refund_owner: only cases' refunds have none
+    """Return the API representation of a payment's refund, without empty fields."""
+    assert refund.payment_id is not None  # noqa: S101 - only refunds of cases lack it
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.REFUND, refund.id),
         "payment_id": ids.format_id(ids.PAYMENT, refund.payment_id),

@@ -1,4 +1,4 @@
-"""Refunds: shares of a capture, and the effect of gateway reports."""
+"""The refund record, rounding of partial refunds, and the effect of gateway reports."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +10,11 @@ from uuid import UUID
 from payintent.core.money import CURRENCIES, format_amount
 from payintent.gateways.port import GatewayRefundState, RefundReport
 
-#: `requested_by` of refunds that were made at the gateway itself.
+#: `requested_by` of refunds made directly at the gateway.
 OUTSIDE = "gateway:outside"
-#: `requested_by` of automatic refunds, which a merchant's setting causes.
+#: `requested_by` of automatic refunds, which a merchant can enable with `auto_refund`.
 AUTO_REFUND = "policy:auto_refund"
-#: Transfers of a session that may be refunded automatically.
+#: Maximum number of transfers per session that are refunded automatically.
 AUTOMATIC_TRANSFERS_MAX = 2
 
 
@@ -32,7 +32,7 @@ class RefundFailureReason(StrEnum):
 class RefundStep(StrEnum):
     APPROVAL = "approval"  # needs a second operator
     QUEUED = "queued"
-    SENT = "sent"  # possibly received by its gateway
+    SENT = "sent"  # the gateway may have received it
     ENDED = "ended"
 
 
@@ -40,7 +40,7 @@ class RefundStep(StrEnum):
 class Refund:
     id: UUID
     merchant_id: int | None
-    payment_id: UUID | None  # None if the capture belongs to no payment
+    payment_id: UUID | None  # None if the capture does not belong to a payment
     capture_id: UUID
     case_id: UUID | None  # None for a refund of a payment
     amount: Decimal | None  # in the payment's currency; None for a refund of a case
@@ -70,11 +70,11 @@ class RefundableRemainder:
 
 
 def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> int:
-    """Convert `part` of the payment's amount to smallest units of the capture.
+    """Convert a part of the payment's amount to the capture's smallest units.
 
-    The result is rounded down to multiples of the gateway's `unit`; the last refund gets the rest.
-    A refund also gets at most its share of the remaining capture: failed refunds that were rounded
-    down leave less than their share, and later refunds still need a part of it.
+    The result is rounded down to a multiple of the gateway's `unit`; the last refund receives the
+    rounding remainder. It is also capped at the same share of the remaining capture: failed refunds
+    that were rounded down leave less than their share, and later refunds still need part of it.
     """
     if part == remainder.left:
         return remainder.capture_left
@@ -84,7 +84,6 @@ def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> i
 
 
 def format_payment_amount(amount: Decimal, currency: str) -> str:
-    """Format an amount in the payment's currency."""
     return format_amount(
         amount, CURRENCIES[currency].amount_decimals, trim=CURRENCIES[currency].crypto
     )
@@ -92,10 +91,10 @@ def format_payment_amount(amount: Decimal, currency: str) -> str:
 
 class RefundEffect(StrEnum):
     NOTHING = "nothing"
-    WAIT = "wait"  # in progress, or of unknown outcome
+    WAIT = "wait"  # in progress, or outcome unknown
     SUCCEED = "succeed"
     FAIL = "fail"
-    CONTRADICT = "contradict"  # it had ended differently: needs manual review
+    CONTRADICT = "contradict"  # contradicts the recorded outcome; needs manual review
 
 
 def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:

@@ -1,4 +1,4 @@
-"""Operations that list, show, approve, reject and resend refunds."""
+"""Operations that create, list, show and resend refunds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     note: Annotated[str, option("Stored with its case; default: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        return True  # it moves money, on a later day than the daily limits counted it for
+        return True  # moves money on a later day than the day whose limits counted it
 
     async def changes(self, context: OperationContext) -> list[str]:
         refund = await read_refund_details(context.database, self.refund_id)
@@ -184,13 +184,13 @@ async def _require_refund(database: Executor, refund_id: str) -> Refund:
 
 
 async def lock_refund_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
-    """Lock the payment, the capture and the refund, in this order; return the time, too."""
+    """Lock the payment, the capture and the refund, in this order; also return the time."""
     _, refund, now = await lock_refund(tx, (await _require_refund(tx, refund_id)).id)
     return refund, now
 
 
 async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` if the refund is still polled or may have been done."""
+    """Raise `CONFLICT` or `UNPROCESSABLE` if the refund is still polled or may be executed."""
     refund = await refund_queue.get(database, refund_id)
     if not refund.is_resting:
         state = refund.status if refund.step == RefundStep.ENDED else refund.step
@@ -241,7 +241,7 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         check_text_if_given("destination", self.destination, _DESTINATION_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        """Reserve and queue the refund; raises the errors of the merchant's own request."""
+        """Reserve and queue the refund; raises the same errors as the merchant's API."""
         payment = (await require_payment(tx, self.payment_id)).payment
         request = CreateRefundRequest(
             merchant_id=payment.merchant_id,

@@ -1,7 +1,7 @@
-"""Records refunds that were made at a gateway itself.
+"""Records refunds made directly at the gateway.
 
-The gateway has already moved the money, so such a refund cannot be rejected. It reduces the
-refundable amount, the payment becomes PARTIALLY_REFUNDED or REFUNDED, and a case notifies the
+The gateway has already returned the money, so these refunds cannot be rejected. They reduce the
+refundable amount, change the payment to PARTIALLY_REFUNDED or REFUNDED, and open a case for the
 operator.
 """
 
@@ -31,14 +31,14 @@ _REASON = "Made at the payment provider"
 
 
 class RefundUnderWayError(Exception):
-    """Refunds that were requested here reserve the money, so they cannot all succeed."""
+    """The money is reserved by pending refunds that were requested here."""
 
 
 async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) -> UUID | None:
-    """Apply a report once, however late or often it arrives, and return the payment's id.
+    """Apply a report and return the payment's id. Duplicate and late reports are safe.
 
     Raises `EarlyReportError` if the capture is not known yet, and `RefundUnderWayError` while
-    refunds that were requested here reserve the same money.
+    pending refunds that were requested here reserve the same money.
     """
     reported_capture = await lock_reported_capture(tx, account_id, report.capture)
     if reported_capture is None:
@@ -58,7 +58,7 @@ async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) 
 
 
 async def open_outside_refund_case(tx: Tx, account_id: int, report: OutsideRefund) -> None:
-    """Open a case, once, for a refund that cannot be counted yet."""
+    """Open a case for a refund that cannot be counted yet, unless it already has a case."""
     reported_capture = await lock_reported_capture(tx, account_id, report.capture)
     if reported_capture is not None:
         await _open_case(
@@ -69,7 +69,7 @@ async def open_outside_refund_case(tx: Tx, account_id: int, report: OutsideRefun
 async def _add_refund(
     tx: Tx, reported_capture: ReportedCapture, report: OutsideRefund
 ) -> UUID | None:
-    """Store a refund that is reported for the first time; return None if it cannot be counted."""
+    """Store a newly reported refund; return its id, or None if it cannot be counted."""
     capture, amount_minor = reported_capture.capture, report.amount_minor
     has_failed = report.state not in {GatewayRefundState.DONE, GatewayRefundState.PENDING}
     unrefunded_minor = capture.remaining_minor + capture.reserved_minor
@@ -118,7 +118,7 @@ async def _to_payment_amount(
 ) -> Decimal | None:
     """Convert a refund's amount to the payment's currency.
 
-    Returns None if the capture did not pay a payment, or if the amount rounds to zero.
+    Returns None if the capture was not credited to a payment, or if the amount rounds to zero.
     """
     if payment is None or not capture.credited:
         return None

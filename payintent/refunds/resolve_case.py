@@ -77,7 +77,7 @@ _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 
 
 async def _lock(tx: Tx, case: CaseStanding) -> None:
-    """Lock payment, capture and case, in this order, so that nothing else can decide on the money.
+    """Lock the payment, the capture and the case, in this order.
 
     Raises `CONFLICT` if the case is closed or being refunded, or if money has arrived for it since
     `case` was read.

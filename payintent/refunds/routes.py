@@ -1,4 +1,4 @@
-"""The merchant's refund routes: create, read, and list by payment or by last change."""
+"""Merchant API routes that create, return and list refunds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class RefundRoutes:
         ]
 
     async def create_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`POST /payments/{payment_id}/refunds`; without a body, the whole remainder."""
+        """`POST /payments/{payment_id}/refunds`: an empty body refunds the full remainder."""
         key = read_idempotency_key(request.headers)
         if key is None:
             raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
@@ -86,7 +86,7 @@ class RefundRoutes:
         return page_response(refunds, limit, refund_fields, lambda last: write_id_cursor(last.id))
 
     async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`GET /refunds?status=&updated_since=&limit=&cursor=`: last changed first."""
+        """`GET /refunds?status=&updated_since=&limit=&cursor=`: most recently updated first."""
         limit = read_limit(request.query_params.get("limit"))
         refund_filter = read_refund_filter(request.query_params, merchant.merchant_id)
         refunds = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
@@ -106,7 +106,7 @@ class RefundRoutes:
 
 
 def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:
-    """Read the filter of a merchant's refund list (`BAD_REQUEST`)."""
+    """Parse the query parameters of a refund list; raises `BAD_REQUEST` for invalid values."""
     status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
     if status is not None and status not in set(RefundStatus):
         raise RefusedError(

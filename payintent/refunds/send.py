@@ -1,8 +1,8 @@
-"""Sends refunds to their gateways and inquires about them until they have ended.
+"""Sends refunds to gateways and polls them until they have ended.
 
-A refund is marked as sent before the gateway is called, so that after a crash the next step is an
-inquiry. It is sent again only if the gateway has certainly not executed it, or if the gateway
-executes a refund once per id.
+A refund is marked as sent before the gateway is called, so a crash is followed by an inquiry
+instead of a second request. It is sent again only if the gateway has definitely not executed it, or
+if the gateway executes each refund id at most once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -40,11 +40,12 @@ from payintent.runtime.log import get_logger
 _log = get_logger("submit_refund")
 _RefundCall = Callable[[GatewayAccount, GatewayRefundRequest], Awaitable[RefundResult]]
 
-#: Seconds between inquiries about a refund that has not ended; the last value repeats.
+#: Seconds between inquiries about a pending refund; the last value repeats.
 WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
-#: Keeps the delay short once a gateway answers again, for refunds that were never sent.
+#: Maximum delay for unsent refunds, so that they are sent soon after the gateway recovers.
 UNSENT_WAIT_MAX_S = 60.0
-#: A gateway may report a refund as unknown while our request is still in transit.
+#: A refund unknown to its gateway counts as never received after this time. Until then, our
+#: request may still be in transit.
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
@@ -56,14 +57,14 @@ class RefundSender:
     api_base: str
 
     async def process(self, due: DueRefund) -> None:
-        """Send a refund or inquire about it, apply the answer and schedule the next attempt."""
+        """Send or poll a refund, apply the answer and schedule the next attempt."""
         if due.refund.payment_id is not None:
             tracing.follow_payment(due.refund.payment_id)
         try:
             await self._process(due)
         except (StorageUnavailableError, LockTimeoutError):
             raise
-        except Exception as error:  # a bug: the hand-over after a week still happens
+        except Exception as error:  # a bug; still hand the refund over after a week
             await self._schedule(due, OutcomeUnknown(detail=type(error).__name__))
             raise
 
@@ -80,7 +81,7 @@ class RefundSender:
         await self._schedule(due, answer)
 
     async def _contact_gateway(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
-        """Send the refund or inquire about it; return None if neither is needed any more."""
+        """Send or poll the refund; return None if this is no longer needed."""
         connection = await self.accounts.connect(due.account_id, due.provider)
         if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
@@ -118,7 +119,7 @@ class RefundSender:
         return answer
 
     async def _decline_disputed(self, due: DueRefund) -> None:
-        """Decline a refund that was never sent if a dispute already returns the money."""
+        """Decline an unsent refund if a dispute already returns the money."""
         async with self.database.transaction() as tx:
             _, refund, _ = await lock_refund(tx, due.refund.id)
             unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
@@ -131,7 +132,7 @@ class RefundSender:
     async def _resolve_absent(
         self, due: DueRefund, gateway: Gateway, answer: RefundResult
     ) -> RefundResult:
-        """Turn an `ABSENT` answer into a repeated send or, after some time, into a decline."""
+        """Handle an `ABSENT` answer: requeue the refund if that is safe, or decline it later."""
         if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
             return answer
         if answer.hopeless or due.refund.requested_by == OUTSIDE:  # we did not send it
@@ -147,7 +148,7 @@ class RefundSender:
     async def _schedule(self, due: DueRefund, answer: RefundResult) -> None:
         refund = due.refund
         is_hopeless = isinstance(answer, RefundReport) and answer.hopeless
-        # `updated_at` is when it was accepted or approved, since an approval may have taken long.
+        # Counted from acceptance or approval (`updated_at`), since approval may take long.
         if is_hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)
         elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
@@ -180,7 +181,7 @@ class RefundSender:
         )
 
     async def _get_session(self, due: DueRefund) -> GatewaySessionRef | None:
-        # Some gateways identify the payment to refund by its session only.
+        # Some gateways identify the payment to refund only by its session.
         if due.session_id is not None:
             session = await session_store.get(self.database, due.session_id)
             return session.gateway_ref if session else None
@@ -195,7 +196,7 @@ class RefundSender:
         )
 
     async def _hand_over(self, due: DueRefund) -> None:
-        """Stop inquiries and open a case; the amount stays reserved."""
+        """Stop polling and open a case. The amount remains reserved."""
         refund = due.refund
         async with self.database.transaction() as tx:
             _, current, _ = await lock_refund(tx, refund.id)

@@ -13,8 +13,8 @@ class RestingRefund:
     status: str
     step: str
     provider: str
-    is_resting: bool  # sent or possibly sent, not ended, and no longer polled
-    is_logged: bool  # a final log has its id, and is ours or not classified yet
+    is_resting: bool  # possibly sent, not ended, and no longer polled
+    is_logged: bool  # a final log with its id is ours or not yet classified
     is_disputed: bool  # a dispute holds part of its amount
 
 
@@ -41,10 +41,9 @@ async def get(database: Executor, refund_id: UUID) -> RestingRefund:
 
 
 async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
-    """Poll a locked refund again, for another week and three more reverts.
+    """Resume polling a refund for another week and three more reverts. It must be locked.
 
-    An automatic refund counts as approved from now on, so the limits of automatic refunds no
-    longer apply.
+    An automatic refund then counts as approved, so the limits on automatic refunds no longer apply.
     """
     await tx.fetch(
         """
@@ -65,9 +64,9 @@ async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
 
 
 async def mark_queued_as_sent(tx: Tx) -> int:
-    """Mark all queued refunds as sent now, so that each starts with an inquiry; return how many.
+    """Mark all queued refunds as sent, so that each starts with an inquiry; return their number.
 
-    Refunds that are no longer polled stay so.
+    Refunds that are no longer polled are not polled again.
     """
     return await tx.value(
         """

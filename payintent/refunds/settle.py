@@ -1,4 +1,4 @@
-"""Settles refunds by gateway reports: PAID → PARTIALLY_REFUNDED → REFUNDED."""
+"""Settles refunds from gateway reports and updates the status of their payments."""
 
 from datetime import datetime
 from uuid import UUID
@@ -25,7 +25,7 @@ _DONE_AFTER_ALL = "the gateway now reports that the money was refunded"
 
 
 async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> RefundEffect:
-    """Apply a report, which takes effect once, however often, late or out of order it arrives."""
+    """Apply a gateway report. Duplicate, late and out-of-order reports are safe."""
     payment, refund, now = await lock_refund(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
@@ -34,7 +34,7 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
         await refund_store.mark_failed(
             tx, refund, RefundFailureReason.DECLINED, report.reference, now
         )
-        if report.detail and not refund.note:  # only operators read the note
+        if report.detail and not refund.note:  # the note is only visible to operators
             await refund_lists.add_note(tx, refund.id, report.detail[:_NOTE_MAX])
     elif effect is RefundEffect.CONTRADICT:
         await _contradict(tx, refund)
@@ -44,7 +44,7 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
 
 
 async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, datetime]:
-    """Lock the payment, the capture and the refund, in this order; return the time, too."""
+    """Lock the payment, the capture and the refund, in this order; also return the time."""
     unlocked = await refund_store.get(tx, refund_id)
     assert unlocked is not None  # noqa: S101 - refunds are never deleted
     payment = None
@@ -78,9 +78,9 @@ async def _succeed(
 
 
 async def _contradict(tx: Tx, refund: Refund) -> None:
-    """Open a case, once: the money is elsewhere than we have reported.
+    """Open a case, at most once, because a report contradicts the refund's final status.
 
-    The refund may already have a case, if it was handed over to an operator before it ended.
+    A refund that was handed over to an operator already has a case, which is reopened instead.
     """
     has_failed = refund.failure_reason is not None
     kind = CaseKind.RECONCILIATION if has_failed else CaseKind.REFUND_REVERSED
@@ -103,5 +103,5 @@ def refund_origin(refund: Refund) -> MoneyOrigin:
     return MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,
-        session_id=None,  # the capture leads to it
+        session_id=None,  # known from the capture
     )

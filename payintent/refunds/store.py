@@ -1,4 +1,4 @@
-"""Refunds, and the amounts that they reserve on their capture and payment."""
+"""Stores refunds and the amounts that they reserve on captures and payments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ COLUMNS = """
     r.currency, r.amount_minor, r.reason, r.destination, r.status, r.failure_reason, r.step,
     r.reference, r.requested_by, r.note, r.inquiries, r.sent_at, r.created_at, r.updated_at
 """
-#: Whether a dispute holds money of capture `c` that a refund has reserved.
+#: Condition: a dispute holds money of capture `c` that a refund has reserved.
 DISPUTED = """
     (c.disputed_minor > 0
         AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
@@ -42,7 +42,7 @@ class NewRefund:
     step: RefundStep
     requested_by: str
     at: datetime
-    reference: str | None = None  # for a refund that was made at its gateway
+    reference: str | None = None  # set for refunds made directly at the gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class DueRefund:
     capture_currency: str
     capture_minor: int
     session_id: UUID | None
-    named_session_id: UUID | None  # for a capture of an unknown session
+    named_session_id: UUID | None  # from the callback, if the session is unknown
     captured_at: datetime
     now: datetime
 
@@ -132,7 +132,7 @@ _OF_PAYMENT = KeysetList(
 async def list_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
-    """List the refunds of a payment, newest first, without refunds of cases."""
+    """List a payment's refunds, newest first. Refunds of cases are excluded."""
     rows = await _OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
     return [from_row(row) for row in rows]
 
@@ -153,7 +153,7 @@ async def find_account_and_payment(
 
 
 async def find_by_reference(tx: Tx, capture_id: UUID, reference: str) -> UUID | None:
-    """Find the refund of a locked capture by its gateway's reference."""
+    """Find a capture's refund by the gateway's reference. The capture must be locked."""
     return await tx.value(
         "SELECT id FROM refund WHERE capture_id = $1 AND reference = $2 ORDER BY id LIMIT 1",
         capture_id,
@@ -162,14 +162,14 @@ async def find_by_reference(tx: Tx, capture_id: UUID, reference: str) -> UUID | 
 
 
 async def lock(tx: Tx, refund_id: UUID) -> Refund:
-    """Lock a refund; lock its payment and its capture first."""
+    """Lock a refund. Its payment and capture must already be locked."""
     row = await tx.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1 FOR UPDATE", refund_id)
     assert row is not None  # noqa: S101 - refunds are never deleted
     return from_row(row)
 
 
 async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
-    """Mark a refund as succeeded; the caller changes its payment's status."""
+    """Mark a refund as succeeded. The caller must update the payment's status."""
     row = await tx.row(
         """
         WITH returned AS (
@@ -242,7 +242,7 @@ async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueRefund]:
-    """Claim refunds that are due, until the lease expires."""
+    """Claim due refunds for `lease_s` seconds, except those of busy accounts."""
     rows = await database.fetch(
         """
         WITH claimed AS (
@@ -282,9 +282,9 @@ async def claim_due(
 
 
 async def mark_sending(database: Executor, refund_id: UUID) -> bool:
-    """Mark a queued refund as sent; return False if it is no longer queued.
+    """Mark a queued refund as sent; return whether it was marked.
 
-    Also returns False if it was never sent before and a dispute holds its money.
+    It is not marked if it is no longer queued, or if it is unsent and a dispute holds its money.
     """
     row = await database.row(
         """
@@ -305,7 +305,7 @@ async def mark_sending(database: Executor, refund_id: UUID) -> bool:
 
 
 async def is_disputed(tx: Tx, capture_id: UUID) -> bool:
-    """Return whether a dispute holds money of a locked capture that a refund has reserved."""
+    """Return whether a dispute holds reserved money of a capture. The capture must be locked."""
     row = await tx.row("SELECT FROM capture c WHERE c.id = $1 AND " + DISPUTED, capture_id)
     return row is not None
 
@@ -322,14 +322,14 @@ async def skip_approval(tx: Tx, refund_id: UUID) -> None:
 
 
 async def mark_queued(database: Executor, refund_id: UUID) -> None:
-    """Queue a sent refund again, which its gateway does not know and executes once per id."""
+    """Requeue a sent refund. The gateway must execute each refund id at most once."""
     await database.fetch(
         "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
     )
 
 
 async def mark_unsent(database: Executor, refund_id: UUID, sent_before: datetime | None) -> None:
-    """Queue a refund again whose gateway was not contacted, and restore its `sent_at`."""
+    """Requeue a refund whose gateway was not contacted, and restore its `sent_at`."""
     await database.fetch(
         """
         UPDATE refund
@@ -358,7 +358,7 @@ async def schedule_inquiry(
 
 
 async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
-    """Stop polling a refund; a callback can still settle it."""
+    """Stop polling a refund. A callback can still settle it."""
     await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
 
 
