@@ -1,1 +1,1 @@
-"""Money without an owner, and contradictions that need manual review."""
+"""Cases for manual review: unassigned money and discrepancies."""

@@ -1,4 +1,4 @@
-"""Cases as operators and merchants list and read them."""
+"""Case lists and details for operators and merchants."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ class CaseRefund:
 
 @dataclass(frozen=True, slots=True)
 class CaseDispute:
-    reference: str  # the gateway's id of the dispute
+    reference: str  # the gateway's dispute id
     state: str
     funds: str  # untouched, withdrawn or reinstated
     reason: str
@@ -41,19 +41,19 @@ class CaseDetails:
     closed_by: str | None
     note: str
     account_id: int | None
-    reference: str | None  # of the capture, at its gateway
+    reference: str | None  # the gateway's capture reference
     currency: str | None
     amount_minor: str | None  # smallest units
     chain: str | None
     tx_hash: str | None
     payer: str | None
     token: str | None
-    subject: str | None  # the line of a gateway's list, or the log, that the case is about
-    refund_id: str | None  # the refund that the case is about
+    subject: str | None  # the statement line, dispute, warning or log of the case
+    refund_id: str | None  # the refund that the case concerns
     refund: CaseRefund | None  # the latest refund of the case's money
     dispute: CaseDispute | None
     came: CaseAmount | None
-    expected: CaseAmount | None = None  # from the session's quote; only read for a single case
+    expected: CaseAmount | None = None  # from the session's quote; not read in lists
 
 
 _COLUMNS: LiteralString = """
@@ -93,7 +93,6 @@ async def get(database: Executor, case_id: UUID) -> CaseDetails:
 
 
 def _from_row(row: Row) -> CaseDetails:
-    """Build a case from a row with `_COLUMNS`."""
     refund = dispute = None
     if row["f_id"]:
         refund_id = ids.format_id(ids.REFUND, row["f_id"])
@@ -123,15 +122,15 @@ def _from_row(row: Row) -> CaseDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFilter:
-    """Filters for a list of cases; None matches all."""
+    """Case list filters; None matches all cases."""
 
     merchant_id: int | None = None
     status: str | None = None
     kind: str | None = None
-    payment_id: UUID | None = None  # only for a merchant's list
+    payment_id: UUID | None = None  # only for merchants' lists
     opened_from: datetime | None = None
     opened_before: datetime | None = None
-    oldest_first: bool = False  # only for an operator's list of open cases
+    oldest_first: bool = False  # only for operators' lists of open cases
     last: UUID | None = None  # the last case of the previous page
 
 
@@ -172,7 +171,7 @@ _OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
 
 
 async def list_cases(database: Executor, criteria: CaseFilter, limit: int) -> list[CaseDetails]:
-    """List cases; conditions without an index are applied to the newest 10,000 only."""
+    """List cases. Filters not covered by an index only apply to the newest 10,000."""
     if criteria.oldest_first:
         cases = _OPEN_OLDEST_FIRST
     elif criteria.status == "OPEN":
@@ -247,7 +246,7 @@ async def get_money(database: Executor, case_id: UUID) -> CaseMoney:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantCase:
-    """A case without the details that are internal to the operator."""
+    """A case without the operator's internal details."""
 
     id: UUID
     kind: str
@@ -255,7 +254,7 @@ class MerchantCase:
     payment_id: UUID | None
     currency: str | None
     amount_minor: int | None  # smallest units
-    token_decimals: int | None  # of a configured token on a chain
+    token_decimals: int | None  # for configured tokens
     on_chain: bool
     opened_at: datetime
     closed_at: datetime | None

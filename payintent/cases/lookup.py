@@ -1,4 +1,4 @@
-"""Cases as merchants see them: the filter of their list, and the JSON of a case."""
+"""The merchant's view of cases: list filters and JSON fields."""
 
 import re
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def _dispute(case: MerchantCase) -> dict[str, Any] | None:
 
 
 def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
-    """Read the filter of a merchant's case list (`BAD_REQUEST`)."""
+    """Parse the query parameters of a case list; raises `BAD_REQUEST` for invalid values."""
     status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
     if status is not None and status not in STATUSES:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")
@@ -69,7 +69,7 @@ def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
 
 
 def _payment_id(raw: str) -> UUID:
-    """Parse a payment id; an id with a wrong checksum matches no case."""
+    """Parse a payment id. An id with an invalid checksum does not match any case."""
     if not _PAYMENT_ID.fullmatch(raw):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payment_id must be the id of a payment")
     return ids.parse_id(ids.PAYMENT, raw) or _NO_PAYMENT

@@ -1,4 +1,4 @@
-"""Cases: money without a payment, and contradictions that need manual review."""
+"""Case kinds and case amounts."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,18 +10,18 @@ class CaseKind(StrEnum):
     ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or abandoned
     LATE_PAYMENT = "LATE_PAYMENT"  # the payment had ended unpaid
     DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment was already paid
-    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # not the amount or currency of the frozen quote
+    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # amount or currency differs from the frozen quote
     TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a kind
     UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # the capture does not match any payment or session
     REFUND_REVERSED = "REFUND_REVERSED"
     RECONCILIATION = "RECONCILIATION"
-    DISPUTE = "DISPUTE"  # the buyer's bank claims the money back
-    UNDECIDED = "UNDECIDED"  # its gateway was still deciding when the payment expired
-    OUTSIDE_REFUND = "OUTSIDE_REFUND"  # refunded at the gateway itself
-    FRAUD_WARNING = "FRAUD_WARNING"  # the card issuer warns of fraud
+    DISPUTE = "DISPUTE"  # the buyer's bank reclaims the money
+    UNDECIDED = "UNDECIDED"  # the gateway had not decided when the payment expired
+    OUTSIDE_REFUND = "OUTSIDE_REFUND"  # refunded directly at the gateway
+    FRAUD_WARNING = "FRAUD_WARNING"  # from the card issuer
 
 
-#: Money without a payment, which is refunded immediately if the merchant has `auto_refund`.
+#: Case kinds that are refunded immediately if the merchant has enabled `auto_refund`.
 AUTOMATIC = frozenset(
     {
         CaseKind.ORPHAN_CAPTURE,
@@ -35,8 +35,8 @@ AUTOMATIC = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseAmount:
-    amount: str | None  # None: only `amount_minor` is known, since the token is not configured
-    currency: str  # the address of a token that is not configured
+    amount: str | None  # None if the token is not configured
+    currency: str  # the token's address, if it is not configured
     chain: str | None
     amount_minor: str | None = None  # smallest units
 

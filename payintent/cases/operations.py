@@ -1,4 +1,4 @@
-"""Operations that list, show and resolve cases."""
+"""Operations that list and show cases."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal

@@ -1,4 +1,4 @@
-"""The merchant's list of cases; read only."""
+"""Merchant API route that lists cases."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class CaseRoutes:
         """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`: newest first."""
         limit = read_limit(request.query_params.get("limit"))
         case_filter = read_case_filter(request.query_params, merchant.merchant_id)
-        # A following page needs all rows below its cursor, which a replica may not have yet.
+        # A later page needs every row before its cursor, and a replica may lag behind.
         source = self.database if case_filter.last else self.reading
         cases = await case_lists.list_for_merchant(source, case_filter, limit + 1)
         return page_response(cases, limit, case_fields, lambda last: write_id_cursor(last.id))

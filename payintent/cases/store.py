@@ -1,4 +1,4 @@
-"""Cases, table `money_case`: reading, opening and closing. No other module writes this table."""
+"""Reads, opens and closes cases. No other module writes to the `money_case` table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseStanding:
-    """Whether a case is open and has money that can be refunded."""
+    """A case's status and its refundable money."""
 
     id: UUID
     kind: str
     status: str
     payment_id: UUID | None
     capture_id: UUID | None
-    credited: bool  # the capture pays its payment, so it can only be refunded with the payment
+    credited: bool  # to a payment, which must be refunded instead
     refund_id: UUID | None  # the latest refund of the case's money
     refund_status: str | None
 
@@ -48,7 +48,7 @@ async def get_standing(database: Executor, case_id: UUID) -> CaseStanding | None
 
 
 async def lock(tx: Tx, case_id: UUID) -> None:
-    """Lock a case. Lock its payment, capture and refund first, if you need them."""
+    """Lock a case. If its payment, capture or refund is also needed, lock them first."""
     await tx.row("SELECT id FROM money_case WHERE id = $1 FOR NO KEY UPDATE", case_id)
 
 
@@ -83,7 +83,7 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCase:
-    """A case to open; opening another case of this kind for the same objects has no effect."""
+    """A case to open, unless a case of this kind exists for the same objects."""
 
     id: UUID
     kind: CaseKind
@@ -97,7 +97,7 @@ class NewCase:
 
 
 async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
-    """Open cases that do not exist yet, and return their ids."""
+    """Open the cases that do not exist yet, and return the ids of the new cases."""
     if not cases:
         return set()
     rows = await tx.fetch(
@@ -139,7 +139,7 @@ async def open_case(
     subject: str | None = None,
     note: str = "",
 ) -> UUID | None:
-    """Open a case; return None if such a case exists for the same objects."""
+    """Open a case; return None if a case of this kind exists for the same objects."""
     case = NewCase(
         id=tx.id_generator.new_id(),
         kind=kind,
@@ -170,7 +170,7 @@ async def find_by_subject(
 
 
 async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) -> None:
-    """Close the open cases of a capture's money if all of it is refunded."""
+    """Close a capture's open cases if the capture is fully refunded."""
     await tx.fetch(
         """
         UPDATE money_case m
@@ -188,9 +188,9 @@ async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) ->
 
 
 async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
-    """Record money that finally arrived in its session's open UNDECIDED case.
+    """Record late money in the open UNDECIDED case of its session.
 
-    Returns the ids of the filled cases by the ids of the given cases, which are not needed then.
+    Returns the updated cases' ids by the ids of the `cases` that they replace.
     """
     filling = [case for case in cases if case.origin.session_id and case.capture_id]
     if not filling:
@@ -236,9 +236,9 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
 
 
 async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Close the UNKNOWN_REFERENCE cases of captures whose session has appeared since.
+    """Close the UNKNOWN_REFERENCE cases of captures whose session was found later.
 
-    This overrides an operator's earlier decision, which is recorded in the note.
+    An operator's earlier decision is overridden and recorded in the note.
     """
     await tx.fetch(
         """
@@ -253,7 +253,7 @@ async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
 
 
 async def assign_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Assign the dispute cases of locked captures to the payments that have adopted them."""
+    """Assign captures' dispute cases to their new payments. The captures must be locked."""
     await tx.fetch(
         """
         UPDATE money_case m
@@ -280,11 +280,11 @@ async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
 
 
 async def dismiss_decided(database: Executor, limit: int) -> int:
-    """Close the cases of stranded payments that have ended after their chain was read again.
+    """Close cases of stranded payments that ended when their chain was read; return their number.
 
-    Returns the number of closed cases. A case stays open if the fate of the money is unclear:
-    another case of the session is open, or there is no credited capture although an exact transfer
-    was seen or a posted transaction is not final.
+    A case remains open if it is unclear what happened to the money: if another case of the session
+    is open, or if no capture was credited although an exact transfer was seen or a posted
+    transaction is not final.
     """
     rows = await database.fetch(
         """
@@ -330,7 +330,7 @@ async def count_open(database: Executor, subject_prefix: str) -> int:
 
 
 async def reopen(tx: Tx, case_id: UUID) -> None:
-    """Reopen a closed case and keep its notes."""
+    """Reopen a closed case. Its notes are kept."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -342,9 +342,9 @@ async def reopen(tx: Tx, case_id: UUID) -> None:
 
 
 async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str, *, once: bool = False) -> bool:
-    """Reopen the only RECONCILIATION case of a refund, or keep it open, and append a note.
+    """Append a note to a refund's RECONCILIATION case, and reopen the case if it is closed.
 
-    With `once`, does nothing and returns False if the case already has this note.
+    Returns whether a case was updated. With `once`, a case that has the note is not updated.
     """
     row = await tx.row(
         """
