@@ -1,1 +1,1 @@
-"""Chargebacks, and the amounts that they hold."""
+"""Disputes (chargebacks) and the amounts that they hold."""

@@ -1,4 +1,4 @@
-"""Disputes, in which a buyer's bank claims money back, and their progress."""
+"""The dispute record and its state transitions."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -42,10 +42,10 @@ class Dispute:
 
 
 def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
-    """Apply a report, which may arrive late and out of order.
+    """Apply a report. Late and out-of-order reports are safe.
 
-    The state never goes back, unless the merchant appeals a lost dispute. A stale report still
-    counts for money that was withdrawn or reinstated.
+    The state never moves backwards, unless the merchant appeals a lost dispute. A stale report can
+    still record that money was withdrawn or reinstated.
     """
     funds = max(dispute.funds, report.funds, key=_FUNDS_RANKS.__getitem__)
     is_appealed = report.appeal and dispute.state is DisputeState.LOST
@@ -65,8 +65,8 @@ def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
 def needs_review_again(before: Dispute, after: Dispute) -> bool:
     """Return whether a dispute's closed case must be reopened.
 
-    Either the inquiry has become a dispute that needs an answer, or a decision was changed or
-    appealed.
+    This is so if an inquiry has become a dispute that needs a response, or if a decision was
+    changed or appealed.
     """
     if after.state is DisputeState.OPEN:
         return before.state is not DisputeState.OPEN
@@ -74,9 +74,9 @@ def needs_review_again(before: Dispute, after: Dispute) -> bool:
 
 
 def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:
-    """Return the part of a payment's remainder `left` that no dispute holds, unrounded.
+    """Return the undisputed part of a payment's remainder `left`, unrounded.
 
-    `free_minor` is the undisputed remainder of its capture of `capture_minor`.
+    `capture_minor` is the amount of the payment's capture, `free_minor` its undisputed remainder.
     """
     if capture_minor == 0:
         return left

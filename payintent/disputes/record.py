@@ -1,6 +1,7 @@
-"""Records disputes: each opens a case and blocks refunds of the disputed money.
+"""Records disputes and fraud warnings that gateways report.
 
-A dispute never changes a payment's status, since the specification has no status for it.
+A dispute opens a case and blocks refunds of the disputed amount. It never changes the payment's
+status, since the specification has no status for disputed payments.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ _warning_log = get_logger("fraud_warning")
 
 
 class EarlyReportError(Exception):
-    """The report's capture is not known yet, but its session is."""
+    """The report's session is known, but its capture is not recorded yet."""
 
     def __init__(self, session_id: UUID) -> None:
         super().__init__(session_id)
@@ -43,12 +44,12 @@ class ReportedCapture:
 
 
 async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
-    """Lock the payment and then the capture with a gateway's reference.
+    """Lock the capture with a gateway's reference, after locking its payment.
 
-    Returns None for an unknown capture, which belongs to a different shop at the gateway. Raises
+    Returns None if the capture is unknown, since it belongs to another shop at the gateway. Raises
     `EarlyReportError` if it may belong to a session that has not ended.
     """
-    # Queried before the capture, so that a capture that is stored in between is found.
+    # Query sessions before captures, so that a capture stored in between is found.
     running_id = await session_store.find_running(tx, account_id, reference)
     unlocked = await capture_store.find(tx, account_id, reference)
     if unlocked is None and running_id is not None:
@@ -60,7 +61,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         locked_payments = await payment_store.lock(tx, [unlocked.payment_id])
         payment, now = locked_payments.payments[0], locked_payments.now
     capture = await capture_store.lock(tx, unlocked.id)
-    if capture.payment_id != unlocked.payment_id:  # adopted in between
+    if capture.payment_id != unlocked.payment_id:  # adopted in the meantime
         adopted = await capture_store.find(tx, account_id, reference)
         assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
         raise EarlyReportError(adopted.session_id)
@@ -68,10 +69,10 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
 
 
 async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
-    """Apply a report, however late or out of order it arrives; return the payment's id.
+    """Apply a report and return the payment's id. Late and out-of-order reports are safe.
 
     Locks the payment, the capture and the dispute, in this order. Raises `EarlyReportError` if the
-    capture is not known yet. A dispute of an unknown capture is only logged.
+    capture is not known yet. A dispute about an unknown capture is only logged.
     """
     reported_capture = await lock_reported_capture(tx, account_id, report.capture)
     if reported_capture is None:
@@ -127,7 +128,7 @@ def _describe(dispute: Dispute | DisputeReport) -> str:
 
 
 async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -> UUID | None:
-    """Open a case, once for each warning; return the payment's id.
+    """Open one case per warning; return the payment's id.
 
     Raises `EarlyReportError` if the capture is not known yet.
     """

@@ -1,4 +1,4 @@
-"""The merchant's list of disputes; read only."""
+"""Merchant API route that lists disputes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Disputes of captures, the amounts that they hold, and lists of disputes."""
+"""Stores disputes, the capture amounts that they hold, and dispute lists."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ _COLUMNS = """
 
 
 async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
-    """Lock a dispute by its gateway's reference; lock its capture first."""
+    """Lock a dispute by the gateway's reference. Its capture must already be locked."""
     row = await tx.row(
         "SELECT"
         + _COLUMNS
@@ -81,9 +81,9 @@ async def update(tx: Tx, dispute: Dispute) -> None:
 
 
 async def _update_disputed_amount(tx: Tx, capture_id: UUID) -> None:
-    """Update the disputed amount of a locked capture and write a ledger entry.
+    """Update a capture's disputed amount and write a ledger entry. The capture must be locked.
 
-    A dispute in another currency than the capture's holds the full capture.
+    A dispute in a different currency holds the full capture.
     """
     await tx.fetch(
         """
@@ -114,10 +114,10 @@ def _from_row(row: Row) -> Dispute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeFilter:
-    """Filters for a list of disputes; None matches all."""
+    """Dispute list filters; None matches all disputes."""
 
     merchant_id: int | None = None
-    running: bool = True  # the bank has not decided
+    running: bool = True  # only disputes that the bank has not decided
     currency: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
@@ -128,7 +128,7 @@ class DisputeFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeDetails:
     id: UUID
-    reference: str  # the gateway's id of the dispute
+    reference: str  # the gateway's dispute id
     state: str
     funds: str  # untouched, withdrawn or reinstated
     amount: str | None
@@ -175,7 +175,7 @@ _RUNNING_OLDEST_FIRST = _build_dispute_list(_IS_RUNNING, oldest_first=True)
 async def list_disputes(
     database: Executor, criteria: DisputeFilter, limit: int
 ) -> list[DisputeDetails]:
-    """List disputes; filters are applied to the first 10,000 only."""
+    """List disputes. Filters only apply to the first 10,000."""
     newest = _RUNNING if criteria.running else _ALL
     disputes = _RUNNING_OLDEST_FIRST if criteria.oldest_first else newest
     rows = await disputes.page(database, criteria.last, limit, **asdict(criteria))
