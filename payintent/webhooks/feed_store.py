@@ -128,7 +128,7 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
 
 
 async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCursor) -> bool:
-    """Return whether the merchant's feed has, or had before retention, this event here."""
+    """Return whether the feed has this event at this position, or had it before retention."""
     if cursor.number == 0:
         return True
     row = await database.row(

@@ -68,9 +68,9 @@ class EndpointWindows:
         return len(self._endpoints)
 
     def share(self, endpoint_ids: Iterable[int], attempts_max: int) -> list[tuple[int, int]]:
-        """Distribute the free sockets among endpoints, first come, first served.
+        """Distribute the free sockets among endpoints in the given order.
 
-        Returns `(endpoint_id, sockets)` pairs; endpoints without sockets are omitted.
+        Returns `(endpoint_id, sockets)` pairs. Endpoints that get no socket are omitted.
         """
         now = self._clock()
         self._notice_slow(now)
