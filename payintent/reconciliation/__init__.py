@@ -1,1 +1,1 @@
-"""Gateways' own lists of payments and refunds, compared with our records by the worker."""
+"""Reconciliation of our records with gateways' files, reporting APIs and contract logs."""

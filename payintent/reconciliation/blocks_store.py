@@ -1,4 +1,4 @@
-"""Runs that compare a contract's logs: their blocks and progress, and the receivers' balances."""
+"""Store the block ranges and progress of contract comparisons, and the receivers' balances."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class BlockRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueContract:
-    """A contract that is due: with its open run, or the first block of the next run."""
+    """A contract due for comparison. Without an open run, a new run starts at `next_block`."""
 
     account_id: int
     address: bytes
@@ -41,18 +41,18 @@ class DueContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverBalance:
-    """A receiver's balance of a token at a block, beside the ledger's, in units of the token."""
+    """A receiver's token balance at a block, on the chain and in the ledger, as decimal amounts."""
 
     currency: str
     block: int
     receiver: str | None  # None: no endpoint returned it
     refunders: str | None  # the refund senders' own balance
     ledger: str
-    expected: str | None  # the minimum; None: nothing is expected
+    expected: str | None  # the expected minimum; None: not checked
 
     @property
     def shortfall(self) -> Decimal:
-        """Return the amount below the expected minimum; 0 if a balance is unknown."""
+        """Return how far the balance is below the expected minimum; 0 if a balance is unknown."""
         if self.expected is None or self.receiver is None or self.refunders is None:
             return Decimal(0)
         balance = Decimal(self.receiver) + Decimal(self.refunders)
@@ -61,14 +61,14 @@ class ReceiverBalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSum:
-    """The ledger's sum of a token at a receiver."""
+    """A receiver's balance of a token in the ledger."""
 
     minor: int
-    has_manual_entries: bool  # operators have recorded payouts or adjustments
+    has_manual_entries: bool  # payouts or adjustments that operators recorded
 
 
 async def list_due(database: Executor, chain: str) -> list[DueContract]:
-    """List a chain's contracts with an open run, or without a run in the last 24 hours."""
+    """List a chain's contracts that have an open run, or had no run in the last 24 hours."""
     rows = await database.fetch(
         """
         SELECT k.account_id, k.address, k.receiver,
@@ -108,7 +108,7 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
 
 
 async def find_last_block(database: Executor, chain: str) -> int | None:
-    """Return the last final block up to which all payments and refunds are processed."""
+    """Return the final block up to which all payments and refunds have been processed."""
     return await database.value(
         """
         SELECT least(u.block, coalesce((
@@ -122,7 +122,7 @@ async def find_last_block(database: Executor, chain: str) -> int | None:
 
 
 async def add(tx: Tx, account_id: int, run: BlockRun, balances: Sequence[ReceiverBalance]) -> None:
-    """Store the blocks of a claimed run and its receiver's balances."""
+    """Store a claimed run's block range and its receiver's balances."""
     await tx.fetch(
         """
         INSERT INTO reconciliation_blocks (run_id, account_id, first_block, last_block, next_block)
@@ -184,7 +184,7 @@ async def list_balances(database: Executor, run_id: UUID) -> list[ReceiverBalanc
 async def sum_ledger(
     database: Executor, chain: str, receiver: bytes, block: int
 ) -> Mapping[str, LedgerSum]:
-    """Sum a receiver's ledger accounts by currency, without captures after `block`."""
+    """Sum a receiver's ledger accounts by currency, excluding captures after `block`."""
     rows = await database.fetch(
         """
         WITH account AS (
@@ -244,7 +244,7 @@ async def list_currencies(
 async def lacks_records(
     database: Executor, account_id: int, blocks: tuple[int, int], lines: Sequence[ProviderFileLine]
 ) -> bool:
-    """Check if a capture or refund of ours in these blocks has no line, as `find_missing` does."""
+    """Return whether `find_missing` would find a capture or refund without a line."""
     return await database.value(
         """
         SELECT EXISTS (
@@ -267,7 +267,7 @@ async def lacks_records(
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, int]) -> None:
-    """Find captures and refunds in these blocks (first and last) that have no line."""
+    """Find captures and refunds without a line. `blocks` is the first and the last block."""
     accounts = list(scope.accounts)
     await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, *blocks)
     await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, *blocks)

@@ -1,7 +1,8 @@
 """Compare each contract's final logs with captures, refunds and the ledger, once a day.
 
-A range of blocks is read first and then compared in a transaction that also advances the run. So a
-restarted worker continues after the last range, and no request is made within a transaction.
+Each block range is read before its transaction begins, because no transaction may wait for the
+network. The transaction compares the range and advances the run, so a restarted worker resumes
+after the last compared range.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ _log = get_logger("reconciliation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Balances in units of the token; None if no endpoint returned the balance."""
+    """A token's balances as decimal amounts; None if no endpoint returned the balance."""
 
     token: TokenRecord
     receiver: str | None
@@ -55,9 +56,9 @@ async def read_holdings(
     refunders: Sequence[bytes],
     block: int,
 ) -> list[Holdings]:
-    """Read the balances of the receiver and of the refund senders, for each token.
+    """Read each token's balances of the receiver and the refund senders at a block.
 
-    Only an archive node returns balances that are older than a few hours.
+    Balances that are more than a few hours old are available only from archive nodes.
     """
     senders = [address for address in dict.fromkeys(refunders) if address != receiver]
     return [
@@ -74,7 +75,7 @@ async def read_holdings(
 def make_balances(
     holdings: Sequence[Holdings], ledger: Mapping[str, LedgerSum], block: int
 ) -> list[ReceiverBalance]:
-    """Combine balances with the ledger; docs/decisions/books.md explains the expected minimum."""
+    """Pair balances with the ledger. See docs/decisions/books.md for the expected minimum."""
     empty_sum = LedgerSum(minor=0, has_manual_entries=False)
     balances = list[ReceiverBalance]()
     for holding in holdings:
@@ -133,7 +134,7 @@ class ChainComparison:
 
 
 async def compare_chain(context: ChainComparison, slug: str) -> None:
-    """Compare the due contracts of a chain, unless a different worker is comparing them."""
+    """Compare a chain's due contracts, unless another worker is already doing so."""
     if not await blocks_store.list_due(context.database, slug):
         return
     url = context.settings.direct_url
@@ -150,7 +151,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
 
 
 async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> None:
-    """Compare the due contracts of a chain; the caller must hold the chain's lock."""
+    """Compare a chain's due contracts. The caller must hold the chain's advisory lock."""
     reader = context.open_reader(context.settings, chain)
     if reader is None:
         return
@@ -175,7 +176,7 @@ class _ContractComparison:
     tokens: list[TokenRecord]
 
     async def claim(self) -> tuple[ClaimedRun, BlockRun] | None:
-        """Claim the open run or a new run; None if there is nothing to compare."""
+        """Claim the contract's open run or start a new run; None if there is nothing to compare."""
         database, contract, slug = self.database, self.contract, self.chain.slug
         run = contract.open_run
         if run is not None:
@@ -231,7 +232,7 @@ class _ContractComparison:
             remaining = await self._compare(claimed_run, remaining, logs)
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
-        """Check if captures or refunds have no log: the endpoint may omit logs."""
+        """Return whether a capture or refund has no log, so that the endpoint may omit logs."""
         return await blocks_store.lacks_records(
             self.database,
             self.contract.account_id,
@@ -242,7 +243,7 @@ class _ContractComparison:
     async def _compare(
         self, claimed_run: ClaimedRun, run: BlockRun, logs: LogRange
     ) -> BlockRun | None:
-        """Compare a range and advance the run; None if the run has ended or the claim is lost."""
+        """Compare a range and return the advanced run; None if it ended or its claim was lost."""
         async with self.database.transaction() as tx:
             if not await runs_store.lock(tx, claimed_run):
                 return None
@@ -293,7 +294,7 @@ class _ContractComparison:
         )
 
     async def _check_balances(self, tx: Tx, run: BlockRun) -> BlockRun:
-        """Open a case for each token with a balance below the expected minimum."""
+        """Open a case for each token whose balance is below the expected minimum."""
         balances = await blocks_store.list_balances(tx, run.run_id)
         short = [balance for balance in balances if balance.shortfall]
         new = [
@@ -301,7 +302,7 @@ class _ContractComparison:
                 id=tx.id_generator.new_id(),
                 kind=CaseKind.RECONCILIATION,
                 origin=UNKNOWN_ORIGIN,
-                # The text must not change while the shortfall stays: it identifies the case.
+                # The text identifies the case, so it must not change while the shortfall remains.
                 subject=f"{self.chain.slug} receiver {to_hex(self.contract.receiver)}:"
                 f" {balance.shortfall:f} {balance.currency}"
                 " less than the ledger has that came, and was neither given back nor taken out",

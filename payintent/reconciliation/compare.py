@@ -36,10 +36,10 @@ from payintent.reconciliation.sums_store import ReconciliationSum
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.json_format import format_timestamp
 
-#: A file with more differences probably belongs to a different account.
+#: Maximum differences per file. Above it, the file probably belongs to a different account.
 OPENED_MAX = 10_000
-#: We record money a moment after the gateway. Records from the first 300 seconds of a file's
-#: period may therefore be in the previous file.
+#: We record money slightly later than the gateway, so records from the first 300 seconds of a
+#: file's period may belong to the previous file.
 LAG_S = 300
 _BATCH_MAX = 5_000
 _DUPLICATES_MAX = 20
@@ -57,7 +57,7 @@ def make_cases(
     *,
     is_timed: bool = True,
 ) -> list[NewCase]:
-    """Make a case of each difference; with `is_timed`, its text includes the line's exact time."""
+    """Create a case for each difference. `is_timed` adds the line's time to the case subject."""
     return [
         _make_case(id_generator.new_id(), provider, difference, is_timed=is_timed)
         for difference in differences
@@ -65,7 +65,7 @@ def make_cases(
 
 
 def check_count(differences: int) -> None:
-    """Refuse more than `OPENED_MAX` differences."""
+    """Raise `RefusedError` if there are more than `OPENED_MAX` differences."""
     if differences > OPENED_MAX:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
@@ -95,7 +95,7 @@ def _make_case(
 def describe_difference(
     provider: str, difference: ReconciliationDifference, *, is_timed: bool = True
 ) -> str:
-    """Describe the difference; the text must not change, because it identifies the case."""
+    """Describe a difference. The wording must not change, because it identifies the case."""
     reference = difference.reference or ""
     if len(reference) > _REFERENCE_CHARS_MAX:
         reference = reference[:_REFERENCE_CHARS_MAX] + "…"
@@ -125,7 +125,7 @@ def _format_money(amount: Decimal | None, currency: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationTally:
-    """The number of lines of a type, by result."""
+    """Line counts for a line type, by result."""
 
     type: str
     lines: int
@@ -133,23 +133,23 @@ class ReconciliationTally:
     missing: int  # in our records but not in the file
     extra: int  # in the file but not in our records
     different: int  # in amount or currency
-    books: int  # our records that differ from the ledger or from the merchant's side
+    books: int  # our records that do not match the ledger or the merchant's payments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationResult:
     provider: str
     account_id: int | None
-    since: datetime  # later records must be in the file
+    since: datetime  # our records after this time must be in the file
     until: datetime
     sha256: str
     tallies: list[ReconciliationTally]
     payouts: PayoutTally
     sums: list[ReconciliationSum]
     opened: int  # new cases only
-    asked: int  # sessions and refunds with an inquiry scheduled for now
+    asked: int  # sessions and refunds for which an immediate inquiry was scheduled
     differences: list[str]  # the first 100
-    new_payouts: list[str]  # recorded, or to be recorded: the first 100
+    new_payouts: list[str]  # the first 100 that were recorded, or would be in a dry run
 
     @property
     def difference_count(self) -> int:
@@ -160,9 +160,9 @@ class ReconciliationResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Differences between the loaded lines, our records, the ledger and the merchants."""
+    """Differences between the loaded lines, our records, the ledger and merchants' payments."""
 
-    counts: Mapping[tuple[str, str], int]  # by type and kind; kind `lines` counts lines
+    counts: Mapping[tuple[str, str], int]  # by type and kind; `lines`: number of lines
     first: Sequence[ReconciliationDifference]  # at most `OPENED_MAX`
     sums: list[ReconciliationSum]
 
@@ -176,7 +176,10 @@ async def find_differences(
     scope: ReconciliationScope,
     find_missing: Callable[[Tx, ReconciliationScope], Awaitable[None]],
 ) -> Differences:
-    """Compare the loaded lines; `find_missing` adds our records that lack a line."""
+    """Compare the loaded lines with our records, the ledger and the merchants' payments.
+
+    `find_missing` must add a difference for each of our records that has no line.
+    """
     await compare_store.compare_lines(tx, scope)
     await find_missing(tx, scope)
     await sums_store.compare_books(tx, scope)
@@ -189,7 +192,7 @@ async def find_differences(
 
 
 async def open_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
-    """Open new cases and schedule inquiries that may resolve some; return the number of each."""
+    """Open the cases that are new, and schedule inquiries. Return the number of each."""
     opened = await case_store.open_cases(tx, new)
     return len(opened), await compare_store.request_inquiries(tx)
 
@@ -203,7 +206,7 @@ class ComparedFile:
     different_payouts: Sequence[str]
 
     def make_cases(self, tx: Tx) -> list[NewCase]:
-        """Make a case of each difference; refuse more than `OPENED_MAX`."""
+        """Create a case for each difference; raises `RefusedError` for more than `OPENED_MAX`."""
         check_count(self.result.difference_count)
         return [
             *make_cases(tx.id_generator, self.result.provider, self.differences),
@@ -217,18 +220,18 @@ class ComparedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationInput:
-    """The file to compare and its accounts; times are the times of our records."""
+    """A file, and the accounts and period of our records to compare it with."""
 
     file: ProviderFile
     provider: str
     account_id: int | None = None
     since: datetime | None = None  # None: `LAG_S` after the first line
     until: datetime | None = None  # None: the time of the last line
-    currencies: frozenset[str] | None = None  # that the gateway supports; None: any
-    lists_disputes: bool = False  # the list contains every dispute
+    currencies: frozenset[str] | None = None  # supported by the gateway; None: any
+    lists_disputes: bool = False  # the file contains every dispute of the period
 
     def for_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
-        """Add the file layouts and currencies of the gateway, if it is installed."""
+        """Return a copy with the gateway's file layouts and currencies, if it is installed."""
         if capabilities is None:
             return self
         file = replace(self.file, layouts=capabilities.layouts)
@@ -236,9 +239,10 @@ class ReconciliationInput:
 
 
 async def find_accounts(database: Executor, comparison: ReconciliationInput) -> list[int]:
-    """Find the live accounts of a list; refuse unknown accounts and test accounts.
+    """Return the live accounts that the file covers.
 
-    Test payments move no money, so they are neither in the books nor in a gateway's list.
+    Raises `RefusedError` for unknown accounts and test accounts. Test payments move no money, so
+    neither the books nor a gateway's list contain them.
     """
     provider, account_id = comparison.provider, comparison.account_id
     accounts = await compare_store.list_provider_accounts(database, provider)
@@ -263,9 +267,9 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
 async def _find_period(
     tx: Tx, comparison: ReconciliationInput, payouts: Sequence[PayoutLine]
 ) -> tuple[datetime, datetime]:
-    """Find the period that the list covers; refuse an empty list without a period.
+    """Determine the period that the file covers. An empty file must come with a period.
 
-    Payouts do not extend the period: a list of payouts need not contain payments.
+    Payouts do not extend the period, because a file of payouts need not contain payments.
     """
     since, until = comparison.since, comparison.until
     first, last = await compare_store.find_times(tx)
@@ -284,7 +288,7 @@ async def _find_period(
 async def compare_file(
     tx: Tx, comparison: ReconciliationInput, recorded_by: str | None
 ) -> ComparedFile:
-    """Load the file, find the differences, and record its payouts if `recorded_by` is given.
+    """Compare a file with our records. New payouts are recorded only if `recorded_by` is given.
 
     Raises `InvalidProviderFileError` for an invalid or duplicate line.
     """

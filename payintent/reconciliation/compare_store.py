@@ -1,4 +1,4 @@
-"""Compare a gateway's lines with our records in SQL, in temporary tables of one transaction."""
+"""Compare a gateway's lines with our records, using temporary tables within a transaction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _LOCK_S = 30
 _WORK_MEMORY = "64MB"
 _LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", "at")
 _get_columns = attrgetter(*_LINE_COLUMNS)
-#: The decimals of a currency, `u` in the table of decimals. The default is MINOR_DECIMALS_DEFAULT,
-#: hard-coded because queries must be literals.
+#: A currency's decimals; expects the table of decimals aliased as `u`. The default is
+#: MINOR_DECIMALS_DEFAULT, repeated here because queries must be literals.
 DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
 
 
@@ -33,11 +33,11 @@ class ReconciliationScope:
     since: datetime
     until: datetime
     decimals: Mapping[str, int]  # by currency; the default is MINOR_DECIMALS_DEFAULT
-    chain: str | None = None  # if the accounts are gateway contracts
+    chain: str | None = None  # set if the accounts are gateway contracts
 
     @property
     def clearing(self) -> list[str]:
-        """Return the ledger accounts that hold the money."""
+        """Return the ledger accounts that hold the money of these accounts."""
         return [clearing(account, self.chain) for account in self.accounts]
 
     @property
@@ -47,7 +47,7 @@ class ReconciliationScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationDifference:
-    """A record that is missing on one side or differs between both."""
+    """A record that is missing from one side, or that differs between the sides."""
 
     type: str
     kind: str  # missing, extra, different, ledger or merchants
@@ -66,7 +66,7 @@ class ReconciliationDifference:
 
 
 async def list_provider_accounts(database: Executor, provider: str) -> dict[int, bool]:
-    """Map each account of a provider to its live mode, except accounts of gateway contracts."""
+    """Map a provider's account ids to `livemode`. Accounts of gateway contracts are excluded."""
     rows = await database.fetch(
         """
         SELECT a.id, a.livemode
@@ -83,7 +83,7 @@ async def list_provider_accounts(database: Executor, provider: str) -> dict[int,
 
 
 async def create_tables(tx: Tx) -> None:
-    """Create the temporary tables and raise the timeouts of this transaction."""
+    """Create the temporary tables, and raise the transaction's timeouts."""
     await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("SELECT set_config('work_mem', $1, true)", _WORK_MEMORY)
     await tx.fetch(
@@ -120,7 +120,7 @@ async def create_tables(tx: Tx) -> None:
         ) ON COMMIT DROP
         """
     )
-    # Our captures and refunds that are in the file or should be.
+    # Our captures and refunds that the file contains or should contain.
     await tx.fetch(
         """
         CREATE TEMPORARY TABLE provider_record (
@@ -138,12 +138,12 @@ async def load_lines(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
 
 
 async def analyze_lines(tx: Tx) -> None:
-    """Update the planner's statistics after lines were loaded."""
+    """Update the planner's statistics. Call after loading lines."""
     await tx.fetch("ANALYZE provider_line")
 
 
 async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
-    """List duplicate lines as pairs of line numbers, each with the first line that it repeats."""
+    """List duplicate lines as `(line, first)`: line numbers of the duplicate and the original."""
     await analyze_lines(tx)
     rows = await tx.fetch(
         """
@@ -160,27 +160,27 @@ async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
 
 
 async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
-    """Return the first and the last time of the lines; None if there are no lines."""
+    """Return the earliest and latest time of the lines; both are None if there are no lines."""
     row = await tx.row("SELECT min(at) AS first, max(at) AS last FROM provider_line")
     assert row is not None  # noqa: S101 - an aggregate is one row
     return row["first"], row["last"]
 
 
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find lines that differ from our records or that we lack; our records may be of any time."""
+    """Find lines that differ from our records or have no record. Records may have any date."""
     accounts = list(scope.accounts)
     await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.units)
     await tx.fetch(_LISTED_REFUNDS, accounts, *scope.units)
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find our captures and refunds of the period that have no line."""
+    """Find captures and refunds in the period that have no line."""
     accounts = list(scope.accounts)
     await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, scope.since, scope.until)
     await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, scope.since, scope.until)
 
 
-#: The planner expects most lines to differ. LIMIT makes it look up the few that do, one by one;
+#: The planner assumes that most lines differ. LIMIT forces it to look up each line that does;
 #: otherwise it would join all sessions and payments.
 _LISTED_PAYMENTS = f"""
     WITH matches AS (
@@ -220,7 +220,7 @@ _LISTED_PAYMENTS = f"""
     WHERE j.capture_id IS NULL OR j.our_amount <> j.amount OR j.our_currency <> j.currency
     ORDER BY j.number
 """
-#: A refund has a single line: a second line with its id is money that was returned twice.
+#: A refund should have a single line. A second line means that money was returned twice.
 _LISTED_REFUNDS = f"""
     WITH matches AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
@@ -267,7 +267,10 @@ _LISTED_REFUNDS = f"""
 def missing_payments(
     records: LiteralString, due: LiteralString, order: LiteralString
 ) -> LiteralString:
-    """Build the statement that finds due captures `c` among `records` that have no line."""
+    """Build a statement that finds captures without a line.
+
+    `records` must contain `capture c`; `due` selects the captures that should have a line.
+    """
     return f"""
         WITH missing AS (
             INSERT INTO provider_difference (type, kind, reference, our_amount, our_currency, at,
@@ -293,7 +296,10 @@ def missing_payments(
 def missing_refunds(
     records: LiteralString, due: LiteralString, order: LiteralString
 ) -> LiteralString:
-    """Build the statement that finds due refunds `f` among `records` that have no line."""
+    """Build a statement that finds refunds without a line.
+
+    `records` must contain `refund f`; `due` selects the refunds that should have a line.
+    """
     return f"""
         WITH missing AS (
             INSERT INTO provider_difference (type, kind, reference, our_amount, our_currency, at,
@@ -334,7 +340,7 @@ _MISSING_REFUNDS = missing_refunds(
 
 
 async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
-    """Count by line type and kind of difference; the kind `lines` counts the lines themselves."""
+    """Count differences by type and kind. The kind `lines` is the number of lines of the type."""
     rows = await tx.fetch(
         """
         SELECT type, 'lines' AS kind, count(*) AS n FROM provider_line GROUP BY type
@@ -347,7 +353,7 @@ async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
 
 
 async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]:
-    """List the first differences: lines in the file's order, then missing records."""
+    """List up to `limit` differences: lines in file order, then missing records."""
     rows = await tx.fetch(
         """
         SELECT type, kind, reference, their_amount, their_currency, our_amount, our_currency, at,
@@ -362,9 +368,9 @@ async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]
 
 
 async def request_inquiries(tx: Tx) -> int:
-    """Schedule immediate inquiries for open sessions and refunds that are in the file.
+    """Schedule immediate inquiries for unfinished sessions and refunds that are in the file.
 
-    Locked rows are skipped, because they are being processed. Returns the number of inquiries.
+    Returns the number of inquiries. Locked rows are skipped, because they are being processed.
     """
     sessions = await tx.fetch(
         """
@@ -398,7 +404,7 @@ async def request_inquiries(tx: Tx) -> int:
 
 
 async def count_new_cases(tx: Tx, cases: Sequence[NewCase]) -> int:
-    """Count the cases that do not exist yet and that `cases.open_cases` would open."""
+    """Count the cases that `cases.open_cases` would open, which excludes existing cases."""
     return await tx.value(
         """
         SELECT count(*) AS n

@@ -1,7 +1,7 @@
 """Read a contract's logs as reconciliation lines, in bounded ranges.
 
-If an endpoint omits logs of our records, a second endpoint is queried before it counts as a
-difference.
+If an endpoint omits logs of known captures or refunds, a second endpoint is queried before they are
+reported as differences.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _Log = TypeVar("_Log", PaidLog, RefundedLog)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """An endpoint's logs of the blocks up to `last_block`, which has the time `at`."""
+    """The logs that an endpoint returned up to `last_block`, whose timestamp is `at`."""
 
     endpoint: str
     last_block: int
@@ -42,10 +42,10 @@ async def read_range(
     last: int,
     is_incomplete: Callable[[LogRange], Awaitable[bool]],
 ) -> LogRange:
-    """Read logs from `start` to `last` at most, preferring the least used endpoint.
+    """Read logs from block `start` to at most block `last`, preferring the least used endpoint.
 
-    If the result `is_incomplete`, the logs of a second endpoint are merged into it, as far as
-    both have read. Raises `ChainUnavailableError` if a required endpoint returns no logs.
+    If `is_incomplete` returns True, the logs of a second endpoint are merged, up to the last block
+    that both have read. Raises `ChainUnavailableError` if too few endpoints respond.
     """
     names = list(reversed(reader.names))
     first = await _read_from_any(reader, names, contract, start, last)
@@ -69,7 +69,7 @@ async def _read_from_any(
 
 
 def _merge_ranges(longer: LogRange, shorter: LogRange) -> LogRange:
-    """Merge the logs of two endpoints, up to the last block of the shorter range."""
+    """Merge logs from two endpoints, up to the last block of the shorter range."""
     last = shorter.last_block
     old_paid = [log for log in longer.paid if log.block_number <= last]
     old_refunded = [log for log in longer.refunded if log.block_number <= last]
@@ -81,7 +81,7 @@ def _merge_ranges(longer: LogRange, shorter: LogRange) -> LogRange:
 
 
 def _merge_logs(logs: Iterable[_Log], more: Iterable[_Log]) -> list[_Log]:
-    """Return each log once, preferring `logs` if both have a log at the same position."""
+    """Merge logs without duplicates. At the same position, the log in `logs` wins."""
     by_position = dict[tuple[bytes, int], _Log]()
     for log in (*logs, *more):
         by_position.setdefault((log.tx_hash, log.log_index), log)
@@ -118,10 +118,10 @@ def make_lines(
     currencies: Mapping[bytes, str],
     decimals: Mapping[str, int],
 ) -> list[ProviderFileLine]:
-    """Make lines of the payments to the receiver and of our senders' refunds.
+    """Convert payments to the receiver and refunds from our senders to lines.
 
-    Anyone may refund their own money through the contract. A payment to a different receiver is
-    not ours either; it has a case of its own kind.
+    Other logs are ignored: anyone can send refunds of their own through the contract, and payments
+    to a different receiver are reported as a separate kind of case.
     """
     logs: list[tuple[str, PaidLog | RefundedLog, UUID | None]] = [
         *(("payment", log, None) for log in log_range.paid if log.receiver == receiver),
@@ -149,7 +149,7 @@ def make_lines(
 
 
 def name_tokens(tokens: Sequence[TokenRecord]) -> dict[bytes, str]:
-    """Map token addresses to their symbols, which are the currencies of captures."""
+    """Map token addresses to symbols, which captures use as their currencies."""
     return {
         token.address: token.symbol
         for token in sorted(tokens, key=lambda token: token.symbol)

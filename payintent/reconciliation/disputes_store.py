@@ -1,6 +1,6 @@
 """Compare the dispute lines of a gateway's list with our disputes.
 
-A dispute may have two lines: `dispute` for the withdrawn amount and `dispute_reversal` for the
+A dispute has up to two lines: `dispute` for the withdrawn amount, and `dispute_reversal` for the
 reinstated amount.
 """
 
@@ -10,14 +10,14 @@ from payintent.db.database import Tx
 from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 
 _AMOUNT: LiteralString = f"d.amount_minor * 10::numeric ^ -{DECIMALS}"
-#: Whether the gateway has reported the movement of such a line to us.
+#: Whether the gateway has reported the line's withdrawal or reinstatement to us.
 _REPORTED: LiteralString = """
     CASE l.type WHEN 'dispute' THEN d.funds <> 'untouched' ELSE d.funds = 'reinstated' END
 """
 
 
 async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
-    """Find lines that differ from our disputes, and missing disputes if the list `is_complete`."""
+    """Find lines that differ from our disputes. If `is_complete`, also find missing lines."""
     accounts = list(scope.accounts)
     await tx.fetch(_LINES, accounts, *scope.units)
     if is_complete:
@@ -25,7 +25,7 @@ async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> N
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find disputes that differ from the ledger; needs the table `provider_books`."""
+    """Find disputes that differ from the ledger. The table `provider_books` must exist."""
     await tx.fetch(_BOOKS, *scope.units)
     await tx.fetch(_DIFFERING)
 
@@ -55,8 +55,8 @@ _LINES: LiteralString = f"""
     WHERE NOT j.is_reported OR j.our_amount <> j.amount OR j.our_currency <> j.currency
     ORDER BY j.number
 """
-#: A dispute must be in the list of the period in which the gateway reported it to us; the same
-#: applies to its reinstatement.
+#: A dispute is expected in the list for the period in which the gateway reported it to us. The
+#: same applies to its reinstatement.
 _MISSING: LiteralString = f"""
     WITH ours AS (
         SELECT 'dispute' AS type, created_at AS at, *
@@ -87,9 +87,9 @@ _MISSING: LiteralString = f"""
     JOIN dispute d ON d.reference = m.reference AND d.account_id = ANY($1::bigint[])
     LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
 """
-#: The ledger books a dispute in its capture's currency, so disputes in a different currency cannot
-#: be compared. It books a won dispute net of its own earlier withdrawal. A merchant's side is the
-#: dispute case.
+#: The ledger records a dispute in its capture's currency, so a dispute in a different currency
+#: cannot be compared. A won dispute is recorded net of its earlier withdrawal. The merchant's side
+#: is the dispute case.
 _BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,

@@ -1,4 +1,4 @@
-"""Read a gateway's CSV file of payments, refunds and payouts, line by line."""
+"""Parse a gateway's CSV file of payments, refunds, disputes and payouts."""
 
 import csv
 import hashlib
@@ -35,7 +35,7 @@ from payintent.reconciliation.sums_store import ReconciliationSum
 HEADER = ("type", "reference", "our_reference", "amount", "currency", "at")
 HEADER_WITH_FEE = (*HEADER, "fee")
 _DAY_CHARS = len("2026-11-21")
-#: The id prefix of `our_reference`; gateways have no id of ours for a dispute.
+#: Id prefixes of `our_reference` by type. Gateways do not know our dispute ids.
 _TYPES = {"payment": ids.SESSION, "refund": ids.REFUND, "dispute": "", "dispute_reversal": ""}
 _REFERENCE_MAX = 200
 _AMOUNT = re.compile(r"(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?", re.ASCII)
@@ -110,7 +110,7 @@ def _parse_payout(row: Sequence[str], fee: str) -> ListedPayout:
         amount_minor=_to_minor_units("amount", amount, currency),
         fee_minor=_to_minor_units("fee", fee, currency) if fee else None,
         currency=currency,
-        paid_on=date.fromisoformat(at[:_DAY_CHARS]),  # the local day at the bank
+        paid_on=date.fromisoformat(at[:_DAY_CHARS]),  # the bank's local date
     )
 
 
@@ -130,7 +130,7 @@ def _is_name(text: str) -> bool:
 
 
 def _parse_time(text: str) -> datetime | None:
-    """Parse an RFC 3339 time, truncated to microseconds."""
+    """Parse an RFC 3339 time and truncate it to microseconds; None if it is invalid."""
     if not _AT.fullmatch(text):
         return None
     try:
@@ -142,7 +142,7 @@ def _parse_time(text: str) -> datetime | None:
 
 
 def _parse_our_id(prefix: str, text: str) -> UUID | None:
-    """Parse an id of ours, either with its prefix or as a plain UUID."""
+    """Parse one of our ids, with its prefix or as a plain UUID; None if it is invalid."""
     try:
         return ids.parse_id(prefix, text) or UUID(text)
     except ValueError:
@@ -160,7 +160,7 @@ GENERIC = (
 
 
 class InvalidProviderFileError(Exception):
-    """A file has invalid lines; `problems` describes the first of them. Nothing was written."""
+    """A file is invalid; `problems` describes the first errors. Nothing was written."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -177,7 +177,7 @@ def _ignore_progress(count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFile:
-    """A file with a known digest, in a layout of its gateway or in our own layout."""
+    """A file with a known digest, in our own layout or in one of its gateway's layouts."""
 
     path: Path = field(repr=False)
     sha256: str
@@ -187,8 +187,8 @@ class ProviderFile:
     def read(self) -> Iterator[ProviderFileLine | PayoutLine]:
         """Yield the lines.
 
-        Raises `InvalidProviderFileError` at the end if lines are invalid or the file's content
-        does not match the digest.
+        Raises `InvalidProviderFileError` after the last line if any line is invalid or the file's
+        content does not match the digest.
         """
         digest = hashlib.sha256()
         problems: list[str] = []
@@ -210,9 +210,9 @@ class ProviderFile:
 def open_provider_file(
     path: Path, progress: Callable[[int], None] = _ignore_progress
 ) -> ProviderFile:
-    """Compute a file's digest (`InvalidProviderFileError` if the file cannot be read).
+    """Compute a file's digest; raises `InvalidProviderFileError` if the file cannot be read.
 
-    `progress` gets the number of bytes of each read, now and again when the lines are read.
+    `progress` is called with the size of each read, both now and when the lines are read.
     """
     if not path.is_file():
         raise InvalidProviderFileError([f"{quote_input(str(path))} is not a file"])
@@ -272,12 +272,12 @@ def _describe_layouts(layouts: Sequence[FileLayout]) -> str:
 
 
 def _is_blank(row: Sequence[str]) -> bool:
-    """Check if a line has no text; editors and spreadsheets leave such lines."""
+    """Return whether a line is blank; editors and spreadsheets add such lines."""
     return not any(cell.strip() for cell in row)
 
 
 def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
-    """Find the layout that matches the first line with text; None if none matches."""
+    """Return the layout that matches the first line that is not blank, or None."""
     for layout in (*GENERIC, *layouts):
         try:
             with path.open("rb") as raw:
@@ -324,7 +324,7 @@ def _read_lines(text: io.TextIOWrapper) -> Iterator[str]:
 def separate_payouts(
     lines: Iterator[ProviderFileLine | PayoutLine], payouts: dict[str, PayoutLine]
 ) -> Iterator[ProviderFileLine]:
-    """Yield the lines of payments and refunds, and add payouts to `payouts` by reference.
+    """Yield all lines except payouts, which are added to `payouts` by reference.
 
     Raises `InvalidProviderFileError` for a duplicate payout or too many payouts.
     """
@@ -349,7 +349,7 @@ def check_payouts(
     accounts: Sequence[int],
     lines: Sequence[PayoutLine],
 ) -> None:
-    """Refuse payouts of an ambiguous account or in a currency that the gateway does not support."""
+    """Reject payouts if the account is ambiguous or the gateway does not support the currency."""
     if lines and len(accounts) > 1:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
@@ -374,7 +374,7 @@ async def settle_lines(
     lines: Sequence[PayoutLine],
     recorded_by: str | None,
 ) -> tuple[SettledPayouts, list[ReconciliationSum]]:
-    """Record payouts, or without `recorded_by` only compare them, and sum each side."""
+    """Compare payouts and sum each side. New payouts are recorded if `recorded_by` is given."""
     if not lines:
         return SettledPayouts(), []
     paying = await gateway_payout_store.find_paying_account(tx, account_id)

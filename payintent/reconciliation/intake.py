@@ -1,4 +1,4 @@
-"""Compare gateways' files as they arrive, each file once across all workers."""
+"""Compare new gateway files as they arrive, each by a single worker."""
 
 import asyncio
 import hashlib
@@ -21,17 +21,17 @@ from payintent.runtime.log import get_logger
 
 RECORDED_BY = "reconciliation"
 _log = get_logger("reconciliation")
-_ATTEMPTS_MAX = 5  # a run that crashed its worker this often fails
+_ATTEMPTS_MAX = 5  # a run fails after crashing its worker this many times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext:
     database: Database
-    capabilities: Callable[[str], GatewayCapabilities | None]  # of a provider
+    capabilities: Callable[[str], GatewayCapabilities | None]  # by provider name
 
 
 async def compare_new_files(context: ReconciliationContext, source: FileSource) -> None:
-    """Compare the new files of a source; a failing file does not stop the rest."""
+    """Compare a source's new files. A file that fails does not stop the others."""
     try:
         async with aclosing(source.walk_files()) as pages:
             async for page in pages:
@@ -52,13 +52,13 @@ async def _compare_source_file(
         SOURCE_FAILURES.labels(source.name).inc()
         _log.warning("reconciliation_file_unavailable", file=file.name, why=type(error).__name__)
     except LockTimeoutError:
-        _log.info("reconciliation_run_busy", file=file.name)  # a different worker compares it
+        _log.info("reconciliation_run_busy", file=file.name)  # another worker is comparing it
 
 
 async def compare_list(
     context: ReconciliationContext, new: NewRun, comparison: ReconciliationInput
 ) -> UUID | None:
-    """Compare a list and return its run; None while a different worker processes the run."""
+    """Compare a list and return its run id; None if another worker is processing it."""
     run = await runs_store.claim(context.database, new)
     if run.has_ended:
         return run.id
@@ -99,7 +99,7 @@ def read_digest(path: Path) -> str:
 async def _compare(
     context: ReconciliationContext, new: NewRun, run: ClaimedRun, comparison: ReconciliationInput
 ) -> None:
-    """Compare, open cases and end the run in one transaction, unless the claim is lost."""
+    """Compare, open cases and end the run in one transaction; do nothing if the claim is lost."""
     comparison = comparison.for_gateway(context.capabilities(comparison.provider))
     async with context.database.transaction() as tx:
         if not await runs_store.lock(tx, run):

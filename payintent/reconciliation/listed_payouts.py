@@ -1,4 +1,4 @@
-"""Record the new payouts of a gateway's list; a payout that differs from ours becomes a case."""
+"""Record new payouts from a gateway's list, and create cases for payouts that differ."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -19,20 +19,20 @@ from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.reconciliation.sums_store import ReconciliationSum
 from payintent.runtime.id_generator import IdGenerator
 
-#: Per list: a gateway pays out at most daily, to a few bank accounts.
+#: Per list. Gateways pay out at most once a day, to a few bank accounts.
 PAYOUTS_MAX = 10_000
 _REFERENCE_CHARS_MAX = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutTally:
-    """The number of payouts in a list, by outcome."""
+    """Payout counts for a list, by outcome."""
 
     lines: int = 0
-    new: int = 0  # recorded, or to be recorded
-    repeated: int = 0  # recorded before
-    reversed: int = 0  # recorded and reversed before; they stay reversed
-    different: int = 0  # recorded before with a different amount
+    new: int = 0  # recorded, or would be recorded
+    repeated: int = 0  # already recorded
+    reversed: int = 0  # already recorded and reversed; left unchanged
+    different: int = 0  # already recorded with a different amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,11 @@ async def settle_payouts(
     payouts: Sequence[ListedPayout],
     recorded_by: str | None,
 ) -> SettledPayouts:
-    """Compare payouts with ours and record the new payouts, unless `recorded_by` is None."""
+    """Compare payouts with our records. New payouts are recorded unless `recorded_by` is None."""
     new, different, reversed_count = list[ListedPayout](), list[str](), 0
     references = [payout.reference for payout in payouts]
     records = await gateway_payout_store.find_last(tx, account.id, references)
-    # Sorted, so that two lists with the same payouts cannot deadlock.
+    # Sorted to prevent deadlocks between lists with the same payouts.
     for payout in sorted(payouts, key=lambda payout: payout.reference):
         record = records.get(payout.reference)
         if record is None and (
@@ -87,7 +87,7 @@ async def settle_payouts(
 
 
 def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> list[NewCase]:
-    """Make a case of each payout that differs; the recorded payout stays."""
+    """Create a case for each payout that differs. The recorded payout is unchanged."""
     return [
         NewCase(
             id=id_generator.new_id(),
@@ -102,7 +102,7 @@ def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> li
 async def sum_payouts(
     database: Executor, account_id: int, payouts: Sequence[ListedPayout]
 ) -> list[ReconciliationSum]:
-    """Sum these payouts on each side, by currency."""
+    """Sum the payouts by currency, in the list and in our records."""
     references = [payout.reference for payout in payouts]
     our_sums = {
         payout_sum.currency: payout_sum
@@ -146,7 +146,7 @@ async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded
 def _describe_difference(
     account: PayoutAccount, payout: ListedPayout, ours: GatewayPayout
 ) -> str | None:
-    """Describe how a payout differs from ours; None if it is the same."""
+    """Describe how a payout differs from our record; None if they match."""
     has_fee = payout.fee_minor is not None
     is_same = (payout.amount_minor, payout.currency) == (ours.amount_minor, ours.currency)
     if is_same and (not has_fee or payout.fee_minor == ours.fee_minor):

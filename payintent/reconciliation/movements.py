@@ -1,4 +1,4 @@
-"""Compare the movements of gateways' reporting APIs each day, and record their payouts."""
+"""Compare gateways' balance movements with our records every day, and record payouts."""
 
 import asyncio
 import csv
@@ -52,9 +52,9 @@ from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
 SOURCE = "api"
-#: Also list earlier movements, because we may have recorded them on the day of the comparison.
+#: Days to list before the compared day, because a movement may be older than our record of it.
 OVERLAP_DAYS = 3
-#: A gateway's list of a day is complete after this delay.
+#: How long after midnight (UTC) a gateway's list for the previous day is complete.
 COMPLETION_DELAY = timedelta(hours=1)
 PAGES_MAX = 100_000  # per day
 _DISPUTE_KINDS = frozenset({MovementKind.DISPUTE, MovementKind.DISPUTE_REVERSAL})
@@ -63,12 +63,12 @@ _log = get_logger("reconciliation")
 
 
 class ListUnavailableError(Exception):
-    """A gateway does not return the requested list; the next poll tries again."""
+    """The gateway did not return a complete list. The next poll tries again."""
 
 
 @dataclass(slots=True)
 class _WrittenList:
-    """The movements of a list that need more than a line in the file."""
+    """Movements that need processing beyond their line in the file."""
 
     payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
     outside_refunds: list[OutsideRefund] = field(default_factory=list[OutsideRefund])
@@ -83,7 +83,7 @@ class MovementComparison:
 
 
 async def compare_movements(comparison: MovementComparison) -> None:
-    """Compare the completed days of every live account with a reporting API."""
+    """Compare all completed days of every live account whose gateway has a reporting API."""
     accounts, database = comparison.accounts, comparison.context.database
     providers = [
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
@@ -105,7 +105,10 @@ async def _compare_days(
 
 
 def _due_day(account: ReportingAccount, now: datetime) -> date | None:
-    """Return the first completed day that was not compared; yesterday if there is no run yet."""
+    """Return the oldest completed day that still has to be compared, or None.
+
+    An account without any run starts with yesterday.
+    """
     yesterday = (now - COMPLETION_DELAY).date() - timedelta(days=1)
     if account.open_name is not None:
         return _parse_day(account.open_name)
@@ -126,7 +129,7 @@ def _parse_day(run_name: str) -> date:
 async def _compare_with_lock(
     comparison: MovementComparison, account: ReportingAccount, day: date
 ) -> bool:
-    """Compare a day unless a different worker does; return True if the comparison has ended."""
+    """Compare a day unless another worker is doing so; return whether the run has ended."""
     url = comparison.settings.direct_url
     try:
         async with hold_advisory_lock(url, f"movements:{account.account_id}") as lock:
@@ -211,7 +214,7 @@ def _write_movements(
             continue
         if movement.kind in _DISPUTE_KINDS:
             if (dispute := (movement.kind, movement.reference)) in output.disputes:
-                continue  # an appeal: the newer movement is written already
+                continue  # an appeal; its newer movement has already been written
             output.disputes.add(dispute)
         if (refund := _to_outside_refund(movement)) is not None:
             output.outside_refunds.append(refund)
@@ -233,7 +236,7 @@ def _write_movements(
 
 
 def _to_outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
-    """Convert a refund that was made at the gateway; its callback may never have arrived."""
+    """Return the refund if it was made at the gateway; its callback may be lost."""
     is_ours = movement.our_id is not None
     if movement.kind is not MovementKind.REFUND or is_ours or movement.capture is None:
         return None
@@ -249,9 +252,9 @@ def _to_outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
 async def _record_outside_refunds(
     comparison: MovementComparison, account: ReportingAccount, refunds: Sequence[OutsideRefund]
 ) -> None:
-    """Record refunds that were made at the gateway and not reported by a callback.
+    """Record refunds that were made at the gateway but not reported by a callback.
 
-    A refund that cannot be recorded now remains a difference of the list.
+    A refund that cannot be recorded yet is reported as a difference.
     """
     database = comparison.context.database
     for refund in refunds:
@@ -265,7 +268,7 @@ async def _record_outside_refunds(
 async def _record_payouts(
     comparison: MovementComparison, account: ReportingAccount, payouts: list[BalanceMovement]
 ) -> None:
-    """Record new payouts, oldest first, and reverse returned payouts."""
+    """Record new payouts and reverse returned payouts, oldest first."""
     for payout in sorted(payouts, key=lambda payout: payout.at):
         if payout.kind is MovementKind.PAYOUT_BACK:
             async with comparison.context.database.transaction() as tx:
@@ -277,7 +280,7 @@ async def _record_payouts(
 async def _record_payout(
     comparison: MovementComparison, account: ReportingAccount, movement: BalanceMovement
 ) -> None:
-    """Record a payout, or open a case if an operator has recorded it with a different amount."""
+    """Record a payout. If it is already recorded with a different amount, open a case."""
     database = comparison.context.database
     gateway, credentials = await _connect(comparison.accounts, account)
     fee_minor = None

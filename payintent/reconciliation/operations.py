@@ -84,7 +84,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 
 
 def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
-    """Convert the times to UTC, and add the file layouts and currencies of the gateway."""
+    """Convert the times to UTC, and add the gateway's file layouts and currencies."""
     return replace(
         comparison.for_gateway(context.capabilities(comparison.provider)),
         since=as_utc("since", comparison.since),
@@ -94,11 +94,11 @@ def _complete(context: OperationContext, comparison: ReconciliationInput) -> Rec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """A run with the totals of each side."""
+    """A run with each side's totals."""
 
     run: RunRecord
     sums: list[ReconciliationSum]
-    balances: list[ReceiverBalance]  # of a contract's receiver
+    balances: list[ReceiverBalance]  # of a contract's receiver; otherwise empty
 
 
 class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Resolve lines with order numbers to the captures and refunds that they refer to."""
+"""Match lines that contain order numbers to our captures and refunds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,11 +9,11 @@ _NEAR_DAYS = 7
 
 
 async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str, int]) -> None:
-    """Replace the order numbers of loaded lines with the references of our records, if any match.
+    """Replace order numbers in the loaded lines with the references of matching records.
 
-    An order number is the reference of our session or capture. A refund line matches a refund of
-    its capture with the same amount that succeeded within a week of the line. If several refunds
-    match, each line gets a different refund.
+    An order number is the reference of a session or capture. A refund line matches a refund of the
+    same capture and amount that succeeded within a week of the line. If several refunds match,
+    each line is matched to a different refund.
     """
     await tx.fetch("ANALYZE provider_line")
     await tx.fetch(_REFUNDS, accounts, list(decimals), list(decimals.values()), _NEAR_DAYS)

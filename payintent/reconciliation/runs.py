@@ -1,4 +1,4 @@
-"""End the reconciliation runs that this worker has claimed, and record failures."""
+"""Complete the reconciliation runs that this worker has claimed, and record failures."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -31,10 +31,10 @@ SOURCE_FAILURES = Counter(
 
 @asynccontextmanager
 async def failures_recorded(database: Database, run: ClaimedRun) -> AsyncGenerator[None]:
-    """End the run as failed if the block raises, so that later runs continue.
+    """Mark the run as failed if the block raises, so that it does not block later runs.
 
-    If the database or the chain is unavailable, the error is raised; a worker continues the run
-    after its lease has expired.
+    If the database or the chain is unavailable, the error propagates instead, and a worker resumes
+    the run when its lease expires.
     """
     try:
         yield
@@ -44,13 +44,13 @@ async def failures_recorded(database: Database, run: ClaimedRun) -> AsyncGenerat
         await fail(database, run, "; ".join(error.problems))
     except RefusedError as error:
         await fail(database, run, error.message)
-    except Exception as error:  # noqa: BLE001 - a bug in one comparison must not stop the rest
+    except Exception as error:  # noqa: BLE001 - a bug in one comparison must not stop the others
         _log.error("reconciliation_run_failed", run=str(run.id), exc_info=error)
         await fail(database, run, f"an error of the service: {type(error).__name__}")
 
 
 async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
-    """End a run as failed, unless a different worker has claimed it since."""
+    """Mark a run as failed, unless another worker has since claimed it."""
     async with database.transaction() as tx:
         if not await runs_store.lock(tx, run):
             return
@@ -61,7 +61,7 @@ async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
 
 
 def note_end(run: ClaimedRun, account_id: int, run_end: RunEnd) -> None:
-    """Count and log a run after its end is committed."""
+    """Report a finished run. Call after commit."""
     RUNS.labels(run_end.status).inc()
     _log.info(
         "reconciliation_ended",

@@ -1,4 +1,4 @@
-"""Reconciliation runs: claim a run, record its end with counts and sums, list runs."""
+"""Store reconciliation runs with their claims, results and totals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from payintent.db.lists import KeysetList
 from payintent.reconciliation.sums_store import ReconciliationSum
 
 STATUSES = ("running", "matched", "differs", "failed")
-#: The time that a worker has from its claim to the run's transaction, which locks the run.
+#: How long a worker may take from the claim until its transaction locks the run.
 LEASE_S = 60
 
 
@@ -26,7 +26,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A list to compare; each account's content, by its digest, is compared only once."""
+    """A list to compare. The same content (by digest) is compared only once per account."""
 
     id: UUID
     account_id: int
@@ -37,7 +37,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """A run after a claim. If it is not ours, it has ended or a different worker processes it."""
+    """The result of a claim. If it is not ours, another worker has it or it has ended."""
 
     id: UUID
     attempts: int
@@ -47,7 +47,7 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    problem: str = ""  # of a failed run
+    problem: str = ""  # empty unless the run failed
     since: datetime | None = None
     until: datetime | None = None
     differences: int = 0
@@ -81,7 +81,7 @@ class RunRecord:
 
 
 async def list_new_files(database: Executor, files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Return the files of existing accounts that have not been processed."""
+    """Return the files that have not been processed. Files of unknown accounts are skipped."""
     rows = await database.fetch(
         """
         SELECT source, account_id, name, version
@@ -105,7 +105,7 @@ async def get_provider(database: Executor, account_id: int) -> str:
 
 
 async def claim(database: Executor, run: NewRun) -> ClaimedRun:
-    """Start a run, or take over an abandoned run (`LockTimeoutError` if it is being processed)."""
+    """Start a run or take over an abandoned run; raises `LockTimeoutError` if it is locked."""
     row = await database.row(
         """
         INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until)
@@ -138,7 +138,7 @@ async def claim(database: Executor, run: NewRun) -> ClaimedRun:
 
 
 async def lock(tx: Tx, run: ClaimedRun) -> bool:
-    """Lock a claimed run for the transaction; False if a different worker has claimed it since."""
+    """Lock a claimed run; return False if it has ended or another worker has since claimed it."""
     row = await tx.row(
         """
         SELECT id
@@ -199,7 +199,7 @@ async def add_sums(tx: Tx, run_id: UUID, sums: Sequence[ReconciliationSum]) -> N
 
 
 async def mark_processed(database: Executor, file: SourceFile, run_id: UUID) -> None:
-    """Record that a file's run has ended, so that the file is not read again."""
+    """Mark a file as processed if its run has ended, so that the file is not read again."""
     await database.fetch(
         """
         INSERT INTO reconciliation_file (source, account_id, name, version, run_id)
@@ -215,12 +215,12 @@ async def mark_processed(database: Executor, file: SourceFile, run_id: UUID) -> 
 
 
 async def lock_status(tx: Tx, run_id: UUID) -> str | None:
-    """Lock a run for the transaction and return its status; None if it does not exist."""
+    """Lock a run and return its status, or None if it does not exist."""
     return await tx.value("SELECT status FROM reconciliation_run WHERE id = $1 FOR UPDATE", run_id)
 
 
 async def reopen(tx: Tx, run_id: UUID) -> None:
-    """Reset a locked, failed run; a worker repeats it when it next finds the file."""
+    """Reset a failed run, which must be locked. A worker retries it when it next finds the file."""
     await tx.fetch("DELETE FROM reconciliation_file WHERE run_id = $1", run_id)
     await tx.fetch(
         """
@@ -272,19 +272,19 @@ async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportingAccount:
-    """A live account at a gateway with a reporting API, and the names of its runs."""
+    """A live account whose gateway has a reporting API, and the names of its runs."""
 
     account_id: int
     provider: str
     merchant_id: int | None
-    last_name: str | None  # of the newest run; None: there is none
-    open_name: str | None  # of the oldest run that has not ended
+    last_name: str | None  # of the newest run; None: no runs yet
+    open_name: str | None  # of the oldest open run; None: no open run
 
 
 async def list_reporting(
     database: Executor, providers: Sequence[str], source: str
 ) -> list[ReportingAccount]:
-    """List the live accounts of these gateways; the names of runs sort by day."""
+    """List the enabled live accounts of these providers. Run names must sort by day."""
     rows = await database.fetch(
         """
         SELECT a.id AS account_id, a.provider, a.merchant_id, max(r.name) AS last_name,
@@ -303,7 +303,7 @@ async def list_reporting(
 
 
 async def count_recent(database: Executor, hours: int) -> dict[str, int]:
-    """Count the failed and the differing runs of the last hours."""
+    """Count the failed and differing runs in the last `hours` hours, by status."""
     rows = await database.fetch(
         """
         SELECT status, count(*) AS runs

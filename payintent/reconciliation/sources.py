@@ -1,4 +1,4 @@
-"""Sources of gateways' files; each source has a folder per account."""
+"""Sources of gateways' files: a local folder or an S3 bucket, with a folder per account."""
 
 import asyncio
 import hashlib
@@ -28,7 +28,7 @@ _NAME_MAX = 200
 _ACCOUNT_DIGITS_MAX = 18
 _OK = 200
 _CONNECT_TIMEOUT_S = 10.0
-_READ_TIMEOUT_S = 60.0  # between two chunks of an answer
+_READ_TIMEOUT_S = 60.0  # between two chunks of a response
 _LIST_BYTES_MAX = 8 * 1024**2  # per page of a thousand keys
 _FILE_BYTES_MAX = 4 * 1024**3
 _CHUNK_BYTES = 256 * 1024
@@ -39,21 +39,21 @@ _UNFINISHED = (".part", ".tmp", ".filepart")
 
 
 class SourceUnavailableError(Exception):
-    """A folder or store cannot be read; the next poll tries again."""
+    """The folder or bucket cannot be read. The next poll tries again."""
 
 
 class FileSource(Protocol):
     name: str
 
     def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
-        """Yield the files of all accounts in pages (`SourceUnavailableError`).
+        """Yield pages of files from all accounts; raises `SourceUnavailableError`.
 
-        There may be many: files stay in the source after their comparison.
+        Files remain in the source after their comparison, so there may be many.
         """
         ...
 
     def open(self, file: SourceFile) -> AbstractAsyncContextManager[Path]:
-        """Provide a file as a local path within the context (`SourceUnavailableError`)."""
+        """Make a file available at a local path; raises `SourceUnavailableError`."""
         ...
 
     async def close(self) -> None: ...
@@ -82,10 +82,10 @@ class FolderSource:
         yield self._folder / str(file.account_id) / file.name
 
     async def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Do nothing, because the source keeps no file open."""
 
     def _list_paths(self) -> list[tuple[int, Path]]:
-        """List possible files with their accounts."""
+        """List candidate files as `(account_id, path)` pairs."""
         return [
             (account_id, path)
             for account in sorted(self._folder.iterdir())
@@ -95,7 +95,7 @@ class FolderSource:
         ]
 
     def _stat_files(self, paths: Sequence[tuple[int, Path]]) -> list[SourceFile]:
-        """Return the regular files among the paths; skip files that no longer exist."""
+        """Return the regular files among `paths`. Files that no longer exist are skipped."""
         files: list[SourceFile] = []
         for account_id, path in paths:
             try:
@@ -122,7 +122,7 @@ def is_file_name(name: str) -> bool:
 
 
 def parse_account_id(name: str) -> int | None:
-    """Parse the name of an account's folder; None for any other folder."""
+    """Return the account id in a folder name; None if the folder is not an account's."""
     if name.isascii() and name.isdecimal() and len(name) <= _ACCOUNT_DIGITS_MAX:
         return int(name)
     return None
@@ -130,7 +130,7 @@ def parse_account_id(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Credentials:
-    """A key that may list and read the bucket."""
+    """An access key with permission to list and read the bucket."""
 
     region: str
     key_id: str
@@ -138,7 +138,7 @@ class S3Credentials:
 
 
 def canonical_query(query: Mapping[str, str]) -> str:
-    """Encode a query in the canonical form, which must be used both to sign and to send it."""
+    """Encode a query in canonical form. The request must be signed and sent with this encoding."""
     pairs = sorted((quote(name, safe=""), quote(value, safe="")) for name, value in query.items())
     return "&".join(f"{name}={value}" for name, value in pairs)
 
@@ -154,8 +154,8 @@ def sign_get(
 ) -> dict[str, str]:
     """Return `headers` plus the headers that sign the request.
 
-    `host` includes the port unless it is the scheme's default. `path` is percent-encoded, as it is
-    sent. `at` is in UTC.
+    `host` includes the port unless it is the scheme's default. `path` must be percent-encoded
+    exactly as it is sent. `at` must be in UTC.
     """
     time = at.strftime("%Y%m%dT%H%M%SZ")
     dated = {"x-amz-content-sha256": _EMPTY_SHA256, "x-amz-date": time}
@@ -186,7 +186,7 @@ class _Page:
 
 
 class S3Source:
-    """A bucket with a path-style URL: `https://host/bucket`, optionally with a key prefix."""
+    """A bucket addressed by a path-style URL: `https://host/bucket`, or with a key prefix."""
 
     name = "s3"
 
@@ -220,7 +220,7 @@ class S3Source:
         key = f"{self._prefix}{file.account_id}/{file.name}"
         with tempfile.NamedTemporaryFile(prefix="payintent-settlement-") as copy:
             size = 0
-            # A file that was overwritten since has a new tag; the next poll lists it.
+            # If the file has since been overwritten, its tag differs; the next poll lists it again.
             async with self._get(key, {}, {"If-Match": file.version}) as answer:
                 async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
                     size += len(chunk)
@@ -272,7 +272,7 @@ class S3Source:
                     raise SourceUnavailableError(f"the store answered {answer.status}")
                 yield answer
         except (aiohttp.ClientError, TimeoutError) as error:
-            # Only the class: a message may contain the URL.
+            # Report only the class, because the message may contain the URL.
             raise SourceUnavailableError(type(error).__name__) from error
 
 
@@ -287,7 +287,7 @@ def open_s3_source(settings: Settings) -> S3Source:
 
 def _parse_page(body: bytes) -> _Page:
     try:
-        # The operator's own store sends this, and its size is limited; expat rejects entity bombs.
+        # Sent by the operator's own store and limited in size; expat rejects entity bombs.
         root = ET.fromstring(body)  # noqa: S314
     except ET.ParseError as error:
         raise SourceUnavailableError("the list is not valid XML") from error

@@ -1,4 +1,4 @@
-"""Compare the records of a gateway's list with the ledger and with the merchants' payments."""
+"""Compare our records of a gateway's list with the ledger and the merchants' payments."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -12,12 +12,12 @@ _SUMS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationSum:
-    """The totals of each side for a line type and currency, in units of the currency."""
+    """Each side's total for a line type and currency, as decimal amounts."""
 
     type: str
     currency: str
-    lines: int  # of the gateway's list
-    records: int  # of ours that are in the list or should be
+    lines: int  # in the gateway's list
+    records: int  # our records that the list contains or should contain
     gateway: str
     service: str
     ledger: str
@@ -25,9 +25,10 @@ class ReconciliationSum:
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find our records that differ from the ledger or the merchant; run after `compare_lines`.
+    """Find our records that differ from the ledger or the merchants' payments.
 
-    A merchant's side is the amount that was credited to a paid payment, or the amount of a case.
+    Call after `compare_lines`. The merchant's side is the amount credited to a paid payment, or the
+    amount of a case.
     """
     await tx.fetch("ANALYZE provider_record")
     await tx.fetch(
@@ -93,8 +94,8 @@ _REFUNDS: LiteralString = f"""
         AND e.credit = ANY($3::text[])
     WHERE r.type = 'refund'
 """
-#: The planner expects most records to differ. OFFSET and LIMIT make it find the few that do first
-#: and look them up one by one.
+#: The planner assumes that most records differ. OFFSET and LIMIT force it to filter first, and then
+#: look up each record that differs.
 _DIFFERING: LiteralString = """
     FROM (
         SELECT b.*, side.kind, side.amount AS side_amount
@@ -132,7 +133,7 @@ _DIFFERING_REFUNDS: LiteralString = f"""
 
 
 async def sum_sides(tx: Tx) -> list[ReconciliationSum]:
-    """Sum each side by type and currency; run after `compare_books`."""
+    """Sum each side by type and currency. Call after `compare_books`."""
     rows = await tx.fetch(
         """
         SELECT type, currency, sum(lines)::bigint AS lines, sum(records)::bigint AS records,
