@@ -1,1 +1,1 @@
-"""Configuration of chains, tokens and contracts."""
+"""Chain, token and contract configuration."""

@@ -1,4 +1,4 @@
-"""Compare the endpoints, tokens and contracts of a chain with its configuration."""
+"""Compare a chain's endpoints, tokens and contracts with its configuration."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ async def check_chain(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Check the identity of each endpoint, and the enabled tokens and our contracts there."""
+    """Check the identity of each endpoint, and the enabled tokens and current contracts there."""
     for name in reader.names:
         head = await _check_endpoint(reader, name, chain)
         yield head
@@ -90,9 +90,9 @@ async def _check_decimals(
 async def examine_contract(
     reader: RpcChainReader, name: str, address: bytes, receiver: bytes
 ) -> CheckResult:
-    """Compare the code and the receiver of a contract with our compiled contract.
+    """Compare the code and receiver of a contract with our compiled contract.
 
-    The receiver is read twice: from the code, and from the answer to `receiver()`.
+    The receiver is read twice: from the code, and by calling `receiver()`.
     """
     subject = f"{name}: contract {to_checksum_address(address)}"
     try:
@@ -124,7 +124,7 @@ def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult
 
 
 def endpoint_fault(name: str, error: ChainUnavailableError) -> str:
-    """Describe an endpoint's error by the endpoint's name, never its URL."""
+    """Describe an endpoint's error using its name, never its URL."""
     fault = str(error).rpartition(": ")[2]
     return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
 
@@ -132,7 +132,7 @@ def endpoint_fault(name: str, error: ChainUnavailableError) -> str:
 async def read_contract_word(
     reader: RpcChainReader, name: str, to: bytes, data: bytes
 ) -> bytes | str:
-    """Call a contract and return a word of 32 bytes, or a description of the problem."""
+    """Call a contract and return a 32-byte word, or a description of the problem."""
     try:
         answer = await reader.call(name, to, data)
     except CallRevertedError:
@@ -147,11 +147,12 @@ async def read_contract_word(
 async def contracts_match(
     chain: str, reader: RpcChainReader, contracts: Sequence[DeployedContract]
 ) -> bool:
-    """Return True if every current contract has our code and the configured receiver.
+    """Return whether every current contract has our code and the configured receiver.
 
-    If not, the chain is not watched: unknown code could log payments that were never made, and a
-    missing contract accepts coins without a log. Retired contracts are not compared, because open
-    payments through them may still arrive. Raises `ChainUnavailableError` if no endpoint answers.
+    Otherwise the chain must not be watched: unknown code could log payments that were never made,
+    and a missing contract accepts coins without logging them. Retired contracts are not compared,
+    because open payments through them may still arrive. Raises `ChainUnavailableError` if no
+    endpoint responds.
     """
     for contract in contracts:
         if contract.current and not await _has_our_code(reader, contract):
@@ -162,7 +163,7 @@ async def contracts_match(
 
 
 async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> bool:
-    """Query endpoints until our code is found, so that none can halt the chain alone."""
+    """Query endpoints until one returns our code, so that no single endpoint can halt the chain."""
     has_answer = False
     for name in reader.names:
         try:
@@ -181,10 +182,10 @@ async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> b
 async def token_decimals_match(
     chain: str, reader: RpcChainReader, tokens: Sequence[TokenRecord]
 ) -> bool:
-    """Return True if every enabled token has the configured decimals.
+    """Return whether every enabled token has the configured decimals.
 
-    Otherwise the chain is not watched: confusing 6 with 18 decimals is an error of 10^12. Raises
-    `ChainUnavailableError` if no endpoint answers.
+    Otherwise the chain must not be watched: confusing 6 with 18 decimals is an error of 10^12.
+    Raises `ChainUnavailableError` if no endpoint responds.
     """
     for token in tokens:
         if token.enabled and token.address is not None and not token.native:
@@ -196,9 +197,10 @@ async def token_decimals_match(
 
 
 async def _fetch_decimals(reader: RpcChainReader, token: bytes, expected: int) -> int | None:
-    """Query endpoints until the expected decimals are found, so that none can halt the chain alone.
+    """Query endpoints until one returns the expected decimals; otherwise return the last answer.
 
-    Otherwise returns the last answer; None if there is no token or no such function.
+    A single endpoint therefore cannot halt the chain. None means that the token or its `decimals`
+    function does not exist.
     """
     has_answer, decimals = False, None
     for name in reader.names:
@@ -224,7 +226,7 @@ async def check_refund_setup(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Check the identity of the signer, and the funds and allowances of the refunder."""
+    """Check the signer's identity, and the refunder's funds and allowances."""
     sender = chain.refunder
     if signer is None or sender is None:
         missing = "signer" if signer is None else "refunder"
@@ -256,7 +258,7 @@ async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: byte
 
 
 async def _check_coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
-    """Check the native balance, which pays for the gas of all refunds and for coin refunds."""
+    """Check the native balance, which funds coin refunds and the gas of all refunds."""
     refunder = f"the refunder {to_checksum_address(sender)}"
     try:
         coins = await signer.coins(sender)

@@ -15,25 +15,25 @@ from payintent.evm.port import ChainHeads
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
 
-_ANSWER_S = 2.0  # for the newest blocks, and again for the compared block
+_ANSWER_S = 2.0  # separately for the newest blocks and for the compared block
 _CACHED_S = 10.0
 _CHAINS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointState:
-    """The state of an endpoint, by its name and never its URL."""
+    """The state of an endpoint, which is identified by name and never by URL."""
 
     name: str
     latest: int | None
     latest_at: datetime | None
     final: int | None
-    agrees: bool | None  # about the highest common final block; None: nothing to compare
+    agrees: bool | None  # on the highest common final block; None if there is nothing to compare
     problem: str | None
 
 
 class EndpointComparison:
-    """Compares the endpoints of chains; results are cached for ten seconds."""
+    """Compares chain endpoints and caches the results for ten seconds."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -41,7 +41,7 @@ class EndpointComparison:
         self._tasks: dict[str, asyncio.Task[list[EndpointState]]] = {}
 
     async def compare(self, chain: ChainRecord) -> list[EndpointState]:
-        """Compare the endpoints of a chain within four seconds; empty if it has none."""
+        """Compare a chain's endpoints within four seconds; the list is empty if there are none."""
         if (states := self._cache.get(chain.slug)) is not None:
             return states
         task = self._tasks.get(chain.slug)
@@ -66,7 +66,7 @@ class EndpointComparison:
 
 
 async def compare_endpoints(reader: RpcChainReader) -> list[EndpointState]:
-    """Query the newest blocks of all endpoints at once, and then a common final block."""
+    """Query the newest blocks of all endpoints concurrently, then compare a common final block."""
     names = sorted(reader.names)
     results = await asyncio.gather(*(_fetch_heads(reader, name) for name in names))
     heads = [head for head in results if isinstance(head, ChainHeads)]
@@ -76,7 +76,7 @@ async def compare_endpoints(reader: RpcChainReader) -> list[EndpointState]:
 
 
 async def _fetch_heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
-    """Return the newest blocks of an endpoint, or a description of the problem."""
+    """Return an endpoint's newest blocks, or a description of the problem."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             return await reader.heads_of(name)
@@ -89,7 +89,7 @@ async def _fetch_heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
 async def _fetch_final_hashes(
     reader: RpcChainReader, heads: Sequence[ChainHeads]
 ) -> dict[str, bytes]:
-    """Return the hash of the highest common final block by endpoint."""
+    """Return each endpoint's hash of the highest common final block."""
     if len(heads) < 2:  # noqa: PLR2004 - a comparison needs two
         return {}
     number = min(head.final.number for head in heads)
@@ -113,7 +113,7 @@ async def _fetch_final_hashes(
 
 
 def _most_common(hashes: Sequence[bytes]) -> bytes | None:
-    """Return the most frequent hash; None if it is not unique."""
+    """Return the most frequent hash, or None if there is a tie."""
     counts = sorted((hashes.count(block_hash), block_hash) for block_hash in set(hashes))
     if not counts or (len(counts) > 1 and counts[-1][0] == counts[-2][0]):
         return None

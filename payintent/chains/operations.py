@@ -1,4 +1,4 @@
-"""Operations on chains: configuration, contracts, and resuming a halted chain."""
+"""Operations that configure chains and contracts, and resume halted chains."""
 
 import asyncio
 import re
@@ -45,7 +45,7 @@ from payintent.operators.operation import (
 ChainSlug = Annotated[str, argument("The chain, such as ethereum.")]
 TOKENS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
 _BLOCK_MAX = 1 << 62
-_LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at most 24 KiB
+_LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # contract code has at most 24 KiB
 
 
 async def require_chain(database: Executor, slug: str) -> ChainRecord:
@@ -65,7 +65,7 @@ def _require(chain: ChainRecord | None, slug: str) -> ChainRecord:
 
 
 def read_address(name: str, text: str) -> bytes:
-    """Parse a `0x` address with its checksum; raises `BAD_REQUEST`."""
+    """Parse a `0x` address with a valid checksum; raises `BAD_REQUEST`."""
     try:
         return parse_address(text)
     except ValueError as error:
@@ -75,10 +75,10 @@ def read_address(name: str, text: str) -> bytes:
 async def check_code(
     context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
 ) -> None:
-    """Raise `UNPROCESSABLE` if an endpoint shows other code or none.
+    """Raise `UNPROCESSABLE` unless every endpoint returns our contract's code.
 
-    Outside the sandbox, a chain without endpoints in this process is rejected too. The sandbox
-    skips the check, because its contracts never hold real money.
+    Outside the sandbox, a chain without endpoints in this process is also rejected. The sandbox
+    then skips the check, because its contracts never hold real money.
     """
     if not context.settings.endpoints.get(chain.slug):
         if context.settings.sandbox:
@@ -117,9 +117,9 @@ class ChainView:
     instant_finality: bool
     public_rpc_urls: Sequence[str]
     explorer_urls: Sequence[str]
-    refunders: Sequence[bytes]  # senders of refunds; the last is current
+    refunders: Sequence[bytes]  # refund senders; the last is current
     refund_approval_above: Decimal  # in tokens
-    auto_refund_gas: int  # per day, UTC
+    auto_refund_gas: int  # per UTC day
     block: int | None
     head: int | None
     halted: str | None
@@ -167,7 +167,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: the contract passes buyers' money to its receiver."""
+        """Return True, because the contract forwards buyers' money to its receiver."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -178,7 +178,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Check the contract on the chain, both when it is proposed and when it is approved."""
+        """Check the deployed contract, both when it is proposed and when it is approved."""
         chain = await require_chain(context.database, self.chain)
         check_name("name", self.name or "-")
         address = await self._check_new(context.database)
@@ -190,7 +190,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         await check_code(context, chain, address, receiver)
 
     async def apply(self, context: OperationContext, tx: Tx) -> DeployedContract:
-        """Create an account for the contract, and read the chain from its block."""
+        """Create an account for the contract, and read the chain from its deployment block."""
         await ensure_writing_key(tx, context.encryption)
         chain = await require_chain(tx, self.chain)
         address = await self._check_new(tx)
@@ -215,7 +215,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         return contract
 
     async def _check_new(self, database: Executor) -> bytes:
-        """Parse the address; raise `CONFLICT` if it is already a contract of ours."""
+        """Parse the address; raises `CONFLICT` if it is already a contract of ours."""
         address = read_address("address", self.address)
         if any(
             contract.address == address
@@ -258,7 +258,7 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
             raise BadRequestError("block must be the number of a block")
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
-        """Resume the chain; stored logs are not classified again."""
+        """Resume the chain. Logs that are already stored are not reclassified."""
         cursor = await chain_store.resume(tx, self.chain, self.block)
         if cursor is None:
             raise NotFoundError(f"no contract of ours is on {self.chain}")

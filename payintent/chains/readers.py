@@ -1,4 +1,4 @@
-"""Readers of the configured chains."""
+"""Create chain readers from the settings."""
 
 from payintent.chains.store import ChainRecord
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
@@ -9,7 +9,7 @@ _log = get_logger("watching")
 
 
 def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:
-    """Build the reader of a chain with endpoints; None if its settings are invalid."""
+    """Create the reader of a chain with endpoints, or return None if its settings are invalid."""
     try:
         config = ReaderConfig(
             network_id=chain.network_id,

@@ -1,4 +1,4 @@
-"""Chains, their tokens, our contracts, and the cursor of each chain."""
+"""Store chains, tokens, our contracts and chain cursors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _TOKENS_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRecord:
-    """A chain with its configuration."""
+    """A chain and its configuration."""
 
     slug: str
     name: str
@@ -32,9 +32,9 @@ class ChainRecord:
     wallet_symbol: str
     public_rpc_urls: Sequence[str]
     explorer_urls: Sequence[str]
-    refunders: Sequence[bytes]  # senders of refunds; the last is current
+    refunders: Sequence[bytes]  # refund senders; the last is current
     refund_approval_above: Decimal  # in tokens; refunds above it need approval
-    auto_refund_gas: int  # per day, UTC
+    auto_refund_gas: int  # per UTC day
     updated_at: datetime
 
     @property
@@ -44,7 +44,7 @@ class ChainRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
-    """A token on a chain; its address is None until it is configured."""
+    """A token on a chain. `address` is None until it is configured."""
 
     chain: str
     symbol: str
@@ -59,10 +59,10 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedContract:
-    """A gateway contract of ours; retired contracts stay watched."""
+    """A gateway contract of ours. Retired contracts are still watched."""
 
     account_id: int
-    merchant_id: int | None  # None: the platform's
+    merchant_id: int | None  # None: owned by the platform
     chain: str
     address: bytes
     receiver: bytes
@@ -72,7 +72,7 @@ class DeployedContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCursor:
-    """The progress of reading a chain, and its newest known block."""
+    """Reading progress on a chain, and its newest known block."""
 
     chain: str
     block: int
@@ -82,10 +82,10 @@ class ChainCursor:
     head_at: datetime | None
     window_at: datetime | None
     second_look_at: datetime
-    second_look_block: int | None  # the progress of an unfinished second look
+    second_look_block: int | None  # progress of an unfinished second look
     halted: str | None
     polled_at: datetime | None
-    watched: bool  # read near its head recently, so that payments are detected
+    watched: bool  # recently read up to near its head, so payments are detected
 
 
 _CHAIN = """
@@ -119,13 +119,13 @@ async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
 
 
 async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
-    """Lock a chain before it or a token of it is changed; payments are not blocked."""
+    """Lock a chain before changing it or its tokens. Payments are not blocked."""
     row = await tx.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug)
     return ChainRecord(**row) if row else None
 
 
 async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
-    """List the tokens of a chain, including disabled tokens."""
+    """List a chain's tokens, including disabled tokens."""
     rows = await database.fetch(
         f"SELECT {_TOKEN} FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
         slug,
@@ -135,7 +135,7 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
 
 
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
-    """Return a session's token as of its quote; None if it had no address."""
+    """Return a session's token as of its quote, or None if it had no address."""
     row = await database.row(
         f"""
         SELECT t.chain, t.symbol, s.token_address AS address,
@@ -170,7 +170,7 @@ async def get_contract(database: Executor, account_id: int) -> DeployedContract 
 
 
 async def get_offered_contract(database: Executor, slug: str) -> DeployedContract | None:
-    """Return the newest current contract of the platform on a chain."""
+    """Return the platform's newest current contract on a chain."""
     row = await database.row(
         """
         SELECT c.account_id, a.merchant_id, c.chain, c.address, c.receiver, c.deployed_block,
@@ -187,7 +187,7 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
 
 
 async def add_contract(tx: Tx, new: DeployedContract) -> None:
-    """Store a contract, and read its chain from the block of its deployment."""
+    """Store a contract, and ensure that its chain is read from the deployment block."""
     await tx.fetch(
         """
         INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
@@ -208,7 +208,7 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
         new.chain,
         new.deployed_block,
     )
-    # A separate statement: a concurrent insert of the cursor has committed by now.
+    # A separate statement, so that it sees a cursor that was inserted concurrently.
     await tx.fetch(
         f"""
         UPDATE chain_cursor k
@@ -280,7 +280,7 @@ async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
-    """Lock a cursor; must be called before the payments of its logs are locked."""
+    """Lock a chain cursor. Call this before locking the payments of its logs."""
     row = await tx.row(
         f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )
@@ -288,7 +288,7 @@ async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
 
 
 async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: datetime) -> None:
-    """Advance a locked cursor."""
+    """Advance a cursor. The cursor must be locked."""
     await tx.fetch(
         "UPDATE chain_cursor SET block = $2, hash = $3, at = $4 WHERE chain = $1",
         slug,
@@ -301,7 +301,7 @@ async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: d
 async def set_head(
     database: Executor, slug: str, head: int, head_at: datetime, window_at: datetime | None
 ) -> None:
-    """Record the newest block, and the time up to which two endpoints showed all logs."""
+    """Record the newest block, and the time up to which two endpoints returned all logs."""
     await database.fetch(
         """
         UPDATE chain_cursor
@@ -317,7 +317,7 @@ async def set_head(
 
 
 async def set_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
-    """Record the progress of a second look, and whether it has ended."""
+    """Record the progress or the end of a second look."""
     await database.fetch(
         """
         UPDATE chain_cursor
@@ -347,9 +347,9 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 
 
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
-    """Resume a halted chain, from a given block or from where it stopped.
+    """Resume a halted chain from a given block, or from where it stopped.
 
-    A block beyond that point is ignored: payments in between would never be read.
+    A `block` after that point is ignored, because payments in between would never be read.
     """
     row = await tx.row(
         f"""
@@ -370,7 +370,7 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
 
 
 async def is_busy(database: Executor, slug: str) -> bool:
-    """Return True if a chain has an unfinished session or refund."""
+    """Return whether a chain has an unfinished session or refund."""
     row = await database.row(
         """
         SELECT

@@ -1,4 +1,4 @@
-"""Tokens of a chain: their contract, decimals, and whether they are accepted."""
+"""Configure tokens: their contract, decimals, and whether they are accepted."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -49,7 +49,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True for changes to which coins pay or how many, and for a lower floor."""
+        """Return whether payable coins or amounts change, or the automatic refund floor falls."""
         return self._decides_money(await self._get_current(context.database))
 
     def _decides_money(self, before: TokenRecord) -> bool:
@@ -58,7 +58,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         return self.auto_refund_from is not None and self._parse_floor() < before.auto_refund_from
 
     def _parse_floor(self) -> Decimal:
-        """Parse the floor; raises `BAD_REQUEST`."""
+        """Parse the minimum amount of automatic refunds; raises `BAD_REQUEST`."""
         if self.auto_refund_from is None or not TOKENS.fullmatch(self.auto_refund_from):
             raise BadRequestError("auto_refund_from must be a number of tokens, such as 7.5")
         return Decimal(self.auto_refund_from)
@@ -100,7 +100,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         return by_symbol[self.symbol]
 
     async def _get_changed(self, database: Executor) -> TokenRecord:
-        """Return the token with the changes; raises `BAD_REQUEST` for an impossible address."""
+        """Return the changed token; raises `BAD_REQUEST` for an invalid address."""
         token = await self._get_current(database)
         changes: dict[str, Any] = {
             name: getattr(self, name)

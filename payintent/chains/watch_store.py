@@ -1,4 +1,4 @@
-"""The rule that decides whether a chain is watched, and so whether its methods are offered."""
+"""Record which chains are watched. Payment methods are offered only on watched chains."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -6,9 +6,9 @@ from uuid import UUID
 
 from payintent.db.database import Executor
 
-#: Whether a chain is watched, by its row `k` in `chain_cursor`; false if there is no row.
+#: Condition for a watched chain; expects `chain_cursor` aliased as `k`. False without a row.
 WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: The new `watched_until` of a chain that is not watched from now on, and its FROM clause.
+#: Value of `watched_until` that stops watching a chain now, and the FROM clause that it needs.
 UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
 NOW = " FROM (SELECT clock() AS now) t "
 
@@ -16,8 +16,8 @@ NOW = " FROM (SELECT clock() AS now) t "
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
     """Record a successful check of a chain up to its last final block.
 
-    The chain counts as watched for the next `watched_s` seconds. 0 means that it is not watched any
-    more, because its endpoints are far behind.
+    The chain counts as watched for the next `watched_s` seconds. 0 means that its endpoints are far
+    behind, so it is no longer watched.
     """
     await database.fetch(
         """
@@ -42,7 +42,7 @@ async def mark_watched(database: Executor, slug: str, block: int, watched_s: flo
 
 
 async def is_unwatched(database: Executor, slug: str) -> bool:
-    """Return True if a chain with a contract of ours is neither watched nor halted."""
+    """Return whether a chain with a contract of ours is neither watched nor halted."""
     row = await database.row(
         f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT {WATCHED}",
         slug,
@@ -51,14 +51,14 @@ async def is_unwatched(database: Executor, slug: str) -> bool:
 
 
 async def is_watched(database: Executor, slug: str) -> bool:
-    """Return True if a chain is watched: it has a contract of ours and is not halted."""
+    """Return whether a chain with a contract of ours is watched and not halted."""
     row = await database.row(f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND {WATCHED}", slug)
     return row is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainWatch:
-    """Whether a chain is watched, and the number of unfinished sessions on it."""
+    """Whether a chain is watched, and its number of unfinished sessions."""
 
     chain: str
     watched: bool
@@ -67,7 +67,7 @@ class ChainWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stranded:
-    """A payment past its deadline on a chain that has not been watched for a long time."""
+    """A payment past its deadline on a chain that has long been unwatched."""
 
     session_id: UUID
     payment_id: UUID
@@ -91,7 +91,7 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 async def list_stranded(
     database: Executor, chain: str, after: timedelta, limit: int
 ) -> list[Stranded]:
-    """List payments past their deadline, without a case, on a chain unwatched since `after`."""
+    """List overdue payments that have no case on a chain that has been unwatched for `after`."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id
@@ -117,7 +117,7 @@ _USED = "CASE WHEN k.auto_refund_day = t.today THEN k.auto_refund_gas_used ELSE 
 
 
 async def spend(database: Executor, chain: str, gas: int) -> bool:
-    """Count gas as used; False if the day has less left, and then nothing is counted."""
+    """Reserve gas from today's budget; return False and reserve nothing if too little remains."""
     row = await database.row(
         f"""
         UPDATE chain_cursor k
@@ -133,7 +133,7 @@ async def spend(database: Executor, chain: str, gas: int) -> bool:
 
 
 async def list_left(database: Executor) -> dict[str, int | None]:
-    """Return the remaining gas of the day by chain; None if automatic refunds are off."""
+    """Return today's remaining gas by chain; None means that automatic refunds are off."""
     rows = await database.fetch(
         f"""
         SELECT k.chain,
