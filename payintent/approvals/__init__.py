@@ -1,1 +1,1 @@
-"""Proposals and refunds that need a second operator."""
+"""Proposals and refunds that need approval by a second operator."""

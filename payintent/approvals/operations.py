@@ -65,7 +65,7 @@ class ApprovalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """An approved proposal and the result of its operation. Secrets in it are shown only here."""
+    """An approved proposal and its operation's result. Secrets are shown only in this result."""
 
     approval: ApprovalView
     result: Any
@@ -115,7 +115,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
                 limit=self.limit,
             ).read(context)
             views += map(_refund_view, refunds)
-        # Without their prefixes, the ids of both are ordered by creation time.
+        # Without their prefixes, proposal and refund ids sort by creation time.
         views.sort(key=lambda view: view.id.partition("_")[2], reverse=not is_oldest_first)
         return views[: self.limit]
 
@@ -243,7 +243,7 @@ def _describe_refund(refund: RefundDetails) -> list[str]:
 
 
 def _parse_cursor(name: str, text: str | None) -> UUID | None:
-    """Parse the last id of a page: a proposal's or a refund's."""
+    """Parse a list cursor, which is the id of a proposal or a refund."""
     is_refund = text is not None and _is_refund(text)
     return parse_before(ids.REFUND if is_refund else ids.APPROVAL, text, name)
 
@@ -265,7 +265,7 @@ async def _require_proposal(database: Executor, approval_id: str) -> Proposal:
 
 
 async def _lock_undecided(tx: Tx, approval_id: str) -> Proposal:
-    """Lock a proposal; raise `CONFLICT` if it is already decided or has expired."""
+    """Lock a proposal; raises `CONFLICT` if it is already decided or has expired."""
     proposal_id = (await _require_proposal(tx, approval_id)).id
     proposal = await proposals_store.lock(tx, proposal_id)
     assert proposal is not None  # noqa: S101 - proposals are never deleted
@@ -283,9 +283,9 @@ def _check_undecided(proposal: Proposal) -> None:
 async def _check_approver(
     context: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
 ) -> None:
-    """Raise unless the actor's role includes the operation and the actor is not the proposer.
+    """Raise unless the actor may run the operation and is not its proposer.
 
-    The proposer must still be allowed to propose it.
+    The proposer must also still have a role that allows the operation.
     """
     check_role(context, operation)
     if context.who == proposal.proposed_by and not context.is_unbound:
