@@ -1,1 +1,1 @@
-"""Accounts at gateways: credentials, the circuit breaker and the call log."""
+"""Gateway accounts: credentials, circuit breakers and the call log."""

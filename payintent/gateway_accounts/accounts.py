@@ -1,4 +1,4 @@
-"""Gateway accounts with their credentials, which only this module decrypts, and gateway calls."""
+"""Call gateways with account credentials, which only this module decrypts."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,14 +33,14 @@ _CACHED_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class GatewayConnection:
-    """An account with its decrypted credentials, and the adapter of its gateway."""
+    """An account with decrypted credentials, and its gateway's adapter."""
 
     account: GatewayAccount
     gateway: Gateway
 
 
 class GatewayAccounts:
-    """Finds accounts and adapters, calls gateways, and records the outcome of each call."""
+    """Finds accounts and adapters, calls gateways and records their answers."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class GatewayAccounts:
         return gateway.capabilities if gateway else None
 
     async def unavailable(self) -> frozenset[int]:
-        """Return the accounts with an open circuit breaker for sessions."""
+        """Return the accounts whose circuit breaker for sessions is open."""
         return frozenset(
             account_id
             for account_id, channel in await self.health.unavailable_channels()
@@ -80,7 +80,7 @@ class GatewayAccounts:
         )
 
     async def connect(self, account_id: int, provider: str) -> GatewayConnection | None:
-        """Find an account of a provider and its adapter; None if either is missing."""
+        """Return an account of a provider with its adapter, or None if either is missing."""
         account, gateway = await self.get(account_id), self.gateway(provider)
         if account is None or gateway is None or account.provider != provider:
             return None
@@ -91,9 +91,9 @@ class GatewayAccounts:
         call: GatewayCall,
         request: Callable[[Gateway, GatewayAccount], Awaitable[R]],
     ) -> R | OutcomeUnknown:
-        """Call a gateway, and record for all processes whether it answered.
+        """Call a gateway, and record for all processes whether it responded.
 
-        Calls of adapters without a network (`remote`, `remote_refunds`) are not logged.
+        Calls that need no network (see `remote` and `remote_refunds`) are not logged.
         """
         connection = await self.connect(call.account_id, call.provider)
         if connection is None:
@@ -110,14 +110,14 @@ class GatewayAccounts:
         if is_remote:
             self.log.add(call, answer, started_s)
         took_s = self.log.now_s() - started_s
-        # No buyer waits on a page for a refund.
+        # Slow refunds do not keep buyers waiting.
         is_slow = is_remote and not is_refund and is_too_slow(took_s, other_callers)
         slow_s = took_s if is_slow else None
         await self.health.record_answer(call.account_id, channel, answer, slow_s)
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:
-        """Test an account with a harmless request, which never affects the circuit breaker."""
+        """Test an account with a harmless request that does not affect the circuit breaker."""
         connection = await self.connect(account_id, provider)
         if connection is None:
             return AccountCheck(
@@ -131,12 +131,12 @@ class GatewayAccounts:
         return await connection.gateway.check_account(account)
 
     def mistaken_mode(self, account: GatewayAccount) -> str | None:
-        """Describe the error if test credentials are in a live account, or the reverse."""
+        """Describe the mistake if a live account has test credentials, or the reverse."""
         gateway = self.gateway(account.provider)
         return gateway.capabilities.mistaken_mode(account) if gateway else None
 
     async def page_origin(self, account_id: int) -> str | None:
-        """Return the origin of the account's payment pages; None for an unknown account."""
+        """Return the origin of the account's payment pages, or None for an unknown account."""
         account = await self.get(account_id)
         gateway = account and self.gateway(account.provider)
         return web_origin(gateway.capabilities.page_url(account)) if account and gateway else None

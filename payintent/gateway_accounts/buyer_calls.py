@@ -1,4 +1,4 @@
-"""Gateway calls for buyers: fair shares of the bucket that each account has."""
+"""Share each gateway account's call limit fairly among buyers."""
 
 import math
 import time
@@ -16,11 +16,12 @@ from payintent.db.database import Database, Executor
 from payintent.runtime.waiting import Waiters
 
 RETRY_AFTER_S = 1
-#: Buyers that may wait for a gateway in this process, per account and per merchant. They hold no
-#: request slot, so without these bounds a slow gateway could pile up any number of them.
+#: Maximum number of buyers in this process that wait for a gateway, per account and per merchant.
+#: Waiting buyers hold no request slot, so without a limit a slow gateway could accumulate any
+#: number.
 WAITING_PER_ACCOUNT_MAX = 128
 WAITING_PER_MERCHANT_MAX = 64
-_USERS_MAX = 20_000  # in memory
+_USERS_MAX = 20_000  # tracked in memory
 
 REFUSED = Counter(
     "payintent_buyer_calls_refused_total",
@@ -37,7 +38,7 @@ class BuyerCall:
 
 
 class RecentUse:
-    """The recent use of each user, which decays by a factor of e in `decay_s`."""
+    """Recent use per user, decaying by a factor of e every `decay_s` seconds."""
 
     def __init__(self, decay_s: float, monotonic: Callable[[], float]) -> None:
         self._decay_s = decay_s
@@ -49,7 +50,7 @@ class RecentUse:
         return amount * math.exp((at - self._monotonic()) / self._decay_s) if amount else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Change a user's use; the least recently active users are dropped."""
+        """Change the use of a user. The least recently active users are dropped."""
         amount = max(0.0, self.of(user) + count)
         self._use[user] = amount, self._monotonic()
         self._use.move_to_end(user)
@@ -58,9 +59,10 @@ class RecentUse:
 
 
 class BuyerCalls:
-    """Spends gateway calls from the accounts' buckets, and bounds the number of waiting buyers.
+    """Limits gateway calls per account, and the number of waiting buyers.
 
-    A `limit` of None means unlimited. Accounts at `local` providers need no network calls.
+    A `limit` of None means unlimited calls. Providers in `local` need no network, so they are not
+    limited.
     """
 
     def __init__(
@@ -78,12 +80,13 @@ class BuyerCalls:
         self._recent_use = RecentUse(decay_s, monotonic)
 
     async def allow(self, call: BuyerCall) -> bool:
-        """Spend a call; False if the bucket is too empty for this merchant and checkout."""
+        """Spend a call; return False if the bucket is too empty for this merchant and checkout."""
         if self._limit is None or call.provider in self._local:
             return True
         users = (call.account_id, call.merchant_id), (call.account_id, call.payment_id)
-        # Users that exceed their share all get the same: each is admitted until its use reaches
-        # the level of the bucket. A single merchant's crowd leaves a third of the burst.
+        # A call is admitted while the average use of merchant and checkout is at most the bucket
+        # level, so heavy users get equal shares. A single merchant's crowd leaves a third of the
+        # burst.
         needed = max(1.0, sum(self._recent_use.of(user) for user in users) / len(users))
         for user in users:
             self._recent_use.add(user, 1)
@@ -98,8 +101,8 @@ class BuyerCalls:
     async def enter(self, call: BuyerCall) -> AsyncGenerator[None]:
         """Spend a call, and count the caller as waiting inside the block.
 
-        Raises `RATE_LIMITED` if the bucket is too empty, or too many buyers of the account or of
-        the merchant are waiting.
+        Raises `RATE_LIMITED` if the bucket is too empty, or if too many buyers of the account or
+        merchant are waiting.
         """
         if call.provider in self._local:
             yield
@@ -121,9 +124,9 @@ class BuyerCalls:
 async def _take_call(
     database: Executor, account_id: int, limit: RateLimit, needed: float = 1.0
 ) -> bool:
-    """Take a call from the bucket of an account; False if fewer than `needed` are left.
+    """Take a call from an account's bucket; return False if fewer than `needed` are left.
 
-    The bucket is stored as the time at which it will be full, as in `merchants/limits_store.py`.
+    The stored value is the time when the bucket will be full, as in `merchants/limits_store.py`.
     """
     row = await database.row(
         """

@@ -1,6 +1,6 @@
-"""The log of gateway requests, collected in memory and written once per second.
+"""Log of gateway requests, buffered in memory and written once per second.
 
-A process that is killed loses the requests of its last second. Memory and writes are bounded.
+A killed process loses the requests of its last second. The buffer and the writes are bounded.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from payintent.runtime import tracing
 from payintent.runtime.tracing import SpanKind
 
 EVERY_S = 1.0
-PENDING_MAX = 5_000  # between two writes
+PENDING_MAX = 5_000  # per write
 DROPPED = Counter(
     "payintent_gateway_calls_dropped_total",
     "Gateway requests missing from the log, because there were too many or the database failed",
 )
-#: The latest $3 entries of a payment's ($1) history, see `payment_history`.
+#: The latest $3 gateway requests in the history of payment $1, see `payment_history`.
 CALL_ENTRIES: LiteralString = """
     (
         SELECT at, 11, CASE WHEN session_id IS NULL THEN 'refund-call' ELSE 'gateway-call' END,
@@ -52,10 +52,10 @@ CALL_ENTRIES: LiteralString = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedCall:
-    """A request, its outcome, and when it started on the clock of this process."""
+    """A finished request and its outcome. `started_s` is on the monotonic clock of this process."""
 
     account_id: int
-    request: str  # the name of the port's method
+    request: str  # name of the port method
     payment_id: UUID | None
     session_id: UUID | None
     refund_id: UUID | None
@@ -75,12 +75,12 @@ class FailedGatewayCall:
     request: str
     payment_id: str | None
     outcome: str
-    detail: str  # status and gateway code, or the reason for the missing answer
+    detail: str  # status and gateway code, or why there was no answer
     duration_ms: int
 
 
 async def add_calls(database: Executor, calls: Sequence[CompletedCall], now_s: float) -> None:
-    """Store calls with a single statement."""
+    """Store calls in a single statement."""
     await database.fetch(
         """
         INSERT INTO gateway_call
@@ -108,7 +108,7 @@ async def add_calls(database: Executor, calls: Sequence[CompletedCall], now_s: f
 async def list_failed_calls(
     database: Executor, account_id: int | None, limit: int
 ) -> list[FailedGatewayCall]:
-    """List the last `limit` failed calls of each account, or of one account, newest first."""
+    """List the last `limit` failed calls of an account, or of each account, newest first."""
     rows = await database.fetch(
         """
         SELECT c.at, a.id AS account_id, a.provider, c.request, c.payment_id, c.outcome, c.detail,
@@ -137,7 +137,7 @@ def _to_failed_call(row: Row) -> FailedGatewayCall:
 
 
 async def delete_old(database: Executor, days: int, limit: int) -> int:
-    """Delete up to `limit` calls that are more than `days` days old; returns their number."""
+    """Delete up to `limit` calls older than `days` days; return how many were deleted."""
     rows = await database.fetch(
         """
         DELETE FROM gateway_call c
@@ -174,10 +174,10 @@ _REFUND_KINDS = frozenset({GatewayRequestKind.REFUND, GatewayRequestKind.INQUIRE
 
 class CallOutcome(StrEnum):
     ANSWERED = "answered"
-    REJECTED = "rejected"  # the gateway refused it
-    THROTTLED = "throttled"  # the gateway limits our requests
-    UNKNOWN = "unknown"  # no usable answer: the request may have succeeded
-    NOT_CONTACTED = "not_contacted"  # the request was certainly not sent
+    REJECTED = "rejected"  # the gateway rejected the request
+    THROTTLED = "throttled"  # the gateway rate-limited the request
+    UNKNOWN = "unknown"  # no usable answer; the request may have succeeded
+    NOT_CONTACTED = "not_contacted"  # the request was definitely not sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class GatewayCall:
 
 
 class GatewayCallLog:
-    """Collects the requests of this process until the next write."""
+    """Buffers the requests of this process until the next write."""
 
     def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -225,7 +225,7 @@ class GatewayCallLog:
         self._pending.append(completed)
 
     async def flush(self) -> None:
-        """Write the collected requests in one statement; drop them if the database fails."""
+        """Write the buffered requests in one statement; drop them if the database fails."""
         pending, self._pending = self._pending, []
         if not pending:
             return
@@ -253,7 +253,7 @@ def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, took_s: fl
 
 
 def describe_answer(answer: object) -> tuple[CallOutcome, str]:
-    """Return the outcome of an answer, and the reported state or the reason for failure."""
+    """Return an answer's outcome, and the reported state or the reason for the failure."""
     match answer:
         case NotContacted():
             return CallOutcome.NOT_CONTACTED, answer.detail

@@ -1,8 +1,8 @@
-"""The circuit breaker of each gateway account and channel, shared by all processes.
+"""Circuit breakers per gateway account and channel, shared by all processes.
 
-The circuit opens after five consecutive failures within 60 seconds. A missing answer is a failure,
-and so is a late one. After a pause a single request may probe the gateway. Any answer in time, to
-any request, closes the circuit for all processes.
+A circuit opens after five consecutive failures within 60 seconds. Missing and late answers count as
+failures. After a pause, a single request may probe the gateway. Any timely answer, to any request,
+closes the circuit for all processes.
 """
 
 import time
@@ -25,16 +25,15 @@ _OUTAGES_MAX = 10_000
 _PROBE_S = 20.0  # longer than any gateway timeout
 FAILURES_MAX = 5
 _WITHIN_S = 60.0
-#: An answer is too slow after `SLOW_S` if `CROWD` callers wait for the same account, because
-#: they pile up. A slow gateway with few callers still works, up to `SLOW_ALONE_S`: by then most
-#: buyers have left.
+#: An answer is too slow after `SLOW_S` if `CROWD` callers are waiting for the same account. With
+#: fewer callers, a slow gateway is tolerated up to `SLOW_ALONE_S`, when most buyers have left.
 SLOW_S = 3.0
 CROWD = 16
 SLOW_ALONE_S = 10.0
 PAUSE_S = 15
 _LONGEST_PAUSE_S = 300
 _DETAIL_CHARS_MAX = 300
-_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that no card number is cut before it is masked
+_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that card numbers are masked before they are cut
 _CACHED_S = 1.0
 
 OUTAGES = Counter(
@@ -59,12 +58,12 @@ SLOW = Counter(
 class GatewayOutage:
     account_id: int
     provider: str
-    name: str  # of the account
+    name: str  # account name
     channel: str
     since: datetime
-    until: datetime  # a probe is allowed from then on
-    trips: int  # consecutive openings
-    detail: str  # of the last failure
+    until: datetime  # when the next probe is allowed
+    trips: int  # number of consecutive times the circuit opened
+    detail: str  # detail of the last failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +72,12 @@ class GatewayAbsence:
 
     account_enabled: bool
     provider_enabled: bool
-    outage_since: datetime | None  # of the session channel
-    silent_since: datetime | None  # the first unanswered request to close the session
+    outage_since: datetime | None  # outage of the session channel
+    silent_since: datetime | None  # first unanswered request to close the session
 
 
 async def get_absence(database: Executor, session_id: UUID) -> GatewayAbsence | None:
-    """Read the state of a session's gateway; None if the account has no credentials."""
+    """Return the state of a session's gateway, or None if its account has no credentials."""
     row = await database.row(
         """
         SELECT a.enabled AS account_enabled, coalesce(p.enabled, false) AS provider_enabled,
@@ -113,7 +112,7 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
 async def open_circuit(database: Executor, account_id: int, channel: str, detail: str) -> bool:
     """Open a circuit; each pause is twice as long as the last. `detail` is the last failure.
 
-    False if a concurrent process has just opened it.
+    Returns False if a concurrent process has just opened it.
     """
     row = await database.row(
         """
@@ -150,7 +149,7 @@ async def open_circuit(database: Executor, account_id: int, channel: str, detail
 
 
 async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
-    """Claim the probe of a channel; False if it is claimed already, or it is too early."""
+    """Claim the probe of a channel; return False if it is already claimed or not yet due."""
     row = await database.row(
         """
         UPDATE gateway_outage
@@ -194,11 +193,11 @@ class GatewayHealth:
         )
 
     async def unavailable_channels(self) -> frozenset[_Key]:
-        """Return the channels with an open circuit, up to a second old."""
+        """Return the channels with an open circuit. The result may be one second old."""
         return frozenset(key for key, is_open in (await self._channels.get()).items() if is_open)
 
     async def allows(self, account_id: int, channel: GatewayChannel) -> bool:
-        """Return True if a request may be made now; during an outage, a single probe at a time."""
+        """Return whether a request may be made now. An outage allows a single probe at a time."""
         is_open = (await self._channels.get()).get((account_id, channel))
         if is_open is None:
             return True
@@ -211,11 +210,11 @@ class GatewayHealth:
         answer: object,
         slow_s: float | None = None,
     ) -> None:
-        """Count an answer or its absence; throttling and neutral outcomes are not counted.
+        """Count an answer or a missing answer. Throttling and neutral outcomes are ignored.
 
-        An authentic answer counts as success even if it is inconclusive: buyers can cancel, and
-        must not be able to open the circuit. `slow_s` is the duration of an answer that came too
-        late (`is_too_slow`), which counts as a failure.
+        An authentic answer counts as success even if it is inconclusive, because buyers can cancel
+        and must not be able to open the circuit. `slow_s` is the duration of an answer that was too
+        slow (see `is_too_slow`), which counts as a failure.
         """
         key = (account_id, channel)
         if isinstance(answer, OutcomeUnknown) and answer.neutral:
@@ -242,7 +241,7 @@ class GatewayHealth:
         recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
         channels = await self._channels.get()
-        count = len(self._failures.get(key, ()))  # read again: concurrent calls may have cleared it
+        count = len(self._failures.get(key, ()))  # re-read: concurrent calls may have cleared it
         if count < FAILURES_MAX and key not in channels:
             return
         account_id, channel = key
@@ -258,7 +257,7 @@ class GatewayHealth:
 
 
 def is_too_slow(took_s: float, other_callers: int) -> bool:
-    """Return True if an answer counts as a failure; `other_callers` waited when it started."""
+    """Return whether an answer is a failure. `other_callers` were waiting when the call started."""
     return took_s >= SLOW_ALONE_S or (took_s >= SLOW_S and other_callers >= CROWD)
 
 
@@ -270,12 +269,12 @@ def storable_detail(detail: str) -> str:
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
-    """Read the channels with an open circuit within a transaction."""
+    """Read the channels with an open circuit, uncached and usable inside a transaction."""
     return frozenset(key for key, is_open in (await _read_channels(database)).items() if is_open)
 
 
 async def _read_channels(database: Executor) -> _OpenCircuits:
-    """Read the circuits that have opened; they are stored until a request succeeds."""
+    """Read the channels with an outage, and whether their circuit is open or may be probed."""
     rows = await database.fetch(
         """
         SELECT account_id, channel,

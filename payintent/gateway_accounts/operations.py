@@ -1,4 +1,4 @@
-"""Gateway accounts of the platform and of merchants, with encrypted credentials."""
+"""Operations on gateway accounts, whose credentials are stored encrypted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 
 
 def check_credentials(credentials: Mapping[str, str]) -> None:
-    """Check the number of credentials and the length of each."""
+    """Check the number and lengths of credentials."""
     if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
         raise BadRequestError(f"credentials must have 1 to {_CREDENTIALS_MAX} entries")
     if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
@@ -50,9 +50,9 @@ def check_credentials(credentials: Mapping[str, str]) -> None:
 
 
 def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
-    """Check that all credentials are known to the provider's adapter and none is missing."""
+    """Check that all credentials are known to the provider's adapter and that none is missing."""
     capabilities = context.capabilities(provider)
-    if capabilities is None:  # its adapter is not installed
+    if capabilities is None:  # the adapter is not installed
         return
     required = capabilities.credentials
     allowed = required | capabilities.optional_credentials
@@ -69,7 +69,7 @@ def check_names(context: OperationContext, provider: str, credentials: Mapping[s
 def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
-    """Check that all addresses are on the gateway's origins or on allowed origins."""
+    """Check that all addresses use the gateway's origins or other allowed origins."""
     if context.settings.sandbox:
         return
     capabilities = context.capabilities(provider)
@@ -90,7 +90,7 @@ def check_origins(
 
 
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
-    """Reject test credentials in a live account, and live credentials in a test account."""
+    """Reject test credentials in live accounts and live credentials in test accounts."""
     capabilities = context.capabilities(account.provider)
     if capabilities and (mistake := capabilities.mistaken_mode(account)):
         raise BadRequestError(mistake)
@@ -140,7 +140,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: the credentials determine the recipient of buyers' money."""
+        """Return True, because credentials determine who receives buyers' money."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -257,7 +257,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True for base URL and credentials: they determine the recipient of money."""
+        """Return whether the base URL or credentials change, which determine who receives money."""
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -370,7 +370,7 @@ async def _require_account(database: Executor, account_id: int) -> AccountRecord
 async def add_account(
     context: OperationContext, tx: Tx, new: NewAccount, credentials: Mapping[str, str]
 ) -> int:
-    """Add an account with encrypted credentials; returns its id."""
+    """Add an account with encrypted credentials; return its id."""
     account_id = await account_store.add(tx, new)
     await _set_credentials(context, tx, account_id, new, credentials)
     return account_id
@@ -423,7 +423,7 @@ def _owner_name(merchant_id: int | None) -> str:
 
 
 def _describe_credentials(credentials: Mapping[str, str]) -> list[str]:
-    """Describe the changed credentials. Only URLs are not secret."""
+    """Describe the changed credentials. Only URLs are shown, because other values are secret."""
     return [
         f"its {name} becomes {quote_input(value)}"
         if name.endswith("_url")

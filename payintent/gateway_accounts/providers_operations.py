@@ -1,4 +1,4 @@
-"""Providers: their state, names, outages and failed requests."""
+"""Operations on providers: state, names, outages and failed requests."""
 
 from typing import Annotated, ClassVar
 

@@ -14,21 +14,21 @@ _PROVIDERS_MAX = 100
 class AccountRecord:
     id: int
     provider: str
-    merchant_id: int | None  # None: the platform's
+    merchant_id: int | None  # None: owned by the platform
     name: str
     base_url: str
-    countries: tuple[str, ...] | None  # None: all countries of its adapter
+    countries: tuple[str, ...] | None  # None: all countries that its adapter supports
     sealed: bytes = field(repr=False)
     enabled: bool
-    livemode: bool  # False: test credentials, for test merchants alone
+    livemode: bool  # False: test credentials, only for test merchants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider; disabling it applies to all merchants."""
+    """A provider. Disabling it affects all merchants."""
 
     name: str
-    wire_name: str  # the name that merchants and buyers see
+    wire_name: str  # the name shown to merchants and buyers
     enabled: bool
     changed_at: datetime
 
@@ -50,7 +50,7 @@ _ACCOUNT = """
 
 
 async def add(tx: Tx, account: NewAccount) -> int:
-    """Add an account; the returned id is needed to encrypt its credentials."""
+    """Add an account without credentials. Encrypting them requires the returned id."""
     return await tx.value(
         """
         WITH known AS (
@@ -90,7 +90,7 @@ async def update(tx: Tx, account: AccountRecord) -> None:
 
 
 async def get(database: Executor, account_id: int) -> AccountRecord | None:
-    """Read an account; None if it does not exist or has no credentials yet."""
+    """Return an account, or None if it does not exist or has no credentials yet."""
     row = await database.row(_ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL", account_id)
     return _to_record(row) if row else None
 
@@ -103,7 +103,7 @@ async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
 
 
 async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
-    """Return True if a merchant owns an account at a provider."""
+    """Return whether a merchant owns an account with a provider."""
     row = await database.row(
         "SELECT 1 AS found FROM provider_account WHERE merchant_id = $1 AND provider = $2 LIMIT 1",
         merchant_id,
@@ -113,12 +113,12 @@ async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
 
 
 async def find_merchant_mode(database: Executor, merchant_id: int) -> bool | None:
-    """Return True for a live merchant; None if the merchant does not exist."""
+    """Return whether a merchant is live, or None if it does not exist."""
     return await database.value("SELECT livemode FROM merchant WHERE id = $1", merchant_id)
 
 
 async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[AccountRecord]:
-    """List the platform's enabled accounts in live or test mode."""
+    """List the platform's enabled accounts, either live or test."""
     rows = await database.fetch(
         _ACCOUNT
         + """
@@ -132,7 +132,7 @@ async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[
 
 
 async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
-    """List accounts that have credentials, by id."""
+    """List accounts with credentials, by id."""
     rows = await database.fetch(_ACCOUNT + "WHERE sealed IS NOT NULL ORDER BY id LIMIT $1", limit)
     return [_to_record(row) for row in rows]
 
