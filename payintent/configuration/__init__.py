@@ -1,1 +1,1 @@
-"""The configuration of an installation as a file."""
+"""An installation's configuration as a file."""

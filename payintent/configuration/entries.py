@@ -1,4 +1,4 @@
-"""The entries of a configuration file, by section: a field that is left out stays as it is."""
+"""Entry types for each configuration section. Omitted fields are unchanged."""
 
 from decimal import Decimal
 from typing import Annotated, Any, Self, cast
@@ -25,14 +25,14 @@ _NUMBERS = ("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_f
 
 
 def write_number(number: str | Decimal) -> str:
-    """Write a number without zeros at its end."""
+    """Format a number without trailing zeros."""
     text = f"{Decimal(number):f}"  # `normalize` would round to 28 digits
     return text.rstrip("0").removesuffix(".") if "." in text else text
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def normalized(self) -> Self:
-        """Write its values as the installation shows them (`BAD_REQUEST`)."""
+        """Return a copy with canonical values; raises `BAD_REQUEST` for an invalid address."""
         values: dict[str, Any] = {
             name: value
             for name, value in msgspec.structs.asdict(self).items()
@@ -50,10 +50,10 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def _entry_of(
     operation: type[ChangeOperation[Any]], *first: str, without: str = "", **forms: tuple[Any, ...]
 ) -> type[ConfigEntry]:
-    """Build an entry with the fields of an operation, starting with the fields `first`.
+    """Build an entry type from the fields of an operation, with the fields `first` in front.
 
-    Optional fields of the operation may be left out. `forms` replaces the type of a field, with a
-    default unless the field is required.
+    Optional fields of the operation may be omitted. `forms` overrides the types of fields, and the
+    defaults of optional fields.
     """
     fields: dict[str, tuple[Any, ...]] = dict.fromkeys(first, ())
     fields |= {field.name: _form_of(field) for field in list_fields(operation)} | forms
@@ -85,7 +85,7 @@ _RULE: dict[str, Any] = {
 ChainEntry = _entry_of(SetChain, without="refunder", refund_approval_above=_OPTIONAL_NUMBER)
 TokenEntry = _entry_of(SetToken, auto_refund_from=_OPTIONAL_NUMBER)
 RateLimitEntry = _entry_of(SetRateLimit)
-#: A fraud rule for all merchants.
+#: A fraud rule that applies to all merchants.
 FraudRuleEntry = _entry_of(AddFraudRule, without="merchant_id", **_RULE)
 MerchantFraudRuleEntry = _entry_of(
     AddFraudRule, *FraudRuleEntry.__struct_fields__, **_RULE, merchant_id=(int,)
@@ -106,7 +106,7 @@ class ProviderEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class RestrictionEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A restricted country; a lifted restriction is not active."""
+    """A restricted country. A lifted restriction is not active."""
 
     type: RestrictionType
     country: str
@@ -114,21 +114,21 @@ class RestrictionEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class TaxRateEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A country's tax rate; 0.07 is 7 %."""
+    """A country's tax rate; 0.07 means 7 %."""
 
     country: str
     rate: Number
 
 
 class RetentionEntry(ConfigEntry, frozen=True, kw_only=True):
-    """After how many days a retention rule deletes; 0: never."""
+    """Retention period in days; 0 disables deletion."""
 
     rule: RetentionRule
     days: int
 
 
 class RefundThresholdEntry(ConfigEntry, frozen=True, kw_only=True):
-    """How much of a currency a merchant may refund in a day without a second person."""
+    """Daily refund total per currency above which a merchant's refunds need approval."""
 
     merchant_id: int
     currency: str

@@ -1,7 +1,7 @@
-"""The sections of a configuration file: how each is read, changed and removed.
+"""The sections of a configuration file, and how to read, change and remove their entries.
 
-Accounts, contracts and refunders are not in it: they belong to one installation, like the keys and
-credentials they are bound to.
+Accounts, contracts and refunders are excluded, because they are bound to the keys and credentials
+of a single installation.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -65,16 +65,16 @@ Operations = Sequence[ChangeOperation[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledEntry:
-    """An entry as the installation has it, and the number of its row."""
+    """An installed entry and the number of its row."""
 
     entry: Any
     number: int = 0
-    is_exported: bool = True  # False: a provider without changes, or a method that is disabled
+    is_exported: bool = True  # False: an unchanged provider or a disabled method
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An entry that is new or differs: all its fields, and those that change."""
+    """A new or changed entry: all its fields, and the fields that differ."""
 
     entry: Any
     fields: Mapping[str, Any]
@@ -85,16 +85,16 @@ class Change:
 class ConfigKind:
     section: str
     entry: type[ConfigEntry]
-    key: tuple[str, ...]  # the fields that identify an entry
+    key: tuple[str, ...]  # fields that identify an entry
     read: Callable[[OperationContext], Awaitable[list[InstalledEntry]]]
     change: Callable[[Change], Operations]
     remove: Callable[[InstalledEntry], Operations] = (
         lambda _: ()
     )  # default: entries are not removed
-    is_fixed: bool = False  # migrations or gateways add entries, operators do not
+    is_fixed: bool = False  # entries are added by migrations or gateways, not by operators
     repeats: bool = False  # several entries may have the same key
-    of_merchants: bool = False  # exported on request: merchants' numbers are an installation's own
-    #: How an operator changes it, if no operation does.
+    of_merchants: bool = False  # exported on request: merchant ids differ by installation
+    #: Instructions for the operator if no operation can make the change.
     by_hand: Callable[[Any], str] | None = None
 
     def key_of(self, entry: ConfigEntry) -> tuple[object, ...]:
@@ -175,7 +175,7 @@ async def _read_restrictions(context: OperationContext) -> list[InstalledEntry]:
 
 
 def _change_restriction(change: Change) -> Operations:
-    """Add or lift a restriction; a new restriction that is not active is added and then lifted."""
+    """Add or lift a restriction. A new inactive restriction is added and then lifted."""
     key = {"type": change.entry.type, "country": change.entry.country}
     operations: list[ChangeOperation[Any]] = []
     if change.entry.active or change.before is None:
@@ -280,7 +280,7 @@ def _change_method(change: Change) -> Operations:
         return [AddPaymentMethod(**fields)]
     operations: list[ChangeOperation[Any]] = []
     if fields:
-        if "countries" in fields:  # which are all if there are none
+        if "countries" in fields:  # an empty list means all countries
             fields["countries"] = fields["countries"] or []
         operations.append(ChangePaymentMethod(method_id=change.before.number, **fields))
     if not change.before.is_exported:

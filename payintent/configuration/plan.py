@@ -1,7 +1,7 @@
-"""Configuration files: read, write and compare them with the installation, and apply them.
+"""Read, write, compare and apply configuration files.
 
-Files are a safe subset of YAML, and errors report the line. Aliases, tags and repeated keys are
-rejected, so the time to read a file grows only with its size.
+Files use a safe subset of YAML, and errors report the line. Aliases, tags and repeated keys are
+rejected, so parsing time depends only on the file size.
 """
 
 from collections import defaultdict, deque
@@ -35,7 +35,7 @@ _HEAD = "# Configuration of a payintent installation, by `payintent config expor
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of the file and its line; a scalar is the text as it is written."""
+    """A parsed value and its line. Scalars keep their source text."""
 
     line: int
     value: "str | list[Node] | dict[str, Node] | None"
@@ -51,13 +51,13 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """The entries of each section; installations keep their own in sections that are left out."""
+    """The entries of each section. Omitted sections are unchanged."""
 
     sections: Mapping[str, Sequence[FileEntry]]
 
 
 def parse_config(content: bytes, name: str) -> ConfigFile:
-    """Parse a file called `name`; raise `BAD_REQUEST` with the line of the first mistake."""
+    """Parse a file; raises `BAD_REQUEST` with `name` and the line of the first error."""
     if len(content) > _BYTES_MAX:
         _refuse(name, f"the file has more than {_BYTES_MAX >> 20} MiB")
     root = _parse_yaml(content, name)
@@ -79,7 +79,7 @@ def parse_config(content: bytes, name: str) -> ConfigFile:
 
 
 def format_config(entries: Iterable[tuple[str, Sequence[ConfigEntry]]]) -> str:
-    """Write sections as a file that `parse_config` reads."""
+    """Format sections as a file that `parse_config` reads."""
     sections = {section: msgspec.to_builtins(values) for section, values in entries}
     return _HEAD + yaml.safe_dump(
         {"version": int(_VERSION), **sections}, sort_keys=False, allow_unicode=True, width=1_000
@@ -130,16 +130,16 @@ def _plain(node: Node) -> Any:
 
 
 def _parse_yaml(content: bytes, name: str) -> Node:
-    """Build the file's tree of events: no objects are constructed, whatever the tags are."""
+    """Build a tree from YAML events. No objects are constructed, regardless of tags."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         events: Iterator[Any] = cast("Any", yaml).parse(content.decode(), Loader=loader)
-        next(events)  # the start of the stream
-        first = next(events, None) and next(events, None)  # after the start of the document
+        next(events)  # stream start
+        first = next(events, None) and next(events, None)  # skips the document start
         if first is None:
             _refuse(f"{name}:1", "the file is empty")
         root = _build(events, first, name, 0)
-        next(events)  # the document's end
+        next(events)  # document end
         if isinstance(more := next(events), yaml.DocumentStartEvent):
             _refuse(f"{name}:{more.start_mark.line + 1}", "the file has a second document")
     except UnicodeDecodeError as error:
@@ -184,16 +184,16 @@ def _refuse(position: str, problem: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A difference between the file and the installation, and the operations that remove it."""
+    """A difference between the file and the installation, and the operations that resolve it."""
 
-    sign: str  # + is added, ~ changes, - is removed
+    sign: str  # + added, ~ changed, - removed
     subject: str
     changes: str
-    position: str  # in the file; empty for a removal
+    position: str  # in the file; empty for removals
     operations: Sequence[ChangeOperation[Any]]
-    by_hand: str = ""  # the operator's task, if no operation can make the change
+    by_hand: str = ""  # instructions for the operator if no operation can make the change
     needs_approval: bool = False
-    approval_id: str | None = None  # of the pending proposal
+    approval_id: str | None = None  # the pending proposal
 
     def __str__(self) -> str:
         note = f" [{self.by_hand}]" if self.by_hand else ""
@@ -228,7 +228,7 @@ class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
     file: ConfigFile
 
     async def read(self, context: OperationContext) -> list[Step]:
-        """Return the differences in their order; raise the first refusal of an operation."""
+        """Return the differences in execution order; raises the first error of an operation."""
         steps = [
             await _check(context, step)
             for kind in KINDS
@@ -244,8 +244,8 @@ async def apply_plan(
 ) -> list[Step]:
     """Run the steps of a plan; return the steps that need approval.
 
-    `url` is the URL of the database itself, not of a pooler. Raises `CONFLICT` if another `config
-    apply` is running, or if the plan has changed since it was shown.
+    `url` must reach the database directly, not through a pooler. Raises `CONFLICT` if another
+    `config apply` is running, or if the plan has changed since it was shown.
     """
     async with hold_advisory_lock(url, _LOCK) as lock:
         if not lock.is_held:
@@ -258,7 +258,7 @@ async def apply_plan(
 
 
 async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
-    """Run steps; an operation that needs approval stops the rest of its own step only."""
+    """Run steps. A step ends early if one of its operations needs approval."""
     pending: list[Step] = []
     for step in steps:
         if step.approval_id is not None:
@@ -276,7 +276,7 @@ async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
 def _compare(
     kind: ConfigKind, installed: Sequence[InstalledEntry], from_file: Sequence[FileEntry]
 ) -> Iterator[Step]:
-    """Yield the steps from the installation's entries to the file's; removals come last."""
+    """Yield the steps that make the installation match the file, with removals last."""
     present: defaultdict[tuple[object, ...], deque[InstalledEntry]] = defaultdict(deque)
     for entry in sorted(installed, key=lambda entry: not entry.is_exported):
         present[kind.key_of(entry.entry)].append(entry)
@@ -307,7 +307,7 @@ def _build_step(kind: ConfigKind, before: InstalledEntry | None, target: FileEnt
     }
     if before is None and kind.is_fixed:
         raise NotFoundError(f"{target.position}: this installation has no {_subject(kind, entry)}")
-    # Omitted fields keep their value, even in operations that set all fields.
+    # Omitted fields keep their values, even in operations that set all fields.
     same = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
     whole = msgspec.structs.replace(entry, **same)
     by_hand = kind.by_hand(entry) if kind.by_hand and fields else ""
@@ -338,7 +338,7 @@ def _subject(kind: ConfigKind, entry: ConfigEntry) -> str:
 
 
 def _format_fields(kind: ConfigKind, entry: ConfigEntry) -> str:
-    """Format the fields that do not identify an entry."""
+    """Format the fields that are not part of the key."""
     return ", ".join(
         f"{name} {_format_value(value)}"
         for name, value in msgspec.structs.asdict(entry).items()
@@ -367,7 +367,7 @@ async def _check(context: OperationContext, step: Step) -> Step:
 
 
 async def _load_pending(context: OperationContext, steps: Sequence[Step]) -> dict[bytes, str]:
-    """Return the approval ids of pending proposals for these actions, by the encoded operation."""
+    """Return the approval ids of pending proposals for these actions, by encoded operation."""
     actions = {operation.action for step in steps for operation in step.operations}
     pending: dict[bytes, str] = {}
     after: UUID | None = None
