@@ -1,1 +1,1 @@
-"""What happens to a payment; only `transitions` changes a payment's status."""
+"""The payment lifecycle. Only `transitions` changes a payment's status."""

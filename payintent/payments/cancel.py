@@ -1,4 +1,4 @@
-"""PENDING → CANCELLED, by the merchant, by an operator or by the buyer."""
+"""Cancel PENDING payments for a merchant, an operator or the buyer."""
 
 from uuid import UUID
 
@@ -13,10 +13,10 @@ OPERATION = "cancel"
 
 
 async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool:
-    """Cancel a payment and send the event; returns False if `key` has already cancelled it.
+    """Cancel a payment and notify the merchant. Returns False if `key` has already cancelled it.
 
-    Raises `INVALID_PAYMENT_STATE` for every status but PENDING, `IDEMPOTENCY_CONFLICT` if `key`
-    has cancelled a different payment. A refused request does not use up its key.
+    Raises `INVALID_PAYMENT_STATE` unless the payment is PENDING, and `IDEMPOTENCY_CONFLICT` if
+    `key` was used to cancel a different payment. A refused request does not use up its key.
     """
     if key is not None and await _is_repeated(tx, payment, key):
         return False
@@ -25,7 +25,7 @@ async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool
 
 
 async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
-    """Cancel a payment without an event to the merchant (spec section 3)."""
+    """Cancel a payment without notifying the merchant (spec section 3)."""
     await cancel(tx, payment_id, PaymentTrigger.BUYER_CANCEL)
 
 

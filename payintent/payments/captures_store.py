@@ -1,4 +1,4 @@
-"""Captures: money that a gateway or a chain has reported as received."""
+"""Store captures: money that a gateway or chain has reported as received."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class LockedCapture:
     amount_minor: int
     reserved_minor: int
     remaining_minor: int  # neither refunded nor reserved
-    left_minor: int  # the part of `remaining_minor` that no dispute holds
+    left_minor: int  # the part of `remaining_minor` that is not held by disputes
     credited: bool
     chain: str | None
-    payer: bytes | None  # the sender's address on its chain, until it is deleted
+    payer: bytes | None  # the sender's chain address, until it is erased
     approval_above_minor: int | None  # daily amount above which a second operator must approve
     token_decimals: int | None
-    merchant_approval_above: Decimal | None  # the merchant's own threshold, at gateways only
+    merchant_approval_above: Decimal | None  # the merchant's own threshold; gateway captures only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +49,17 @@ class CaptureRecord(MoneyOrigin):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledCapture:
-    """The money of a settlement: a new capture, or an unknown capture to assign to its session."""
+    """The money of a settlement: a new capture, or a stored one to assign to its session."""
 
     id: UUID
     account_id: int
     reference: str
     origin: MoneyOrigin
-    currency: str  # for a chain transfer, the token's address until the symbol is looked up
+    currency: str  # for a chain transfer, the token address until its symbol is looked up
     amount_minor: int
     credited: bool
-    receipt_id: UUID | None = None  # of a chain transfer
-    adopted: bool = False  # already stored without its session
+    receipt_id: UUID | None = None  # chain transfers only
+    adopted: bool = False  # the capture is already stored, without a session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ async def add_unknown(
         capture_id=row["id"],
         account_id=account_id,
         currency=capture.currency,
-        chain=None,  # transfers on chains are not stored as unknown captures
+        chain=None,  # chain transfers are never stored as unknown captures
         merchant_id=row["merchant_id"],
         credited=False,
     )
@@ -108,7 +108,7 @@ async def add_unknown(
 
 
 async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
-    """Assign locked captures to their sessions, which were stored after them."""
+    """Assign captures to sessions that were stored later. The captures must be locked."""
     rows = await tx.fetch(
         """
         UPDATE capture c
@@ -129,10 +129,11 @@ async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
 async def complete_reference(
     tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_free: bool
 ) -> bool:
-    """Return whether a locked session already has this capture, and store the longer reference.
+    """Return whether a session already has this capture, and store the longer reference.
 
-    A reference that ends with a dot is a prefix of the gateway's full reference, which not every
-    gateway response contains. `is_free` is False if a different capture has the reference.
+    A reference that ends with a dot is a prefix, because some gateway responses do not contain the
+    full reference. `is_free` is False if another capture uses the reference. The session must be
+    locked.
     """
     capture = await tx.row(
         """
@@ -157,7 +158,7 @@ async def add(
 ) -> None:
     """Store new captures with their ledger entries.
 
-    Chain transfers must already be stored. Ledger entries get the currency of the stored capture.
+    Chain transfers must already be stored. Ledger entries use the currency of the stored capture.
     """
     if not captures:
         return
@@ -205,7 +206,7 @@ async def add(
 
 
 async def find(tx: Tx, account_id: int, reference: str) -> CaptureRecord | None:
-    """Find a capture by its gateway's reference."""
+    """Find a capture by its gateway reference."""
     row = await tx.row(
         """
         SELECT c.id, c.payment_id, c.session_id,
@@ -236,7 +237,7 @@ async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
 
 
 async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
-    """Lock the capture that paid a locked payment."""
+    """Lock the capture that paid a payment. The payment must be locked."""
     row = await tx.row(
         _LOCKED + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id
     )
@@ -276,11 +277,12 @@ def _locked_capture(row: Row) -> LockedCapture:
 async def has_auto_refund(
     tx: Tx, merchant_id: int, capture_id: UUID, *, transfers_max: int
 ) -> bool:
-    """Return whether the merchant's automatic refunds apply to a capture without a payment.
+    """Return whether a capture without a payment is refunded automatically.
 
-    A transaction that also appears in an earlier block was moved by the chain and has brought its
-    money only once. Refunds on a chain cost gas, so an operator decides about amounts below the
-    token's minimum and about transfers of a session after the first `transfers_max`.
+    The merchant must have enabled automatic refunds. A transaction that the chain moved to another
+    block is recorded twice but has paid only once, so it is left to an operator. Chain refunds cost
+    gas, so an operator also decides about amounts below the token's minimum and about a session's
+    transfers after the first `transfers_max`.
     """
     has_it = await tx.value(
         """

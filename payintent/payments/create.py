@@ -1,4 +1,4 @@
-"""(new) → PENDING: write the key, the checkout and the payment in a single statement."""
+"""Create payments, and replay the result of earlier requests with the same key."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ _RESOLVE_WAIT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CreatedPayment:
-    """A payment as it was created by this request or by an earlier request with its key."""
+    """A payment created by this request, or by an earlier request with the same key."""
 
     payment: Payment
     country: str | None
@@ -44,7 +44,7 @@ class CreatedPayment:
 
 @dataclass(frozen=True, slots=True)
 class RefusedCreate:
-    """A well-formed create with unacceptable values; only an earlier result of its key counts."""
+    """A well-formed create request with invalid values; it can only replay an earlier result."""
 
     attempt: CreateAttempt
     refusal: RefusedError
@@ -69,8 +69,8 @@ class PaymentCreator:
         `check` runs in the transaction that writes the payment.
 
         Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, `CONFLICT` if
-        the key is locked for longer than the lock timeout, `StorageUnavailableError` if the outcome
-        is unknown.
+        the key stays locked for longer than the lock timeout, and `StorageUnavailableError` if the
+        outcome is unknown.
         """
         ids = self._database.id_generator
         new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
@@ -109,7 +109,7 @@ def expired_key_error() -> RefusedError:
 
 
 async def replay_create(database: Database, request: CreateAttempt) -> CreatedPayment | None:
-    """Return the payment as the first request with this key returned it; None for a new key.
+    """Return the result of the first request with this key, or None if the key is new.
 
     Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, and
     `FraudDeniedError` if the first request was denied.
@@ -131,7 +131,7 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
 
 
 async def replay_refused(database: Database, create: RefusedCreate) -> CreatedPayment:
-    """Return the key's earlier result; raises the refusal if the key has none."""
+    """Return the key's earlier result; raises the refusal if the key is new."""
     result = await replay_create(database, create.attempt)
     if result is None:
         raise create.refusal
@@ -139,9 +139,9 @@ async def replay_refused(database: Database, create: RefusedCreate) -> CreatedPa
 
 
 def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
-    """Return a payment as it was created, from columns that never change.
+    """Return a payment as it was when it was created, using columns that never change.
 
-    `expires_at` is computed from the request, because a test clock can change the column.
+    `expires_at` is computed from the request, because advancing a test clock changes the column.
     """
     return replace(
         payment,
@@ -163,8 +163,8 @@ def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
 async def _resolve(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Find out whether a commit took effect although its response was lost."""
-    if isinstance(failure, StorageFullError):  # it failed, but the key may have an earlier result
+    """Determine whether a commit took effect after its response was lost."""
+    if isinstance(failure, StorageFullError):  # nothing was stored, but the key may be in use
         result = await replay_create(database, request)
         if result is None:
             raise failure
@@ -183,7 +183,7 @@ async def _resolve(
 _WAIT_S = 2.0
 
 _Key = tuple[int, UUID, bytes]
-#: None if the request failed without a result to share.
+#: None: the request failed without a result that waiting requests can share.
 _Outcome = CreatedPayment | RefusedError | FraudDeniedError | None
 
 
@@ -199,7 +199,7 @@ class ConcurrentCreates:
         request_hash: bytes,
         work: Callable[[], Awaitable[CreatedPayment]],
     ) -> CreatedPayment:
-        """Run `work`, or wait for the result of an identical request that is running.
+        """Run `work`, or wait for the result of an identical request that is already running.
 
         Raises `CONFLICT` if that request takes longer than two seconds.
         """

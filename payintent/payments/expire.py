@@ -1,4 +1,4 @@
-"""PENDING or PROCESSING → EXPIRED, after a payment's deadline."""
+"""Expire payments that are past their deadline."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ _BATCHES_PER_LANE = 10  # before the worker checks whether it should stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedPayment:
-    """A payment that expired before its session ended, and the case for money that may arrive."""
+    """A payment that expired before its session ended, and the case for late money."""
 
     payment: Payment
     case_id: UUID
 
 
 async def expire_due_pending(database: Database, limit: int) -> bool:
-    """Expire PENDING payments, at most `limit` per transaction; returns whether more may be due.
+    """Expire due PENDING payments, up to `limit` per transaction; returns whether more may be due.
 
-    A backlog is processed by several concurrent transactions, which skip locked payments:
-    while the database writes a batch, this process builds the events of the next.
+    A backlog is processed in several concurrent transactions, so that this process can build the
+    events of one batch while the database writes another. Locked payments are skipped.
     """
 
     async def expire_batches(number: int) -> bool:
@@ -50,7 +50,7 @@ async def expire_due_pending(database: Database, limit: int) -> bool:
 
 
 async def expire_pending(tx: Tx, limit: int) -> int:
-    """Expire at most `limit` PENDING payments and return their number."""
+    """Expire up to `limit` due PENDING payments and return how many expired."""
     due = await payment_store.lock_due_pending(tx, limit)
     if due is None:
         return 0
@@ -62,7 +62,7 @@ async def expire_pending(tx: Tx, limit: int) -> int:
 
 
 async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
-    """Expire PENDING payments that are past their deadline, in a separate transaction."""
+    """In a separate transaction, expire the PENDING payments that are past their deadline."""
     async with database.transaction() as tx:
         locked = await payment_store.lock(tx, payment_ids)
         requests = [
@@ -74,7 +74,7 @@ async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
 
 
 async def require_open_checkout(database: Database, snapshot: PaymentSnapshot) -> None:
-    """Raise like `require_not_ended`, and expire the payment first if it is due."""
+    """Expire the payment if it is past its deadline, then raise as `require_not_ended` does."""
     if snapshot.payment.is_past_expiry(snapshot.now):
         await expire_if_due(database, snapshot.payment.id)
         raise checkout_expired_error()

@@ -1,4 +1,4 @@
-"""Store idempotency keys with their first request and its result."""
+"""Store idempotency keys with the first request that used each key, and its result."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from payintent.payments.model import IdempotentRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRequest:
-    """The first request with a key; it has a payment, a refund or a denial."""
+    """The first request with a key, and its result: a payment, a refund or a denial."""
 
     request_hash: bytes
     payment_id: UUID | None = None
@@ -25,7 +25,7 @@ class FirstRequest:
 async def find_first_request(
     database: Executor, merchant_id: int, operation: str, key: UUID
 ) -> FirstRequest | None:
-    """Find the request that used a key in the last 24 hours."""
+    """Return the first request that used a key within the last 24 hours."""
     row = await database.row(
         """
         SELECT request_hash, payment_id, country, denial, refund_id
@@ -45,7 +45,8 @@ async def claim_key(
 ) -> bool:
     """Claim a key in this transaction; returns False if it is already claimed.
 
-    Waits for a transaction that holds the key, up to the lock timeout (`LockTimeoutError`).
+    If another transaction holds the key, waits for it; raises `LockTimeoutError` after the lock
+    timeout.
     """
     row = await tx.row(
         """
@@ -92,13 +93,14 @@ async def delete_old_keys(database: Executor, limit: int) -> int:
     return len(rows)
 
 
-_VERSION = b"\x01"  # the first byte of every fingerprint; change it with the rules
+_VERSION = b"\x01"  # the first byte of every fingerprint; change it if the rules change
 
 
 def request_fingerprint(operation: str, **fields: object) -> bytes:
-    """Return the version and the SHA-256 digest of a request's parsed values and defaults.
+    """Return the fingerprint version and the SHA-256 digest of a request's parsed values.
 
-    None is omitted, so that a new field does not change the fingerprints of requests without it.
+    `fields` include defaults. None is omitted, so that adding a field does not change the
+    fingerprints of requests that do not use it.
     """
     values = {name: value for name, value in fields.items() if value is not None}
     encoded = msgspec.json.encode([operation, values], order="sorted")
@@ -135,5 +137,5 @@ def require_match(first: FirstRequest | None, request: IdempotentRequest) -> Fir
 
 
 def _raw_hash(request: IdempotentRequest) -> bytes:
-    """Return the hash of the raw fields, used before version 1. Keys expire after 24 hours."""
+    """Return the hash of the raw fields, which was used as the fingerprint before version 1."""
     return hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()

@@ -1,4 +1,4 @@
-"""The filter of payment lists, and a merchant's list at a constant cost for every filter."""
+"""Filter payment lists, and list a merchant's payments at a constant cost for any filter."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.model import PaymentStatus
 from payintent.payments.store import PaymentSnapshot
 
-#: The sort key of a payment in lists: `created_at` and id.
+#: A payment's sort key in lists: `created_at` and id.
 Position = tuple[datetime, UUID]
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
@@ -20,10 +20,10 @@ _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentFilter:
-    """The filter of a payment list, newest first.
+    """The filter and page of a payment list, newest first.
 
-    The fields from `amount_min` to `ended_before` are not in an index; `is_narrow` is true if one
-    is set, so that payments have to be read to apply it. Only operators can use them.
+    The fields from `amount_min` to `ended_before` are not indexed and are available only to
+    operators. If one of them is set (`is_narrow`), payments must be read to apply the filter.
     """
 
     merchant_id: int | None = None
@@ -39,11 +39,11 @@ class PaymentFilter:
     country: str | None = None
     chain: str | None = None
     token: str | None = None
-    unselected: bool = False  # without a session
-    end: str | None = None  # the status in which it ended; PAID even if refunded later
+    unselected: bool = False  # only payments without a session
+    end: str | None = None  # the final status; PAID includes refunded payments
     ended_from: datetime | None = None
     ended_before: datetime | None = None
-    before: Position | None = None  # the end of the previous page
+    before: Position | None = None  # position of the last payment on the previous page
     limit: int = 20  # at most 101 for a merchant's list
 
     @property
@@ -54,7 +54,7 @@ class PaymentFilter:
         return self.unselected or any(value is not None for value in properties)
 
     def bounds(self) -> tuple[datetime, datetime, UUID]:
-        """Return the lower bound, and the lower of the two upper bounds."""
+        """Return the lower bound, and the lower of `created_before` and `before`."""
         until = (self.created_before, UUID(int=0)) if self.created_before else _LAST
         return self.created_from or _FIRST, *min(until, self.before or _LAST)
 
@@ -67,16 +67,16 @@ _OF_KIND: LiteralString = " AND currency = c.currency AND status = s.status"
 
 
 class NewestPayments:
-    """Queries for the newest payments of each merchant in a list, with a query for each index.
+    """Queries for the newest payments of each of several merchants, one query per index.
 
-    Each query has a single upper bound, because an index scan starts at a single bound and the
-    planner might choose the wrong bound. The indexes by currency and status are sorted per currency
-    and status, so the newest payments of each combination are looked up and merged. The NULLS order
-    selects the index: no column is NULL, and each index has an order of its own.
+    Each query has a single upper bound: an index scan starts at only one bound, and with two the
+    planner might choose the wrong one. The indexes on currency and status are sorted within each
+    combination of both, so the newest payments of each combination are looked up and merged. The
+    NULLS order only selects the index: no column is NULL, and each index has a different order.
     """
 
     def __init__(self, merchants: LiteralString, limit: LiteralString = "$5") -> None:
-        """Select `limit` payments of each of `merchants`; $1 is a parameter of `merchants`."""
+        """Select up to `limit` payments per merchant; the FROM item `merchants` may use $1."""
         self.all: LiteralString = _newest(merchants, "", "created_at DESC, id DESC", limit)
         kinds: LiteralString = merchants + _KINDS
         order: LiteralString = "created_at DESC NULLS LAST, id DESC"
@@ -123,10 +123,10 @@ def _newest(
     )
 
 
-# A literal limit (100 payments per page, and 1 more) tells the planner how few rows to expect. It
-# then uses a generic plan, which halves the cost of a call.
+# A literal limit (100 payments per page, plus 1) tells the planner to expect few rows. It then uses
+# a generic plan, which halves the cost of a call.
 NEWEST = NewestPayments("(SELECT $1::bigint AS id) m", "101")
-# LATERAL lookups by id, because the planner may overestimate the length of a page.
+# Payments are looked up by id with LATERAL, because the planner may overestimate the page size.
 _PAGE: LiteralString = (
     payment_store.SNAPSHOT
     + """

@@ -19,7 +19,7 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.encryption import EncryptionKeyError
 
-_LIST_TRIES_MAX = 5  # the payments that replace expired payments on a page may be due as well
+_LIST_TRIES_MAX = 5  # payments that replace expired payments on a page may themselves be due
 
 
 class PaymentLookup:
@@ -39,9 +39,9 @@ class PaymentLookup:
     async def get_merchant_payment(
         self, merchant_id: int, payment_id: UUID | None
     ) -> PaymentSnapshot:
-        """Return a merchant's payment, expired first if its deadline has passed.
+        """Return a merchant's payment. If its deadline has passed, it is expired first.
 
-        Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if it belongs to another merchant.
+        Raises `NOT_FOUND` if it does not exist, or `FORBIDDEN` if it belongs to another merchant.
         """
         snapshot = await self._by_id.run(payment_id) if payment_id else None
         if snapshot is None:
@@ -101,7 +101,7 @@ async def list_merchant_payments(
 async def foreign_object_error(
     database: Database, merchant_id: int, owner_id: int, noun: str
 ) -> RefusedError:
-    """Return `FORBIDDEN`, or `NOT_FOUND` if one merchant is in test mode and the owner is not."""
+    """Return `FORBIDDEN`, or `NOT_FOUND` if only one of the merchants is in test mode."""
     if await merchant_store.share_mode(database, merchant_id, owner_id):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {noun} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {noun}")

@@ -1,4 +1,4 @@
-"""Payments and the table of their status transitions (spec section 3)."""
+"""Payments, their sessions and their status transitions (spec section 3)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,14 +25,14 @@ class PaymentStatus(StrEnum):
 
 
 class PaymentTrigger(StrEnum):
-    SELECT = "select"  # the buyer selects a method or changes it
-    CONFIRM = "confirm"  # a gateway or a chain confirms the money
-    FAIL = "fail"  # a gateway or a chain reports an end without money
+    SELECT = "select"  # the buyer selects or changes the payment method
+    CONFIRM = "confirm"  # a gateway or chain confirms receipt of the money
+    FAIL = "fail"  # a gateway or chain reports that the session ended unpaid
     EXPIRE = "expire"
     CANCEL = "cancel"  # by the merchant
-    BUYER_CANCEL = "buyer_cancel"  # without an event to the merchant
-    REFUND_PART = "refund_part"  # a partial refund, some of the amount remains
-    REFUND_REST = "refund_rest"  # the last part was refunded
+    BUYER_CANCEL = "buyer_cancel"  # the merchant is not notified
+    REFUND_PART = "refund_part"  # a partial refund; part of the amount remains
+    REFUND_REST = "refund_rest"  # the remaining amount was refunded
 
 
 OPEN = frozenset({PaymentStatus.PENDING, PaymentStatus.PROCESSING})
@@ -41,17 +41,17 @@ TERMINAL = frozenset(PaymentStatus) - OPEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentRequest:
-    """The properties of a request that identify a repetition with the same `Idempotency-Key`."""
+    """Fields that identify a retry of a request with the same `Idempotency-Key`."""
 
     merchant_id: int
     key: UUID
     request_hash: bytes  # fingerprint of the parsed values
-    as_sent: tuple[object, ...] = ()  # operation and raw fields, which were hashed before version 1
+    as_sent: tuple[object, ...] = ()  # operation and raw fields, as hashed before version 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAttempt(IdempotentRequest):
-    """A create before its values are checked."""
+    """A create request whose values have not been validated yet."""
 
     expires_in_s: int
     country: str | None
@@ -59,7 +59,7 @@ class CreateAttempt(IdempotentRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePaymentRequest(CreateAttempt):
-    """A create; the payment keeps these values, and texts are stored as received."""
+    """A valid create request. Its values are stored with the payment, text exactly as received."""
 
     currency: str
     amount: Decimal
@@ -73,7 +73,7 @@ class CreatePaymentRequest(CreateAttempt):
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """A stored payment; each field is a column of the table `payment`."""
+    """A stored payment; each field is a column of the `payment` table."""
 
     id: UUID
     merchant_id: int
@@ -127,7 +127,7 @@ class Payment:
         )
 
     def is_past_expiry(self, now: datetime) -> bool:
-        """Return whether an open payment has reached its deadline."""
+        """Return whether the payment is open and past its deadline."""
         return self.status in OPEN and self.expires_at <= now
 
 
@@ -166,7 +166,7 @@ def find_transition(status: PaymentStatus, trigger: PaymentTrigger) -> Transitio
 
 
 class SessionStatus(StrEnum):
-    """A session's status (column `life`); only a gateway's report ends a session."""
+    """The status of a session (column `life`). Only a gateway or chain report ends a session."""
 
     OPENING = "opening"  # stored before the gateway is called
     OPEN = "open"  # the buyer can pay with it
@@ -184,7 +184,7 @@ class Session:
     reference: str | None = None
     next_action: str | None = None  # JSON text
     return_url: str | None
-    inquiries: int = 0  # since it was opened, or since it is closing
+    inquiries: int = 0  # since the session was opened, or since it started closing
     declines: int = 0  # declined attempts that the buyer could retry
     opened_at: datetime
     closing_at: datetime | None = None
@@ -201,5 +201,5 @@ class Session:
         )
 
 
-#: Time for a second attempt, or for an exact payment after a mismatch.
+#: Grace period for a second attempt, or for an exact transfer after an amount mismatch.
 SECOND_THOUGHT = timedelta(seconds=120)

@@ -89,8 +89,8 @@ class NewPayment:
 async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
     """Write the key, checkout and payment; return `created_at` and `expires_at`.
 
-    Returns None if the key was used within 24 hours. Waits for a request that holds the key, up to
-    the lock timeout (`LockTimeoutError`).
+    Returns None if the key was used within the last 24 hours. If another request holds the key,
+    waits for it; raises `LockTimeoutError` after the lock timeout.
     """
     request, sealing = new.request, database.payer_sealing
     row = await database.row(
@@ -119,8 +119,8 @@ async def create_batch(
 ) -> list[tuple[datetime, datetime] | None]:
     """Create payments with different keys in a single statement; see `create`.
 
-    Waits only briefly for a request that holds a key, and then raises `LockTimeoutError` without
-    writing anything, so that the rest of the batch is not delayed.
+    If another request holds one of the keys, waits only briefly, so that the rest of the batch is
+    not delayed; then raises `LockTimeoutError` without writing anything.
     """
     # Sorted, so that batches cannot deadlock.
     sorted_batch = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))

@@ -38,8 +38,8 @@ from payintent.payments.store import require_payment
 _TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(r"0x[0-9a-f]{40}", re.ASCII | re.IGNORECASE)
 _TEXT_MAX = 300
-_AMOUNT_END = Decimal(10) ** 20  # above every possible amount
-#: Payments read for a narrow scope, per statement and per page.
+_AMOUNT_END = Decimal(10) ** 20  # greater than any possible amount
+#: Maximum number of payments read to apply a narrow filter: per statement, and per page.
 _BATCH, _SCANNED_MAX = 1_000, 10_000
 _COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
 
@@ -48,7 +48,7 @@ PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentPage:
-    """A page of payments; with a narrow scope it may be short even if more pages follow."""
+    """A page of payments. With a narrow filter, it may be short even if more pages follow."""
 
     payments: list[PaymentRecord]
     following: str | None  # the `before` of the next page, if any
@@ -142,9 +142,9 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         )
 
     async def _candidates(self, database: Executor, scope: PaymentFilter) -> Sequence[UUID] | None:
-        """Return the payments of the order, reference and transaction; None if they are not set.
+        """Return the payments that match the order, reference and transaction; None if none is set.
 
-        `list_records` applies the scope to them.
+        `list_records` then applies the other filters.
         """
         sets: list[Sequence[UUID]] = []
         if self.order_id is not None:
@@ -199,7 +199,7 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
 async def _find_matches(
     database: Executor, text: str, scope: PaymentFilter
 ) -> list[tuple[str, Sequence[UUID]]]:
-    """Look up a text as everything that it can be; an id is looked up only as an id."""
+    """Look up a text in every property that it could match; ids are looked up only as ids."""
     if ids.is_checkout_id(text):
         return [("checkout", await search_store.find_by_checkout(database, text))]
     for name, prefix in _PREFIXES.items():
@@ -246,7 +246,7 @@ def _parse_uuid(text: str) -> UUID | None:
 
 
 async def _scan(database: Executor, scope: PaymentFilter) -> PaymentPage:
-    """Read a page; for a narrow scope, read at most `_SCANNED_MAX` payments to fill it."""
+    """Return a page. With a narrow filter, up to `_SCANNED_MAX` payments are read to fill it."""
     batch = _BATCH if scope.is_narrow else scope.limit
     rest = replace(scope, limit=batch)
     records: list[PaymentRecord] = []
@@ -299,7 +299,7 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
         return [f"{describe_payment(payment)}, becomes CANCELLED; it is {payment.status}"]
 
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
-        """Raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
+        """Cancel the payment; raises `INVALID_PAYMENT_STATE` unless it is PENDING."""
         payment = (await require_payment(tx, self.payment_id)).payment
         await cancel(tx, payment.id)
         payment = (await require_payment(tx, self.payment_id)).payment

@@ -1,4 +1,4 @@
-"""The merchant's routes to create, read, list and cancel payments."""
+"""Merchant API routes to create, read, list and cancel payments."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -55,10 +55,9 @@ class PaymentRoutes:
         ]
 
     async def post_payment(self, request: Request) -> Response:
-        """Create a payment. It spends a create request of the rate limit, a replay a read request.
+        """Create a payment. Creates count against the create limit, replays against the read limit.
 
-        A merchant above the create limit still gets the results of used keys, up to a limit of
-        their own.
+        A merchant above the create limit can still replay earlier results, up to a separate limit.
         """
         merchant = await self.api.authenticator.authenticate(request)
         try:
@@ -142,7 +141,7 @@ class PaymentRoutes:
 
 
 async def answer_denial(_: Request, error: Exception) -> Response:
-    """Respond to a fraud denial with 200 and the denial (spec section 7.4)."""
+    """Respond to a fraud denial with status 200 and the denial (spec section 7.4)."""
     denied = cast("FraudDeniedError", error)
     return json_response(
         denial_fields(denied.denial), headers=REPLAYED if denied.replayed else None

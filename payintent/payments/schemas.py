@@ -1,4 +1,4 @@
-"""Request bodies and parameters, and their checks. A `null` field counts as missing."""
+"""Parse and validate request bodies and query parameters. A `null` field counts as missing."""
 
 import json
 from collections.abc import Mapping
@@ -32,24 +32,24 @@ from payintent.payments.list_store import PaymentFilter
 from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentStatus
 from payintent.runtime.settings import Settings
 
-#: Python's parser refuses integers of more than 4,300 digits, and many clients have lower limits.
+#: Python's parser rejects integers with over 4,300 digits, and many clients have lower limits.
 NUMBER_DIGITS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
     text: str  # as received
-    canonical: str | None  # equal for metadata with the same meaning; None if empty
+    canonical: str | None  # the same for equivalent metadata; None if empty
 
 
 _EMPTY = Metadata("{}", None)
 
 
 def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
-    """Check metadata and return it; missing metadata counts as `{}`.
+    """Validate metadata. Missing metadata counts as `{}`.
 
-    Raises `BAD_REQUEST` unless it is an object of at most 16 KiB and 32 levels. Its numbers may
-    have up to 1,000 digits.
+    Raises `BAD_REQUEST` unless it is an object of at most 16 KiB, with at most 32 levels of nesting
+    and numbers of at most 1,000 digits (the sizes are settings).
     """
     content = bytes(raw)
     if content == b"null":
@@ -70,10 +70,10 @@ def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
 
 
 def _canonical(text: str) -> str | None:
-    """Return JSON that does not depend on key order, white space and escapes.
+    """Return JSON that is independent of key order, white space and escapes.
 
-    Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that no object in
-    the metadata can be mistaken for either. Numbers are compared as text.
+    Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that an object in
+    the metadata cannot be mistaken for either. Numbers are compared as text.
     """
     value = _PARSER.decode(text)
     return None if value == _NO_PAIRS else json.dumps(value, separators=(",", ":"))
@@ -130,7 +130,7 @@ class PostTransactionBody(msgspec.Struct):
 
 
 class CreateRefundBody(msgspec.Struct):
-    """The body of `POST /payments/{id}/refunds`; without `amount`, refund the remaining amount."""
+    """The body of `POST /payments/{id}/refunds`; `amount` defaults to the remaining amount."""
 
     amount: msgspec.Raw = msgspec.Raw(b"")
     reason: str | None = None
@@ -152,10 +152,10 @@ _TEXT = msgspec.json.Decoder(str)
 async def read_create(
     request: Request, merchant: AuthenticatedMerchant, settings: Settings
 ) -> CreatePaymentRequest | RefusedCreate:
-    """Read and check the request of `POST /payments`.
+    """Read and validate a `POST /payments` request.
 
-    Raises `BAD_REQUEST` for a malformed request. A well-formed request with unacceptable values is
-    returned as refused, because its key may already have a result.
+    Raises `BAD_REQUEST` for a malformed request. A well-formed request with invalid values is
+    returned as a `RefusedCreate`, because its key may already have a result.
     """
     key = read_idempotency_key(request.headers)
     if key is None:
@@ -213,7 +213,7 @@ def _check_create_values(
     merchant: AuthenticatedMerchant,
     settings: Settings,
 ) -> CreatePaymentRequest:
-    """Check a create in the order that decides which error is returned."""
+    """Validate a create request. The order of the checks determines which error is returned."""
     payable, pegged = merchant.payable, body.include_pegged_assets is not False
     require_in_service(merchant.activation)
     require_payable_currency(body.currency, payable, pegged=pegged)
@@ -312,8 +312,8 @@ def amount_value(raw: msgspec.Raw) -> Any:
 def read_refund_amount(raw: msgspec.Raw) -> str | None:
     """Return the text of a refund amount, or None if the field is missing.
 
-    Raises `INVALID_AMOUNT` if it is not a string. This includes `null`, so that a mistake in the
-    client does not refund the whole payment.
+    Raises `INVALID_AMOUNT` if it is not a string. `null` is also rejected, so that a client error
+    cannot refund the whole payment.
     """
     if not bytes(raw):
         return None

@@ -41,7 +41,7 @@ class FraudScreening:
     creator: PaymentCreator
 
     async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
-        """Screen the merchant's data and create the payment.
+        """Screen the merchant's data, then create the payment.
 
         A denial is stored with the key and raised as `FraudDeniedError`, unless the key already has
         a result.
@@ -87,7 +87,7 @@ class FraudScreening:
         await self._deny_checkout(payment, rules.evaluate(subject))
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection from an address; raises `FraudDeniedError` above the limit."""
+        """Count a selection by client address; raises `FraudDeniedError` above the limit."""
         rules = await self.policies.rules()
         velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:
@@ -113,7 +113,7 @@ class FraudScreening:
     async def _count_payments(
         self, tx: Tx, velocities: Iterable[FraudRule], subject: FraudSubject
     ) -> dict[int, int]:
-        """Count a payer's payments; blocks concurrent creates for this payer."""
+        """Count a payer's payments for each rule; blocks concurrent creates for the same payer."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
         await fraud_store.lock_counter(tx, self.encryption.digest(name))
         return {

@@ -1,6 +1,6 @@
-"""Search payments of all merchants for operators.
+"""Search the payments of all merchants, for operators.
 
-Every lookup uses an index, and has a limit if the index does not bound the number of rows.
+Every lookup uses an index, and has a limit unless the index itself bounds the number of rows.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class PaymentRecord:
     created_at: datetime
     expires_at: datetime
     updated_at: datetime
-    found_by: str | None = None  # in search results, the matching property
+    found_by: str | None = None  # the property that matched; search results only
 
 
 _NEWEST = NewestPayments(
@@ -45,9 +45,9 @@ _NEWEST = NewestPayments(
 
 
 async def list_positions(database: Executor, scope: PaymentFilter) -> list[Position]:
-    """List the positions of a merchant's or all payments, newest first, as far as indexes filter.
+    """List the positions of payments that match the indexed conditions, newest first.
 
-    The conditions that need the payment itself (`is_narrow`) are not applied.
+    The conditions that make a filter narrow (`is_narrow`) are not applied.
     """
     query, arguments = _NEWEST.choose(scope)
     rows = await database.fetch(query, *arguments)
@@ -57,7 +57,7 @@ async def list_positions(database: Executor, scope: PaymentFilter) -> list[Posit
 async def find_by_address(
     database: Executor, address: bytes, merchant_id: int | None = None
 ) -> list[UUID]:
-    """Find payments of a merchant or of all merchants by the payer's address on a chain."""
+    """Find payments by the payer's chain address, for one merchant or all merchants."""
     rows = await database.fetch(
         """
         SELECT s.payment_id
@@ -75,7 +75,7 @@ async def find_by_address(
 
 
 async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
-    """Find payments by a gateway's reference of a session, capture, refund or dispute."""
+    """Find payments by the gateway reference of a session, capture, refund or dispute."""
     rows = await database.fetch(
         """
         SELECT payment_id
@@ -109,7 +109,7 @@ async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
 
 
 async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
-    """Find payments by the hash of a payment, pending, posted or refund transaction."""
+    """Find payments by the hash of a transaction that pays or refunds them, confirmed or not."""
     rows = await database.fetch(
         """
         WITH paying AS (
@@ -209,7 +209,7 @@ _RECORDS = KeysetList(
 async def list_records(
     database: Executor, payment_ids: Sequence[UUID], scope: PaymentFilter
 ) -> list[PaymentRecord]:
-    """List the payments that match a scope, newest first."""
+    """List the given payments that match a filter, newest first."""
     _, *last = scope.bounds()
     rows = await _RECORDS.page(database, tuple(last), **asdict(scope), payment_ids=payment_ids)
     return [_record(row, database.payer_sealing) for row in rows]

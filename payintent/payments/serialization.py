@@ -1,4 +1,4 @@
-"""The JSON of payments: the API's payment object and the merchant's events."""
+"""Serialize payments as JSON, for the API and for merchants' events."""
 
 import json
 from datetime import datetime
@@ -16,7 +16,7 @@ from payintent.webhooks.model import EventType, event_payload_fields
 
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    """Return the fields of spec section 2.1, without fields that have no value."""
+    """Return the fields of spec section 2.1; fields without a value are omitted."""
     currency = CURRENCIES[payment.currency]
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
@@ -45,12 +45,12 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
 
 
 def optional_term_fields(payment: Payment) -> dict[str, Any]:
-    """Return the optional fields of a create that both the merchant and the buyer see."""
+    """Return the optional create fields that are shown to both the merchant and the buyer."""
     return {"include_pegged_assets": payment.include_pegged_assets}
 
 
 def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> dict[str, Any]:
-    """Return a payment as the merchant's API returns it."""
+    """Return the payment object of the merchant API."""
     fields = payment_fields(snapshot.payment, snapshot.session)
     if checkout_base:
         fields["checkout_url"] = f"{checkout_base}/{snapshot.payment.checkout_id}"
@@ -60,7 +60,7 @@ def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> di
 def event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
-    """Return the envelope of spec section 6.1; it is stored and sent byte for byte."""
+    """Return the event envelope of spec section 6.1, which is stored and sent byte for byte."""
     fields = payment_fields(payment, session)
     data = {name: fields[name] for name in event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
@@ -69,7 +69,7 @@ def event_body(
 
 def erase_payer(body: str, replacement: str) -> str:
     """Replace the payer in an event's body and remove the metadata."""
-    # Metadata may contain half a surrogate pair, which msgspec does not accept.
+    # Metadata may contain unpaired surrogates, which msgspec rejects.
     envelope: dict[str, Any] = json.loads(body)
     envelope["data"]["payment"] |= {"payer_uid": replacement, "metadata": {}}
     return encode_json(envelope).decode()
@@ -94,7 +94,7 @@ def _end_fields(payment: Payment) -> dict[str, Any]:
 
 def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     quote = session.quote.price
-    # A quote's amounts are in the quote's currency, which is shown if it is not the payment's.
+    # Quote amounts are in the quote's currency, which is included only if it differs.
     currency = {"quote_currency": quote.currency} if quote.currency != payment.currency else {}
     return {
         "payment_method_id": session.quote.payment_method_id,
@@ -108,7 +108,7 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     }
 
 
-_DENIAL_MESSAGE = "this payment cannot be made"  # does not tell the buyer the reason
+_DENIAL_MESSAGE = "this payment cannot be made"  # does not reveal the reason to the buyer
 
 
 def denial_fields(denial: FraudDenial) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sessions: payment attempts at gateways, with their frozen quotes and status (`life`)."""
+"""Store payment sessions: attempts to pay at a gateway, each with its frozen quote."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from payintent.merchants.model import FeeMode, Price, Quote
 from payintent.payments.model import SECOND_THOUGHT, Session, SessionStatus
 
 _LISTED_MAX = 1_000
-_DECIDABLE_MAX = 1_000  # sessions of a chain per pass
-# Prefixed, so that a row can also have the columns of a payment.
+_DECIDABLE_MAX = 1_000  # sessions per chain and pass
+# Prefixed, so that a row can also contain a payment's columns.
 COLUMNS = """
     s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
     s.payment_method_id AS s_payment_method_id, s.provider AS s_provider,
@@ -30,7 +30,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSession:
-    """A session claimed for an inquiry to its gateway."""
+    """A session that is claimed for a gateway inquiry."""
 
     session: Session
     now: datetime
@@ -42,7 +42,7 @@ async def find_account_id(database: Executor, session_id: UUID) -> int | None:
 
 
 async def find_running(database: Executor, account_id: int, reference: str) -> UUID | None:
-    """Find a session that has not ended by its gateway's reference."""
+    """Find an unfinished session by its gateway reference."""
     return await database.value(
         """
         SELECT id
@@ -85,7 +85,7 @@ async def lock(tx: Tx, session_id: UUID) -> Session:
 
 
 async def mark_open(tx: Tx, created: Sequence[Session]) -> None:
-    """Mark sessions as open and store the references and next actions from their gateways."""
+    """Mark sessions as open and store the reference and next action that each gateway returned."""
     await tx.fetch(
         """
         UPDATE session s
@@ -102,7 +102,7 @@ async def mark_open(tx: Tx, created: Sequence[Session]) -> None:
 
 
 async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
-    """Mark sessions as closing and due, so that the inquiry loop closes them at their gateways."""
+    """Mark sessions as closing and due, so that the inquiry loop closes them at the gateway."""
     await tx.fetch(
         """
         UPDATE session
@@ -122,7 +122,7 @@ async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
 
 
 async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) -> None:
-    """End sessions with the outcomes that a gateway or a chain has reported."""
+    """End sessions with the outcomes reported by a gateway or chain."""
     await tx.fetch(
         """
         UPDATE session s
@@ -139,7 +139,7 @@ async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) ->
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueSession]:
-    """Claim sessions that are due for an inquiry until the lease expires."""
+    """Claim sessions that are due for inquiry. They become due again when the lease expires."""
     rows = await database.fetch(
         """
         UPDATE session s
@@ -166,7 +166,10 @@ async def claim_due(
 
 
 async def schedule_inquiry(database: Executor, session: Session, wait_s: float | None) -> None:
-    """Schedule the next inquiry unless the session has changed; None stops the inquiries."""
+    """Schedule the next inquiry in `wait_s` seconds; None stops the inquiries.
+
+    Does nothing if the session has since changed.
+    """
     await database.fetch(
         """
         UPDATE session
@@ -192,7 +195,7 @@ async def clear_silence(database: Executor, session_id: UUID) -> None:
 
 
 async def mark_silent(database: Executor, session_id: UUID) -> None:
-    """Record that a gateway has not answered the request to close a session."""
+    """Record that the gateway did not respond to a request to close the session."""
     await database.fetch(
         """
         UPDATE session
@@ -204,9 +207,9 @@ async def mark_silent(database: Executor, session_id: UUID) -> None:
 
 
 async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
-    """Return whether a chain is watched and has been read past a time.
+    """Return whether a chain is watched and has been read past the given time.
 
-    Its blocks count if they are final, or if two endpoints agree on them.
+    Only blocks that are final, or on which two endpoints agree, count as read.
     """
     row = await database.row(
         """
@@ -221,7 +224,7 @@ async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
 
 
 async def note_return(database: Executor, session_id: UUID, every_s: float) -> bool:
-    """Record the buyer's return; returns False if the last return is less than `every_s` ago."""
+    """Record the buyer's return. Returns False if the last return was less than `every_s` ago."""
     row = await database.row(
         """
         UPDATE session
@@ -237,7 +240,7 @@ async def note_return(database: Executor, session_id: UUID, every_s: float) -> b
 
 
 async def note_form_shown(database: Executor, session_id: UUID) -> bool:
-    """Record that the page shows the gateway's form; returns False if it was shown before."""
+    """Record that the page shows the gateway's form. Returns False if it was shown before."""
     row = await database.row(
         """
         UPDATE session
@@ -259,9 +262,10 @@ async def request_inquiry(database: Executor, session_id: UUID) -> None:
 async def request_chain_inquiries(database: Executor, chain: str) -> None:
     """Request inquiries for a chain's sessions that can be decided now.
 
-    After the deadline, this needs final blocks past it, or blocks that two endpoints agree on if no
-    transfer of the session was ever seen. Before the deadline, the buyer's own transactions must
-    have failed. Locked sessions are skipped until the next call.
+    After its deadline, a session can be decided once final blocks past the deadline have been read.
+    If no transfer of the session was ever seen, blocks on which two endpoints agree are enough.
+    Before its deadline, a session can be decided if the buyer's own transactions have failed.
+    Locked sessions are left for the next call.
     """
     await database.fetch(
         """
@@ -297,7 +301,7 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
 
 
 def from_row(row: Row) -> Session:
-    """Build a session from a row with `COLUMNS`."""
+    """Build a session from a row selected with `COLUMNS`."""
     return Session(
         id=row["s_id"],
         payment_id=row["s_payment_id"],
@@ -371,16 +375,17 @@ _ADD: LiteralString = """
 @dataclass(frozen=True, slots=True)
 class AddedSession:
     payment_id: UUID
-    earlier: int  # number of sessions that the payment had before
+    earlier: int  # number of the payment's earlier sessions
     is_stored: bool
 
 
 async def add(
     tx: Tx, sessions: Sequence[Session], first_inquiry_s: float, number_max: int
 ) -> list[AddedSession]:
-    """Store sessions of different, locked payments as `opening`.
+    """Store sessions as `opening`, at most one per payment. The payments must be locked.
 
-    A session is not stored if its payment has an opening session or has had `number_max` sessions.
+    A session is not stored if its payment has a session that is opening, or already has
+    `number_max` sessions.
     """
     quotes = [session.quote for session in sessions]
     prices = [quote.price for quote in quotes]

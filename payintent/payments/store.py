@@ -1,4 +1,4 @@
-"""Payments: read, lock and change them."""
+"""Read, lock and update payments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +21,7 @@ from payintent.runtime.encryption import EncryptionKeyError
 _FIELDS = tuple(field.name for field in fields(Payment))
 COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS))
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
-# Rows are converted by position, because this is the most frequent conversion.
+# Converted by position, because this is the most frequent row conversion.
 _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
 _PAYER_EMAIL = _FIELDS.index("payer_email")
@@ -42,12 +42,12 @@ class PaymentSnapshot:
 @dataclass(frozen=True, slots=True)
 class LockedPayments:
     payments: list[Payment]
-    now: datetime  # the database's time, before the locks
+    now: datetime  # the database's time, read before the rows were locked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentChange:
-    """The columns that a transition changes; None leaves a column unchanged."""
+    """The column values that a transition writes; None leaves a column unchanged."""
 
     id: UUID
     version: int  # as read under the lock
@@ -56,7 +56,7 @@ class PaymentChange:
     session_id: UUID | None = None
     receipt_id: UUID | None = None
     failure_reason: FailureReason | None = None
-    refunded: Decimal | None = None  # moved from the reserved to the refunded amount
+    refunded: Decimal | None = None  # moved from `reserved_amount` to `refunded_amount`
 
 
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
@@ -90,7 +90,10 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnaps
 async def get_batch(
     database: Executor, payment_ids: Sequence[UUID]
 ) -> list[PaymentSnapshot | None]:
-    """Return payments in the order of their ids; values that cannot be decrypted stay sealed."""
+    """Return payments in the order of `payment_ids`; a missing payment is None.
+
+    Values that cannot be decrypted stay sealed.
+    """
     rows = await database.fetch(
         SNAPSHOT
         + """
@@ -108,7 +111,7 @@ async def get_batch(
 async def find_by_checkouts(
     database: Executor, checkout_ids: Sequence[str]
 ) -> list[PaymentSnapshot | None]:
-    """Return payments in the order of their checkouts; see `get_batch`."""
+    """Return payments in the order of `checkout_ids`; see `get_batch`."""
     rows = await database.fetch(
         SNAPSHOT
         + """
@@ -125,10 +128,10 @@ async def find_by_checkouts(
 
 
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
-    """Lock payments in the order of their ids; all callers lock in this order.
+    """Lock payments in ascending id order, so that callers cannot deadlock.
 
     An e-mail address or metadata that cannot be decrypted stays sealed and is logged, so that
-    settlement and expiry still work. `is_readable` reports it.
+    settlement and expiry still work. `is_readable` detects such payments.
     """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -148,7 +151,10 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
 
 
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
-    """Lock PENDING payments past their deadline, oldest first; skips locked payments."""
+    """Lock up to `limit` PENDING payments past their deadline, earliest deadline first.
+
+    Payments that are already locked are skipped. Returns None if no payment is due.
+    """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -169,10 +175,10 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
 
 
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
-    """Lock PROCESSING payments past their deadline that can expire or must close their session.
+    """Lock PROCESSING payments past their deadline that can expire or need their session closed.
 
-    Their session is open, has ended, or its gateway has not answered for `patience_s`. A
-    payment is skipped while its gateway is deciding, so that it does not block the queue.
+    The session is open or has ended, or its gateway has not responded for `patience_s`. Payments
+    whose gateway is still deciding are skipped, so that they do not block the queue.
     """
     rows = await tx.fetch(
         SNAPSHOT
@@ -194,7 +200,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
 
 
 async def oldest_processing_s(database: Executor) -> float:
-    """Return the age of the PROCESSING payment with the earliest deadline, or 0."""
+    """Return the age in seconds of the PROCESSING payment with the earliest deadline, or 0."""
     age_s = await database.value(
         """
         SELECT extract(epoch FROM clock() - created_at)::float8 AS age_s
@@ -208,7 +214,7 @@ async def oldest_processing_s(database: Executor) -> float:
 
 
 async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
-    """Write changes and return the payments; skips payments with a different version."""
+    """Write changes and return the updated payments; skips payments whose version differs."""
     rows = await tx.fetch(
         """
         UPDATE payment p
@@ -248,7 +254,7 @@ async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
 
 
 async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
-    """Store buyers' e-mail addresses, which replace the merchant's (spec section 2.2)."""
+    """Store addresses entered by buyers in place of the merchant's (spec section 2.2)."""
     await tx.fetch(
         """
         UPDATE payment p
@@ -265,12 +271,12 @@ async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
 
 
 def is_readable(payment: Payment) -> bool:
-    """Return whether everything in a payment could be decrypted."""
+    """Return whether all sealed values of a payment have been decrypted."""
     return not (is_sealed(payment.payer_email) or is_sealed(payment.metadata))
 
 
 def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
-    """Build a snapshot from a row of `SNAPSHOT`; values that cannot be decrypted stay sealed."""
+    """Build a snapshot from a `SNAPSHOT` row; values that cannot be decrypted stay sealed."""
     session = session_store.from_row(row) if row["session_id"] is not None else None
     return PaymentSnapshot(_payment_or_sealed(row, payer_sealing), session, row["now"])
 
@@ -305,10 +311,10 @@ def _payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
 
 
 async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Return a marker for each payment that changes whenever its checkout page changes.
+    """Return a marker for each payment; it changes whenever the checkout page changes.
 
-    It contains the payment's version, the session's status, and the session's transfers on a chain.
-    The chain's head is included only if there is a transfer, because it changes the confirmations.
+    It covers the payment version, the session status and the session's chain transfers. If there
+    is a transfer, it also covers the chain head, because the number of confirmations depends on it.
     """
     rows = await database.fetch(
         """

@@ -1,4 +1,4 @@
-"""All status changes of payments: decide, write, and record the event."""
+"""Apply every payment status change and record its event."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from payintent.webhooks.model import EventType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionRequest:
-    """A trigger for a payment that is locked in this transaction."""
+    """A trigger to apply to a payment. The payment must be locked."""
 
     payment: Payment
     trigger: PaymentTrigger
@@ -32,13 +32,14 @@ class TransitionRequest:
 
 
 class ConcurrentChangeError(Exception):
-    """A payment changed before it was written, because it was not locked. This is a bug."""
+    """A payment changed concurrently because it was not locked. This indicates a bug."""
 
 
 async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
-    """Change the status of locked payments, at most once each, and record their events.
+    """Apply at most one transition to each payment, and record the events.
 
-    Raises `INVALID_TRANSITION` if a transition does not exist; then nothing is written.
+    The payments must be locked. Raises `INVALID_TRANSITION`, without writing anything, if a
+    transition does not exist.
     """
     if not requests:
         return []
