@@ -1,1 +1,1 @@
-"""Attempts to pay at a gateway: open, inquire, settle and expire."""
+"""Attempts to pay at a gateway: open, query, settle and expire payment sessions."""

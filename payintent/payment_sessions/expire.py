@@ -1,4 +1,4 @@
-"""PROCESSING → EXPIRED: after the deadline, or because the chain or gateway is gone."""
+"""Expire PROCESSING payments after their deadline, or if their chain or gateway is gone."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ _log = get_logger("expire")
 
 
 async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
-    """Expire PROCESSING payments or start closing their sessions; returns the number of payments.
+    """Expire due PROCESSING payments or start closing their sessions; returns how many were due.
 
-    The buyer may be paying, so the gateway has to close an open session first: this only marks the
-    session, and the inquiry loop calls the gateway. The payment expires once its session has ended
-    or its gateway has not answered for `patience_s`; in that case the session stays `closing`.
+    The buyer may still be paying, so the gateway must close an open session first. This only marks
+    the session; the inquiry loop calls the gateway. The payment expires once its session has ended,
+    or once its gateway has not responded for `patience_s`. The session then stays `closing`.
     """
     due = await payment_store.lock_due_processing(tx, limit, patience_s)
     to_close = [
@@ -55,10 +55,10 @@ async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
 
 
 async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> None:
-    """Expire a payment if its gateway still reports no decision after `patience`.
+    """Expire a payment if its gateway is still undecided after `patience`.
 
-    This opens a case, which the session's outcome will fill or close. A payment on a chain expires
-    only if the chain is being read and has been read past the payment's deadline.
+    Opens a case that stays undecided until the session's outcome is known. A chain payment expires
+    only if the chain is watched and has been read past the payment's deadline.
     """
     locked = await payment_store.lock(tx, [session.payment_id])
     payment, now = locked.payments[0], locked.now
@@ -76,10 +76,10 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
 
 
 async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) -> EndedPayment:
-    """Expire a payment because its chain or gateway is gone, as decided by two operators.
+    """Expire a payment whose chain or gateway is gone; two operators must have agreed to this.
 
-    This opens a case for money that may still arrive. The session stays `closing` until its chain
-    is read or its gateway answers again. Raises `CONFLICT` like `check_stranded`.
+    Opens a case for money that may still arrive. The session stays `closing` until its chain is
+    read again or its gateway responds again. Raises `CONFLICT` as `check_stranded` does.
     """
     locked = await payment_store.lock(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
@@ -94,7 +94,7 @@ async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) 
 async def _expire_with_case(
     tx: Tx, payment: Payment, session: Session, now: datetime, note: str = ""
 ) -> EndedPayment:
-    """Expire a locked payment, and open a case for money that its session may still receive."""
+    """Expire a payment, and open a case for late money. The payment must be locked."""
     transition = TransitionRequest(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
@@ -108,11 +108,11 @@ async def _expire_with_case(
 @dataclass(frozen=True, slots=True)
 class StrandedSession:
     session: Session
-    reason: str  # why its chain or gateway counts as gone
+    reason: str  # why its chain or gateway is considered gone
 
 
 async def _absence_reason(database: Executor, session: Session, providers: Collection[str]) -> str:
-    """Return why the session's gateway counts as gone; raises `CONFLICT` if it does not."""
+    """Return why the session's gateway is considered gone; raises `CONFLICT` if it is not."""
     provider, account = session.quote.provider, f"account {session.quote.account_id}"
     absence = await get_absence(database, session.id)
     if absence is None or provider not in providers:
@@ -134,7 +134,7 @@ async def _absence_reason(database: Executor, session: Session, providers: Colle
 async def check_stranded(
     database: Executor, snapshot: PaymentSnapshot, providers: Collection[str]
 ) -> StrandedSession:
-    """Return the payment's session; raises `CONFLICT` if the payment will end automatically.
+    """Return the session of a stranded payment; raises `CONFLICT` if it will end automatically.
 
     `providers` are the providers with an installed adapter.
     """

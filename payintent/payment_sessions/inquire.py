@@ -1,6 +1,6 @@
-"""Inquire gateways about unfinished sessions, and close sessions that were replaced or expired.
+"""Query gateways about unfinished sessions, and close sessions that were replaced or expired.
 
-The inquiries recover from lost callbacks, stopped processes and late gateway answers.
+Inquiries recover from lost callbacks, crashed processes and late gateway responses.
 """
 
 from dataclasses import dataclass, replace
@@ -39,19 +39,21 @@ _log = get_logger("inquire")
 
 #: Seconds between inquiries; the last value repeats. The first inquiry is 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
-#: Delay after a rate limit response of a gateway that needs gaps between inquiries: ECPay's limit
-#: lasts half an hour. Most limits last seconds, and an open session may be paid until it closes.
+#: Delay after a rate limit response from a gateway that requires gaps between inquiries. ECPay's
+#: limit lasts half an hour. Other limits usually last seconds, and a session that should be closed
+#: can be paid until it is closed, so other gateways are retried sooner.
 THROTTLED_WAIT_S = 1800.0
-#: Short at first, because a payment may be waiting for its session to close.
+#: Seconds between attempts to close a session; short at first, because expiry may depend on it.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 DECIDING_WAIT_S = 30.0
-#: Until then, our request may still be on its way to a gateway that does not know the session.
+#: Session age from which "unknown to the gateway" is proof that the session does not exist. Until
+#: then, our request to create it may still be in flight.
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 _ABSENT = GatewaySessionState.ABSENT
-#: States that do not delay expiry: a gateway that cannot close leaves an unused session open, and a
-#: gateway that does not know the session may never receive it.
+#: States that do not delay expiry. A gateway that cannot close sessions reports an unused session
+#: as open, and a session unknown to the gateway may never be created.
 _INCONCLUSIVE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
 RETURN_EVERY_S = 5.0  # buyers can reload the return page
 
@@ -59,7 +61,7 @@ RETURN_EVERY_S = 5.0  # buyers can reload the return page
 async def inquire_on_return(
     database: Database, accounts: GatewayAccounts, merchant_id: int, session: Session
 ) -> None:
-    """Request an inquiry when the buyer returns, at most every `RETURN_EVERY_S`."""
+    """Request an inquiry when the buyer returns, at most once every `RETURN_EVERY_S` seconds."""
     if not await session_store.note_return(database, session.id, RETURN_EVERY_S):
         return
     call = buyer_call(merchant_id, session.payment_id, session.quote)
@@ -93,7 +95,7 @@ class SessionInquirer:
     authorising_patience: timedelta
 
     async def inquire(self, due: DueSession) -> None:
-        """Inquire about a session, apply the answer, and schedule the next inquiry."""
+        """Query the gateway about a session, apply its report and schedule the next inquiry."""
         tracing.follow_payment(due.session.payment_id)
         try:
             await self._inquire(due)
@@ -132,7 +134,7 @@ class SessionInquirer:
         await session_store.schedule_inquiry(self.database, session, wait_s)
 
     async def _apply_report(self, due: DueSession, report: SessionReport, age_s: float) -> None:
-        """Apply a report; an inconclusive report counts as silence."""
+        """Apply a report. An inconclusive report counts as no response."""
         session = due.session
         if report.state not in _INCONCLUSIVE:
             await session_store.clear_silence(self.database, session.id)
@@ -168,7 +170,7 @@ class SessionInquirer:
         )
 
     async def _gateway_ref(self, session: Session) -> GatewaySessionRef:
-        """Return the gateway's reference of a session, with the order id if it has no reference."""
+        """Return the gateway reference, with the order id if the session has no reference yet."""
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
         snapshot = await payment_store.get(self.database, session.payment_id)
@@ -176,7 +178,7 @@ class SessionInquirer:
         return replace(session.gateway_ref, order_id=order_id)
 
     async def _release(self, session: Session) -> None:
-        """Mark an incomplete selection closing, so that the buyer can select again."""
+        """Mark an incomplete selection as closing, so that the buyer can select again."""
         async with self.database.transaction() as tx:
             locked = await payment_store.lock(tx, [session.payment_id])
             current = await session_store.lock(tx, session.id)
@@ -184,10 +186,10 @@ class SessionInquirer:
                 await session_store.mark_closing(tx, [session.id], locked.now)
 
     async def _hand_over(self, session: Session) -> bool:
-        """Open a case after a week without a final answer; returns whether inquiries can stop.
+        """Open a case after a week without a final report; returns whether inquiries can stop.
 
-        They continue while the payment's expiry waits for this session. A session on an unwatched
-        chain needs no operator, because it ends when the chain is read again.
+        Inquiries continue while the payment cannot expire before this session ends. A session on an
+        unwatched chain does not need an operator, because it ends when the chain is read again.
         """
         async with self.database.transaction() as tx:
             locked = await payment_store.lock(tx, [session.payment_id])
@@ -212,13 +214,16 @@ def _wait_s(session: Session, answer: SessionResult, gap_s: float) -> float:
     is_deciding = (
         isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
     )
-    # The payment may be waiting for the decision.
+    # The payment's expiry may depend on this decision.
     is_urgent = is_deciding and session.status is SessionStatus.CLOSING
     return max(gap_s, min(wait_s, DECIDING_WAIT_S) if is_urgent else wait_s)
 
 
 async def hand_over_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
-    """Open a case, once, for a session whose chain does not end it; the payment stays open."""
+    """Open a case, at most once, for a session that cannot be decided from its chain.
+
+    The payment stays open.
+    """
     async with database.transaction() as tx:
         locked_payments = await payment_store.lock(tx, [payment_id])
         origin = session_origin(locked_payments.payments[0], session_id)

@@ -1,4 +1,4 @@
-"""Store a selection's session before its gateway is called, then apply the gateway's answer.
+"""Store a session before its gateway is called, then apply the gateway's response.
 
 Concurrent selections share the statements and the commit of each step, but each selection has its
 own outcome.
@@ -27,8 +27,8 @@ from payintent.payments.expire import checkout_expired_error, require_not_ended
 from payintent.payments.model import TERMINAL, Payment, Session, SessionStatus
 from payintent.payments.store import LockedPayments
 
-SELECTIONS_MAX = 20  # per payment: each selection calls a gateway
-FIRST_INQUIRY_S = 30.0  # after which a selection that a stopped process left behind is inquired
+SELECTIONS_MAX = 20  # per payment, because each selection calls a gateway
+FIRST_INQUIRY_S = 30.0  # when a selection left behind by a crashed process is resumed
 _LATE_S = 0.1  # for a transaction of several statements
 
 SessionAnswer = SessionCreated | SessionRejected | OutcomeUnknown
@@ -97,9 +97,9 @@ class SessionOpener:
         return outcome
 
     async def answer(self, session: Session, answer: SessionAnswer) -> SelectedSession:
-        """Apply the gateway's answer, unless a callback or the deadline was faster.
+        """Apply the gateway's response, unless a callback or the deadline came first.
 
-        The session becomes the payment's current session, or it is closed or has ended.
+        Afterwards the session is the payment's current session, is being closed, or has ended.
         """
         return await self._answering.run(AnsweredSession(session, answer))
 
@@ -126,7 +126,7 @@ class SessionOpener:
     def _new_sessions(
         self, locked: LockedPayments, batch: Sequence[NewSelection]
     ) -> dict[UUID, Session | RefusedError]:
-        """Return each payment's new session, or the reason why it gets none."""
+        """Return each payment's new session, or the error if the selection is refused."""
         payments_by_id = {payment.id: payment for payment in locked.payments}
         outcomes: dict[UUID, Session | RefusedError] = {}
         for selection in batch:
@@ -200,7 +200,7 @@ class SessionOpener:
 async def _add(
     tx: Tx, locked: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
 ) -> None:
-    """Store the new sessions; replaces a session that cannot be stored with the reason."""
+    """Store the new sessions. In `outcomes`, replace those that cannot be stored with an error."""
     sessions_to_add = [item for item in outcomes.values() if isinstance(item, Session)]
     if not sessions_to_add:
         return
@@ -217,9 +217,9 @@ async def _add(
 
 
 async def _store_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: datetime) -> None:
-    """Store answers that no longer change a payment.
+    """Store gateway responses that no longer change a payment.
 
-    Either a callback has already made the session current, or the answer came too late.
+    Either a callback has already made the session current, or the response arrived too late.
     """
     if not late:
         return
@@ -230,9 +230,9 @@ async def _store_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: date
 
 
 async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]) -> None:
-    """End sessions that the gateway did not create; the inquiry loop closes uncertain sessions.
+    """End sessions that the gateway did not create, so that the buyer can select again.
 
-    The buyer can then select again.
+    Sessions that may have been created are marked as closing; the inquiry loop closes them.
     """
     outcomes: dict[UUID, str] = {}
     uncertain_ids: list[UUID] = []

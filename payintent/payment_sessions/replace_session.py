@@ -1,4 +1,4 @@
-"""A payment's change of method: the new session opens, and the former session is closed."""
+"""Change a payment's method: open the new session and close the former one."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from payintent.payments.transitions import TransitionRequest, apply_transitions
 async def complete_selections(
     tx: Tx, selections: Sequence[tuple[Payment, Session]], now: datetime
 ) -> list[Payment]:
-    """Make each opened session its payment's current session; mark replaced sessions closing."""
+    """Make each opened session its payment's current session; mark replaced sessions as closing."""
     if not selections:
         return []
     await session_store.mark_open(tx, [session for _, session in selections])

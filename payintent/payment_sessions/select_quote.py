@@ -1,7 +1,7 @@
-"""PENDING or PROCESSING → PROCESSING: the buyer selects a payment method or changes it.
+"""Select or change a payment's method; the payment becomes PROCESSING.
 
-There are three phases, and no transaction is open during the gateway call: store the session as
-`opening`, call the gateway, apply its answer. If the process dies in between, the session inquirer
+A selection has three phases: store the session as `opening`, call the gateway, apply its response.
+No transaction is open during the gateway call. If the process dies in between, the session inquirer
 finds the stored session and queries the gateway.
 """
 
@@ -97,7 +97,7 @@ class ServiceUrls:
 
     api_base: str
     checkout_base: str
-    pages_base: str  # base of checkout pages, even if payments have no `checkout_url`
+    pages_base: str  # of checkout pages; set even if payments have no `checkout_url`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ async def select_quote(
     restrictions: Restrictions,
     viewer_country: str | None = None,
 ) -> SelectedSession:
-    """Freeze a quote and open its session at the gateway; the selection must be checked.
+    """Freeze a quote and open its session at the gateway. Call `selection.check` first.
 
     Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended, or the current
     method has received money), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`,
@@ -161,7 +161,7 @@ def _quote_selection(
     restrictions: Restrictions,
     viewer_country: str | None,
 ) -> Quote:
-    """Price the selected method in the same way as `GET /quotes`."""
+    """Price the selected method exactly as `GET /quotes` does."""
     merchant = setup.merchant
     method = next((method for method in methods if method.id == selection.payment_method_id), None)
     if method is None or not method.enabled:
@@ -290,7 +290,7 @@ def _request(
 
 
 def _email_for_gateway(email: str | None) -> str | None:
-    """Return the address in a form that every gateway accepts, or None if there is none."""
+    """Return the address in a form that every gateway accepts, or None if it has no such form."""
     mailbox = to_mailbox(email) if email is not None else None
     return mailbox if mailbox is not None and mailbox.isascii() else None
 

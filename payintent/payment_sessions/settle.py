@@ -1,4 +1,4 @@
-"""Apply session reports of gateways and transfers of chains: PROCESSING → PAID or FAILED."""
+"""Apply gateway reports and chain transfers: the payment becomes PAID or FAILED."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ async def settle_session(
 
 
 async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Payment]:
-    """Apply reports about different payments and return the payments.
+    """Apply reports, at most one per payment, and return the payments.
 
     Locks the payments, then the sessions. Everything is written in this transaction.
     """
@@ -63,7 +63,7 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
 
 
 async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settlement | None:
-    """Decide on a report; returns None if its money is already recorded."""
+    """Decide the effect of a report; returns None if its money is already recorded."""
     report = item.report
     payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
     earlier = report.capture and locked.captures.get(
@@ -74,7 +74,7 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
     if await _has_other_reference(tx, session, report, is_free=earlier is None):
         return None
     if earlier is not None and earlier.has_refunds:
-        # The session was unknown when this money arrived. A partly refunded capture pays nothing.
+        # The session was unknown when this money arrived. Refunds exclude it from paying now.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
         [payment] = await complete_selections(tx, [(payment, session)], locked.now)
@@ -120,7 +120,7 @@ async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetim
 
 
 def verbatim_note(capture: Capture | None) -> str:
-    """Return a case note with the gateway's own amount if minor units cannot represent it."""
+    """Return a case note with the amount as reported, if minor units cannot represent it."""
     if capture is None or capture.verbatim is None:
         return ""
     return f"the provider reports {capture.verbatim}"

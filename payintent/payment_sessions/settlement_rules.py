@@ -1,4 +1,4 @@
-"""Decide what money does to a payment: pays it, or opens a case if it is late, double or wrong."""
+"""Decide whether money pays a payment, or opens a case because it is late, duplicate or wrong."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +27,7 @@ class SettlementDecision:
     case: CaseKind | None = None
 
 
-ATTEMPTS_MAX = 3  # declined attempts, then the session is closed
+ATTEMPTS_MAX = 3  # declined attempts before the session is closed
 #: States that end a session without money.
 _ENDED = {GatewaySessionState.DECLINED, GatewaySessionState.CANCELLED, GatewaySessionState.CLOSED}
 
@@ -35,10 +35,11 @@ _ENDED = {GatewaySessionState.DECLINED, GatewaySessionState.CANCELLED, GatewaySe
 def decide_settlement(
     payment: Payment, session: Session, report: SessionReport, now: datetime
 ) -> SettlementDecision:
-    """Decide how a report changes a locked payment and session.
+    """Decide how a report changes a payment and its session. Both must be locked.
 
     If the report completes the selection of an `opening` session (`completes_selection`), the
-    session must already be the payment's current session. A capture must be new.
+    session must already be the payment's current session. A reported capture must not be stored
+    yet.
     """
     if report.state is GatewaySessionState.CAPTURED:
         return _decide_capture(payment, session, report)
@@ -89,7 +90,7 @@ def _decide_end(
 ) -> SettlementDecision:
     outcome = report.state.value
     is_cancelled = report.state is GatewaySessionState.CANCELLED
-    # This holds for any session status: the gateway may have opened it without our knowledge.
+    # This applies to any session status, because the gateway may have opened it unnoticed.
     if is_cancelled and payment.status is PaymentStatus.PENDING and not payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.BUYER_CANCEL, outcome=outcome)
     if not _is_paying(payment, session):

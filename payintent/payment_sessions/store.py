@@ -1,4 +1,4 @@
-"""Batches of settlements: lock the affected rows, then write captures, cases and sessions."""
+"""Store settlements: lock the affected rows, then write captures, cases and sessions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ class Settlement:
     payment: Payment | None
     session: Session | None
     capture: SettledCapture | None
-    receipt_id: UUID | None = None  # the stored transfer, for money on a chain
+    receipt_id: UUID | None = None  # the stored chain transfer, if any
     chain: str | None = None
     case_id: UUID  # used if the decision opens a case
     note: str = ""  # for the case
@@ -66,8 +66,8 @@ async def lock_records(
 ) -> LockedRecords:
     """Lock payments, then sessions, then captures with the sessions' references.
 
-    `references` maps session ids to references of captures in the sessions' accounts. The second
-    statement sees all earlier settlements of these payments, because they held the payment locks.
+    `references` maps session ids to capture references in the session's account. The payments are
+    locked in a statement of their own, so that the next one sees all their earlier settlements.
     """
     locked = (
         await payment_store.lock(tx, payment_ids)
@@ -114,7 +114,7 @@ async def lock_records(
 
 
 async def count_transactions(database: Executor, session_id: UUID) -> int:
-    """Count the chain transactions of a session: final, pending or only posted."""
+    """Count a session's chain transactions, whether final, pending or only posted."""
     return await database.value(
         """
         SELECT count(*) AS number
@@ -135,7 +135,7 @@ async def write_settlements(
 ) -> list[NewCase]:
     """Write captures, cases and sessions; returns the cases that now hold this money.
 
-    These are new cases, and undecided cases that were waiting for it.
+    These are new cases, and undecided cases that were opened for it earlier.
     """
     await _write_captures(tx, settlements, at)
     settled_cases = await _write_cases(tx, settlements, at)
@@ -218,6 +218,6 @@ async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetim
         outcome = item.decision.outcome
         has_expired = item.payment is not None and item.payment.expired_at is not None
         if item.session and outcome and item.decision.trigger is None and has_expired:
-            # Expiry may have opened a case for money of this session.
+            # When the payment expired, a case may have been opened for this session's money.
             note = f"the gateway has ended the session: {outcome}"
             await case_store.dismiss_undecided(tx, item.session.id, note)
