@@ -1,1 +1,1 @@
-"""Payable methods, and the price of each."""
+"""Available payment methods and their prices."""

@@ -1,4 +1,4 @@
-"""Build merchants' catalogs, with the same bytes and ETag until the content changes."""
+"""Build merchant catalogs whose bytes and ETag stay the same until the content changes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class _Content:
 
 
 class Catalogs:
-    """Builds each merchant's catalog once per version of the configuration."""
+    """Builds each merchant's catalog once per configuration version."""
 
     def __init__(self, database: Database, merchants: MerchantCache, policies: PolicyCache) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class Catalogs:
         self._catalogs: dict[tuple[int, str], _BuiltCatalog] = {}
 
     async def get(self, merchant_id: int, viewer: str | None) -> CatalogDocument:
-        """Return a merchant's catalog for a viewer's country, which may be unknown (None)."""
+        """Return a merchant's catalog for the viewer's country (None: unknown)."""
         restrictions = await self._policies.restrictions()
         viewer = viewer if viewer in restrictions.crypto_listed else None
         setup = await self._merchants.get(merchant_id)
@@ -86,12 +86,12 @@ async def _since(
     earlier: Iterable[method_store.ShownCatalog],
     content_hash: bytes,
 ) -> datetime:
-    """Return when this content was first shown to a viewer."""
+    """Return when this content was first shown to viewers from a country."""
     catalogs = {catalog.viewer: catalog for catalog in earlier}
     if viewer in catalogs and catalogs[viewer].content_hash == content_hash:
         return catalogs[viewer].since
     general = catalogs.get(_UNRESTRICTED)
-    # A country with its own catalog was shown the general catalog before.
+    # Before a country has a catalog of its own, its viewers are shown the general catalog.
     since = general.since if general is not None and general.content_hash == content_hash else None
     return await method_store.show(database, merchant_id, viewer, content_hash, since)
 

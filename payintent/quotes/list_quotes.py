@@ -35,9 +35,10 @@ async def list_quotes(
     snapshot: PaymentSnapshot,
     query: QuoteQuery,
 ) -> QuoteList:
-    """Price every method for a checkout; raises like a selection if the checkout has ended.
+    """Price every payment method of a checkout; raises if the checkout has ended.
 
-    There are no quotes if the merchant is out of service, or for gateways that do not answer.
+    Methods of unavailable gateways are omitted. There are no quotes if the merchant is out of
+    service.
     """
     await require_open_checkout(database, snapshot)
     payment = snapshot.payment
@@ -60,9 +61,9 @@ async def list_quotes(
 
 
 def _check_token(setup: MerchantSetup, currency: str | None) -> None:
-    """Raise `UNSUPPORTED_CURRENCY` if no method supports a token.
+    """Raise `UNSUPPORTED_CURRENCY` if `currency` is a token that no method supports.
 
-    Outages do not count: the list is then empty, and the buyer may try again.
+    Outages are ignored: during an outage the list is empty, and the buyer may try again.
     """
     if currency not in TENDER or not TENDER[currency].crypto:
         return

@@ -1,4 +1,4 @@
-"""Cache merchants with their payment methods until the configuration changes."""
+"""Cache merchants and their payment methods until the configuration changes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ _CACHED_MAX = 1_000  # merchants, about 10 KiB each
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MerchantSetup:
-    """A merchant, its methods and the tax rates in a version of the configuration."""
+    """A merchant, its methods and the tax rates of one configuration version."""
 
     version: ConfigurationVersion
     merchant: Merchant
@@ -43,10 +43,10 @@ class MerchantSetup:
 
 
 class MerchantCache:
-    """Caches merchants by the version of the configuration.
+    """Caches merchants until the configuration version changes.
 
-    Every call reads the current version, and concurrent calls share a statement. The merchant is
-    read again only if the version has changed.
+    Every call reads the current version, and concurrent calls share a statement. A merchant is
+    re-read only if the version has changed.
     """
 
     def __init__(self, database: Database, accounts: GatewayAccounts) -> None:
@@ -58,7 +58,7 @@ class MerchantCache:
         self._setups: dict[int, MerchantSetup] = {}
 
     async def get(self, merchant_id: int) -> MerchantSetup:
-        """Return an existing merchant as it is configured when the call begins, or later."""
+        """Return an existing merchant as configured at the start of this call, or later."""
         version = await self._versions.run(None)
         setup = self._setups.get(merchant_id)
         if setup is None or setup.version != version:
@@ -72,7 +72,7 @@ class MerchantCache:
         await self._versions.close()
 
     async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:
-        """Read the current setup; if it is newer than `version`, the next call reads it again."""
+        """Read the current setup; if it is newer than `version`, the next call re-reads it."""
         merchant = await merchant_store.get(self._database, merchant_id)
         assert merchant is not None  # noqa: S101 - merchants are never deleted
         methods = tuple(

@@ -1,4 +1,4 @@
-"""Quote a payment: find the methods that can pay it in a country, and their prices."""
+"""Find the methods that can pay a payment in a country, and price them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +20,11 @@ from payintent.quotes.price import PriceRates, make_price
 
 @dataclass(frozen=True, slots=True)
 class QuoteCountry:
-    """The country of quotes, and the rule that selected it.
+    """The country that quotes are for, and how it was chosen.
 
     `source` is `query` (requested by the buyer), `geo` (the viewer's country), `default` (the
-    merchant's) or `first` (the first with a method). `crypto` is whether tokens may be offered.
+    merchant's country) or `first` (the first country with a suitable method). `crypto` is True if
+    tokens may be offered.
     """
 
     country: str
@@ -45,10 +46,11 @@ def resolve_quote_country(
     viewer: str | None,
     restrictions: Restrictions,
 ) -> QuoteCountry:
-    """Choose the country of quotes, and whether tokens may be offered there.
+    """Choose the country for quotes, and whether tokens may be offered there.
 
-    A requested country is used even if no method can pay there. Otherwise, it is the first of the
-    viewer's country, the merchant's country and all countries in which a method can pay.
+    A requested country is used even if no method can pay there. Otherwise the viewer's country, the
+    merchant's country and all other countries are tried in this order, and the first country in
+    which a method can pay is used.
 
     Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` if the requested country is not supported.
     """
@@ -63,7 +65,7 @@ def resolve_quote_country(
         )
         if not set(payable.by_country[candidate.country]).isdisjoint(allowed_codes):
             return candidate
-    # No method can pay at the moment: choose a country that supports the currency.
+    # No method can pay at the moment, so choose a country that supports the currency.
     return next(
         candidate
         for candidate in _candidates(merchant, viewer, restrictions)
@@ -93,11 +95,11 @@ def make_quotes(
     currency: str | None,
     tax_rates: Mapping[str, Decimal],
 ) -> list[Quote]:
-    """Price every method that can pay, in the order of the methods.
+    """Price every method that can pay, in the order of `payable`.
 
-    Currencies that the merchant is not activated for and restricted tokens are omitted. Raises
-    `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if `currency` cannot pay this payment in this
-    country.
+    Restricted tokens, and currencies for which the merchant is not activated, are omitted. Raises
+    `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if this payment cannot be paid in `currency` in
+    this country.
     """
     country = quote_country.country
     tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
@@ -123,9 +125,9 @@ def explain_method(
     quote_country: QuoteCountry,
     tax_rates: Mapping[str, Decimal],
 ) -> list[tuple[str, Quote | QuoteRefusal]]:
-    """Return the method's quote, or the refusal, for each currency that can pay this payment.
+    """Return the method's quote or refusal for each currency in which this payment can be paid.
 
-    The method must be in use. The quotes are the same as those of `make_quotes`.
+    The method must be in use. Quotes are the same as in the result of `make_quotes`.
     """
     tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
     accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
@@ -217,7 +219,10 @@ def _collects(method: PaymentMethod, price: Price) -> bool:
 
 
 def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
-    """Return whether a token can represent an amount in itself; pegged amounts are rounded up."""
+    """Return whether a payment in a token can be paid exactly with this number of decimals.
+
+    Always true for a pegged token, because pegged amounts are rounded up.
+    """
     return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
 

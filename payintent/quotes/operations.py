@@ -1,4 +1,4 @@
-"""Explain which payment methods a payment is offered in a country, and why."""
+"""Explain which methods are offered for a payment in a country, and why."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

@@ -1,4 +1,4 @@
-"""The price of a quote: fee, tax and total."""
+"""Compute the fee, tax and total of a quote."""
 
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -16,9 +16,9 @@ class PriceRates:
 
 
 def make_price(amount: Decimal, currency: str, rates: PriceRates) -> Price:
-    """Compute a price: the total is amount plus tax, plus the fee if it is exclusive.
+    """Compute a price. The total is the amount plus tax, plus the fee if it is exclusive.
 
-    A pegged token has the same amount as the fiat currency, rounded up to the token's decimals.
+    The amount in a pegged token equals the fiat amount, rounded up to the token's decimals.
     """
     base = round_up(amount, rates.decimals)
     with localcontext(EXACT):

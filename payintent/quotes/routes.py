@@ -1,4 +1,4 @@
-"""`GET /v1/catalog`: the currencies that a merchant's buyers can pay with."""
+"""Routes for the merchant catalog, supported countries and on-ramp orders."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +28,7 @@ class CatalogRoutes:
     api: MerchantApi
     catalogs: Catalogs
     viewers: ViewerReader
-    country_header: str  # of the edge network: responses vary by it
+    country_header: str  # set by the edge network; responses vary by it
 
     def routes(self) -> list[Route]:
         return [self.api.route("GET", "/v1/catalog", self.get_catalog)]
@@ -64,7 +64,7 @@ class PublicRoutes:
         return etag_response(request, body, etag, headers)
 
     async def create_onramp_order(self, request: Request) -> Response:
-        """`POST /onramp/orders`: only checks whether the country is restricted, for now."""
+        """Handle `POST /onramp/orders`; for now, only checks whether the country is restricted."""
         body = await read_json(request, schemas.ONRAMP, self.body_bytes_max)
         check_iso_country(body.country)
         if body.country in (await self.policies.restrictions()).onramp:
