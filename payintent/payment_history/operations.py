@@ -1,4 +1,4 @@
-"""A payment as operators see it: the merchant's fields and everything that happened."""
+"""Show operators a payment and its full history."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

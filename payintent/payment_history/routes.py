@@ -1,4 +1,4 @@
-"""`GET /operator/payments/{payment_id}`: a payment with its whole history."""
+"""`GET /operator/payments/{payment_id}`: a payment with its full history."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The stored history of a payment, read in a single statement."""
+"""Read a payment's stored history in a single statement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class HistoryEntry:
     at: datetime
     what: str
     id: UUID | None  # of the session, refund, case or event
-    details: dict[str, Any]  # without missing values
+    details: dict[str, Any]  # missing values are omitted
 
 
 #: The rows of payment `$1`, at most `$3` of each kind.
@@ -286,10 +286,10 @@ async def list_entries(
     limit: int = _ENTRIES_MAX,
     kind_max: int = _KIND_MAX,
 ) -> HistoryPage:
-    """List a payment's entries of the given kinds, or of all kinds, by time.
+    """List a payment's history entries, oldest first; `kinds` selects kinds of entries (None: all).
 
-    Simultaneous entries are in causal order. Reads at most the first or last `kind_max` rows of
-    each kind.
+    Entries with the same time are in causal order. At most the first or last `kind_max` rows of
+    each kind are read.
     """
     rows = await database.fetch(
         _ENTRIES
@@ -353,7 +353,7 @@ def _entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
 async def list_audit_entries(
     database: Executor, merchant_id: int, since: UUID, names: Sequence[str]
 ) -> list[AuditEntry]:
-    """List operators' changes with any of `names` in their details, starting at entry id `since`.
+    """List audit entries whose details contain any of `names`, starting at entry id `since`.
 
     Only entries of the merchant and entries without a merchant are searched.
     """

@@ -1,4 +1,4 @@
-"""The timeline of a payment: everything that happened to it, described for operators."""
+"""Describe everything that happened to a payment, for operators."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from payintent.payment_history.store import HistoryEntry, HistoryPage
 from payintent.payments.model import Payment
 
 Details = dict[str, Any]
-#: Tolerated clock difference between hosts; the id of an audit entry begins with its host's time.
+#: Tolerated clock skew between hosts, because an audit entry's id begins with its host's time.
 _SKEW_MS = 3_600_000
 _TEXTS = frozenset({"body", "answer"})
 
@@ -39,7 +39,7 @@ class TimelinePage:
     pages: int
 
 
-#: The filters of a timeline, with the kinds of their entries.
+#: Timeline filters, and the kinds of entries that each filter selects.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "payment": ("created", "paid", "failed", "expired", "cancelled", "denied"),
     "gateway": (
@@ -55,7 +55,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "cases": ("case", "case-closed", "dispute", "dispute-now"),
     "operators": (),  # from the audit log
 }
-#: Entries per page, without the operators' entries.
+#: Entries per page, not counting operators' entries.
 PAGE_ENTRIES = 100
 
 
@@ -66,7 +66,7 @@ async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEn
     names = {ids.format_id(ids.PAYMENT, payment.id)}
     names |= {entry.id for entry in entries if entry.id is not None}
     entries += [_describe_audit(entry) for entry in await _read_audit(database, payment, names)]
-    return sorted(entries, key=lambda entry: entry.at)  # stable: causes come first
+    return sorted(entries, key=lambda entry: entry.at)  # stable, so causes come first
 
 
 async def read_timeline_page(
@@ -74,7 +74,7 @@ async def read_timeline_page(
 ) -> TimelinePage:
     """Return a page of the timeline; `of` is a key of `KINDS`.
 
-    Operators' entries are on the page that covers their time.
+    Operators' entries are added to the page that covers their time.
     """
     kinds = None if of is None else KINDS[of]
     history = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
@@ -104,7 +104,7 @@ async def read_timeline_page(
 async def _read_audit(
     database: Executor, payment: Payment, names: Iterable[str]
 ) -> list[AuditEntry]:
-    """Read the audit entries that mention these ids, and the entries about their proposals."""
+    """Read the audit entries that mention these names, and the entries about their proposals."""
     since = ids.make_timed_id(max(0, ids.unix_ms_of_timed(payment.id) - _SKEW_MS), 0)
     entries: dict[UUID, AuditEntry] = {}
     search = list(names)
@@ -160,7 +160,7 @@ _PREFIXES = {"refund": ids.REFUND, "case": ids.CASE, "dispute": ids.CASE}
 
 
 def _without_report(details: Details) -> Details:
-    """Replace the report of a callback by the reported state."""
+    """Replace a callback's report with the reported state."""
     details = dict(details)
     report = details.pop("report", None)
     if report is None:
