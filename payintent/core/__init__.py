@@ -1,1 +1,1 @@
-"""Values that every trade uses: ids, money, countries, addresses, roles and errors."""
+"""Basic types used everywhere: ids, money, countries, addresses, roles and errors."""

@@ -1,4 +1,4 @@
-"""Roles of operators, and limits of proposals and tokens."""
+"""Operator roles, API key texts, and the lifetimes of proposals and tokens."""
 
 import re
 import zlib
@@ -12,14 +12,14 @@ from payintent.core.ids import to_base62
 PROPOSAL_HOURS = 24  # until a proposal expires
 TOKEN_DAYS = 90  # default validity
 TOKEN_DAYS_MAX = 365
-#: Validity of a role from an identity provider: a session, and a proposal made at its end.
+#: Validity of a role from an identity provider: a session plus a proposal made at its end.
 IDENTITY_HOURS = 12 + PROPOSAL_HOURS
-#: Tokens that a terminal without a token may issue on an empty installation.
+#: Number of tokens that can be issued without a token on a new installation.
 FIRST_OPERATORS = 2
 
 
 class Role(StrEnum):
-    """Roles in ascending order; each includes the rights of the previous roles."""
+    """Operator roles in ascending order; each role includes the rights of all lower roles."""
 
     VIEWER = "viewer"
     SUPPORT = "support"
@@ -54,14 +54,14 @@ def parse_claim_roles(text: str) -> dict[str, Role]:
 
 
 def role_of_claim(roles: Mapping[str, Role], claim: object) -> Role | None:
-    """Return the highest role of a claim, which is a text or a list; None if it has no role."""
+    """Return the highest role in a claim (a string or a list), or None if it contains no role."""
     values = cast("list[object]", claim)[:_VALUES_MAX] if isinstance(claim, list) else [claim]
     claimed_roles = {roles[value] for value in values if isinstance(value, str) and value in roles}
     return next((role for role in reversed(Role) if role in claimed_roles), None)
 
 
 MERCHANT = "sk_live"
-MERCHANT_TEST = "sk_test"  # a merchant's test side
+MERCHANT_TEST = "sk_test"  # test mode
 OPERATOR = "op"
 PUBLIC_CHARS = 8
 MARK_CHARS = 2
@@ -86,7 +86,10 @@ def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
 
 
 def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
-    """Parse a key; returns None if it is malformed, so that a typo does not need a query."""
+    """Parse a key; returns None if it is malformed.
+
+    The checksum detects typos without a database query.
+    """
     match = _KEY.fullmatch(text)
     if match is None or match[2] != prefix or _checksum(match[1]) != match[4]:
         return None

@@ -1,4 +1,4 @@
-"""Parse IP addresses, and group the addresses of a client."""
+"""Parse IP addresses, web origins and e-mail addresses."""
 
 import re
 from functools import lru_cache
@@ -15,22 +15,22 @@ from ipaddress import (
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: The address of a caller if it cannot be determined. It matches every address rule, and all these
-#: callers share a rate limit.
+#: Stands for the address of a caller if it cannot be determined. It matches every address rule, and
+#: all such callers share a rate limit.
 UNREADABLE_ADDRESS = "unreadable"
 
-_CLIENT_PREFIX = 64  # an IPv6 client controls all addresses of its /64
+_CLIENT_PREFIX = 64  # an IPv6 client controls all addresses in its /64
 _MAPPED_PREFIX = 96
-_TEXT_MAX = 64  # 45 characters and an interface name
+_TEXT_MAX = 64  # 45 characters plus an interface name
 _CACHED_MAX = 10_000  # about 200 bytes each
 
 
 def parse_ip_address(text: str) -> Address | None:
-    """Parse an address; returns None if it is invalid. Mapped addresses become IPv4."""
+    """Parse an address, or return None if it is invalid. IPv4-mapped addresses become IPv4."""
     return _parse(text) if len(text) <= _TEXT_MAX else None
 
 
-@lru_cache(maxsize=_CACHED_MAX)  # every request parses the addresses of its peer and client
+@lru_cache(maxsize=_CACHED_MAX)  # the peer and client address of every request is parsed
 def _parse(text: str) -> Address | None:
     try:
         address = ip_address(text)
@@ -41,7 +41,7 @@ def _parse(text: str) -> Address | None:
 
 
 def parse_ip_network(text: str) -> Network:
-    """Parse a network or an address; raises `ValueError`. Mapped networks become IPv4."""
+    """Parse a network or an address; raises `ValueError`. IPv4-mapped networks become IPv4."""
     network = ip_network(text)
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
     if mapped is None or network.prefixlen < _MAPPED_PREFIX:
@@ -56,7 +56,7 @@ def ip_network_of(address: Address, length: int) -> Network:
 
 
 def client_address_key(address: str) -> str:
-    """Return the rate limit key of an address: the address, or the /64 of an IPv6 address."""
+    """Return the rate limit key of an address: the address itself, or its /64 for IPv6."""
     ip = parse_ip_address(address)
     if isinstance(ip, IPv6Address):
         return str(ip_network_of(ip, _CLIENT_PREFIX))
@@ -73,10 +73,10 @@ _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def web_origin(url: str) -> str | None:
-    """Return the origin of an absolute URL with lower-case scheme and host, without default port.
+    """Return the origin (RFC 6454) of an absolute URL, in lower case and without a default port.
 
     Returns None unless the scheme is http or https, and for URLs that browsers may parse
-    differently: user names, backslashes, spaces, control characters, non-ASCII hosts (RFC 6454).
+    differently: URLs with user names, backslashes, spaces, control characters or non-ASCII hosts.
     """
     if "\\" in url or not url.isprintable() or " " in url:
         return None
@@ -98,7 +98,7 @@ def web_url(url: str | None) -> str | None:
 
 
 def is_confidential(url: str) -> bool:
-    """Return whether requests to a URL cannot be read in transit: https, or a local host."""
+    """Return whether requests to a URL are protected in transit (https or a loopback host)."""
     origin = web_origin(url)
     if origin is None:
         return False
@@ -132,13 +132,13 @@ def _is_host(host: str) -> bool:
 _MAIL_ADDRESS_MAX = 254  # RFC 5321, section 4.5.3.1.3, without the brackets
 _MAIL_NAME_MAX = 64
 _MAIL_HOST_MAX = 253
-#: RFC 5322's dot-atom: the form without quotes, which every server accepts.
+#: RFC 5322's dot-atom: the unquoted form, which every server accepts.
 _MAIL_NAME = re.compile(r"[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*", re.ASCII)
 _MAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RFC 1123, section 2.1
 
 
 def is_mail_address(text: str) -> bool:
-    """Return whether a text is a plain ASCII address, which cannot inject a header."""
+    """Return whether a text is a plain ASCII e-mail address, which cannot inject headers."""
     name, _, host = text.rpartition("@")
     if len(text) > _MAIL_ADDRESS_MAX or len(name) > _MAIL_NAME_MAX or len(host) > _MAIL_HOST_MAX:
         return False

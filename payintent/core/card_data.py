@@ -1,4 +1,4 @@
-"""Mask card data in messages from gateways before they are stored."""
+"""Mask card data in gateway messages before they are stored."""
 
 import re
 
@@ -18,7 +18,7 @@ _FORM = re.compile(rb"((?:^|&)(?:" + _NAMES + rb")=)[^&]{1,500}", re.IGNORECASE)
 
 
 def mask_card_data(text: bytes) -> bytes:
-    """Mask card numbers except their first and last digits, and card fields by their names."""
+    """Mask card numbers, except their first and last digits, and the values of card fields."""
     result = _JSON.sub(rb"\1" + _MASKED, text)
     if b"=" in result:
         result = _FORM.sub(rb"\1***", result)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CRYPTO, SETTLING, accepted_currencies
 
-GLOBAL = "GL"  # no particular country: tokens only
-#: Values that edge networks send for viewers with an unknown country and for Tor users.
+GLOBAL = "GL"  # no particular country; tokens only
+#: Codes that edge networks send for viewers in an unknown country and for Tor users.
 UNKNOWN_COUNTRY, TOR = "XX", "T1"
 _EDGE_COUNTRY = re.compile(rf"[A-Z]{{2}}|{TOR}", re.ASCII)
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
@@ -55,7 +55,7 @@ def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
 
 
 def require_supported_country(code: str) -> str:
-    """Return the code; raises if it is not in spec section 2.5."""
+    """Return the code; raises a `RefusedError` if it is not in spec section 2.5."""
     if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
         raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
     if code not in COUNTRIES:

@@ -1,4 +1,4 @@
-"""Errors that are returned to callers, and errors of the database and of chains."""
+"""Errors returned to API callers, and database and chain errors."""
 
 from enum import StrEnum
 
@@ -39,10 +39,10 @@ class ErrorCode(StrEnum):
 
 
 class RefusedError(Exception):
-    """A request is refused; the caller sees the message.
+    """A request was refused. The caller sees the message.
 
-    `malformed` means that a value could not be parsed: `INVALID_AMOUNT` then has HTTP status 400
-    instead of 422. `retry_after_s` is in whole seconds.
+    `malformed` means that a value could not be parsed: `INVALID_AMOUNT` is then returned with HTTP
+    status 400 instead of 422. `retry_after_s` is in whole seconds.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class UnprocessableError(RefusedError):
 
 
 class StorageUnavailableError(Exception):
-    """The database is unreachable or has failed; it is unknown whether changes were stored."""
+    """The database is unreachable or has failed; changes may or may not have been stored."""
 
 
 class DatabaseRefusedError(StorageUnavailableError):
-    """The database rejects the role, password or database name; a retry does not help."""
+    """The database rejected the role, password or database name; retrying does not help."""
 
 
 class StorageFullError(StorageUnavailableError):
@@ -97,7 +97,7 @@ class PermissionDeniedError(Exception):
 
 
 class ChainUnavailableError(Exception):
-    """A chain's endpoint, or all of them, returned no usable response; the outcome is unknown."""
+    """One or all of a chain's endpoints returned no usable response; the outcome is unknown."""
 
 
 class LockTimeoutError(Exception):
@@ -105,9 +105,9 @@ class LockTimeoutError(Exception):
 
 
 class InvalidTextError(Exception):
-    """The database rejects a text because it is not valid JSON or Unicode."""
+    """The database rejected a text because it is not valid JSON or Unicode."""
 
 
 def quote_input(text: str) -> str:
-    """Quote an input for a message, truncated if it is long."""
+    """Quote user input for an error message; long input is truncated."""
     return repr(text if len(text) <= _QUOTED_MAX else text[:_QUOTED_MAX] + "…")

@@ -1,15 +1,15 @@
-"""Ids: UUIDs internally, prefixed base62 texts in the API."""
+"""Format and parse ids: UUIDs internally, prefixed base62 strings in the API."""
 
 import re
 from uuid import UUID
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 UUID_CHARS = 22  # 128 bits in base62
-CHECKOUT_CHARS = 16  # 95 bits: a capability (spec 2.1)
+CHECKOUT_CHARS = 16  # 95 bits, because the id is a capability (spec 2.1)
 
 _ID = re.compile(r"[a-z]+_[0-9A-Za-z]{22}")
 _CHECKOUT_ID = re.compile(r"cs_[0-9A-Za-z]{16}")
-_PAIRS = [high + low for high in BASE62 for low in BASE62]  # halves the divisions
+_PAIRS = [high + low for high in BASE62 for low in BASE62]  # halves the number of divisions
 _VALUES = {pair: value for value, pair in enumerate(_PAIRS)}
 _MAX = 1 << 128
 
@@ -41,12 +41,12 @@ def from_base62(text: str) -> int:
 
 
 def format_id(prefix: str, value: UUID) -> str:
-    """Format an id as in the API, such as `pay_` and 22 base62 digits."""
+    """Format an id for the API: a prefix such as `pay`, an underscore and 22 base62 digits."""
     return f"{prefix}_{to_base62(value.int, UUID_CHARS)}"
 
 
 def parse_id(prefix: str, raw: str) -> UUID | None:
-    """Parse an id of the API; returns None if it is malformed."""
+    """Parse an API id; returns None if it is malformed."""
     if not raw.startswith(f"{prefix}_") or not _ID.fullmatch(raw):
         return None
     number = from_base62(raw[len(prefix) + 1 :])
@@ -67,11 +67,11 @@ def make_timed_id(unix_ms: int, random_bits: int) -> UUID:
 def unix_ms_of_timed(value: UUID) -> int:
     """Return the creation time of a timed id in Unix milliseconds.
 
-    The UUIDv8 ids of earlier releases have the time in the same bits.
+    UUIDv8 ids from earlier releases store the time in the same bits.
     """
     return value.int >> 80
 
 
 def mask_checkout_id(checkout_id: str) -> str:
-    """Mask a checkout id for logs, because it allows its holder to pay or cancel."""
+    """Mask a checkout id for logs, because anyone who has it can pay or cancel the payment."""
     return f"cs_****{checkout_id[-4:]}"

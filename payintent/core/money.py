@@ -1,4 +1,4 @@
-"""Money as text, `Decimal` and smallest units, never as float."""
+"""Money as text, `Decimal` or smallest units, never as float."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -20,7 +20,7 @@ class Currency:
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
-#: Tokens that only pay payments in their pegged fiat currency.
+#: Tokens that can only be used to pay payments in their pegged fiat currency.
 SETTLING = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
@@ -38,7 +38,7 @@ TENDER: dict[str, Currency] = {
     )
     for code in (*CRYPTO, *SETTLING)
 }
-#: Currencies of payments; the API and the catalog show only these.
+#: Currencies in which payments can be created; only these appear in the API and the catalog.
 CURRENCIES: dict[str, Currency] = {code: TENDER[code] for code in (*FIAT, *CRYPTO)}
 
 _NO_DECIMALS = """
@@ -50,7 +50,7 @@ _ISO_DECIMALS: dict[str, int] = {
     for decimals, codes in ((0, _NO_DECIMALS), (3, _THREE_DECIMALS))
     for code in codes.split()
 }
-#: Decimals of minor units if they are not 2, including currencies that payments do not support.
+#: Decimals of minor units other than 2, including currencies that payments do not support.
 MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
     code: currency.amount_decimals for code, currency in TENDER.items()
 }
@@ -69,7 +69,7 @@ def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
 
 
 def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
-    """Raise if a currency is unknown or no method of the merchant can be paid in it."""
+    """Raise if a currency is unknown, or if none of the merchant's methods can pay it."""
     if code not in CURRENCIES:
         raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
     if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):
@@ -78,7 +78,7 @@ def require_payable_currency(code: str, payable: Collection[str], *, pegged: boo
         )
 
 
-#: Exact products of amounts and rates; the default context rounds to 28 digits.
+#: For exact products of amounts and rates; the default context rounds to 28 digits.
 EXACT = Context(prec=80)
 
 _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
@@ -108,19 +108,19 @@ def parse_amount(raw: object, currency: str, lowest: Decimal, highest: Decimal) 
 
 
 def is_plain_decimal(raw: object) -> TypeGuard[str]:
-    """Return whether a value is ASCII decimal text without exponent, plus sign, leading zeros."""
+    """Return whether a value is decimal ASCII text without exponent, plus sign or leading zeros."""
     return isinstance(raw, str) and _PLAIN.fullmatch(raw) is not None
 
 
 def trim_zeros(text: str | None) -> str | None:
-    """Remove trailing zeros from a plain decimal (`10` for `10.00`); leaves the rest unchanged."""
+    """Remove trailing zeros from a plain decimal (`10.00` becomes `10`); keep other text."""
     if is_plain_decimal(text) and "." in text:
         return text.rstrip("0").removesuffix(".")
     return text
 
 
 def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
-    """Format an amount with `decimals` and without exponent; zero is `"0"`.
+    """Format an amount with `decimals` decimal places and no exponent; zero is `"0"`.
 
     `trim` removes trailing zeros, because tokens have up to 18 decimals.
     """
@@ -133,7 +133,7 @@ def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
 def format_smallest_units(
     amount_minor: int, currency: str, token_decimals: int | None, *, on_chain: bool
 ) -> str | None:
-    """Format an amount of smallest units; returns None if the token's decimals are unknown."""
+    """Format smallest units as an amount; returns None if the token's decimals are unknown."""
     decimals = token_decimals if on_chain else minor_decimals(currency)
     if decimals is None:
         return None
@@ -152,7 +152,7 @@ def round_up(value: Decimal, decimals: int) -> Decimal:
 
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
-    """Convert to smallest units (minor units, wei); returns None if it has too many decimals."""
+    """Convert to smallest units (such as wei); returns None if there are too many decimals."""
     scaled = value.scaleb(decimals, EXACT)
     whole = scaled.to_integral_value(context=EXACT)
     return int(whole) if whole == scaled else None

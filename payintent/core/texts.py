@@ -1,4 +1,4 @@
-"""Checks of texts that callers send: their length, their characters, e-mail addresses."""
+"""Validate text sent by callers: length, characters and e-mail addresses."""
 
 import re
 
