@@ -1,1 +1,1 @@
-"""Test merchants: the test gateway, its cards, the clock and the simulated buyer."""
+"""Test mode: the test gateway, test cards, the test clock and the simulated buyer."""

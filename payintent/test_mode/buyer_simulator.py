@@ -1,7 +1,7 @@
-"""Simulates buyers and banks at the test gateway.
+"""Simulate buyers and banks at the test gateway.
 
-The gateway's tables change first, in one transaction. Then its callback is processed like any
-other callback, in this process. If the process crashes in between, an inquiry or a repeated
+The gateway's tables are updated first, in one transaction. Its callback is then processed in this
+process, like any other callback. If the process crashes in between, an inquiry or a repeated
 request completes the settlement.
 """
 
@@ -39,7 +39,7 @@ Step = Callable[[TestSession, datetime], TestSession | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRequest:
-    """A request of a test key; `operation` and `fields` identify it for its idempotency key."""
+    """A request with a test key. `operation` and `fields` identify a retry with the same key."""
 
     operation: str
     fields: tuple[str, ...]
@@ -62,10 +62,10 @@ class BuyerSimulator:
     receiver: CallbackReceiver
 
     async def pay(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Apply a buyer's step, after selecting the test card method if necessary.
+        """Apply a buyer's action. If necessary, the test card method is selected first.
 
-        Returns False if the key was used for the same request before. Raises
-        `INVALID_PAYMENT_STATE` if the payment or its session does not wait for a buyer,
+        Returns False if the key was already used for the same request. Raises
+        `INVALID_PAYMENT_STATE` if the payment or its session is not waiting for the buyer,
         `IDEMPOTENCY_CONFLICT`, and the errors of `select_quote`.
         """
         payment = snapshot.payment
@@ -79,7 +79,7 @@ class BuyerSimulator:
         return await self._apply(payment, session.id, request)
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Apply a step of the buyer's bank to a paid payment; otherwise like `pay`."""
+        """Apply an action of the buyer's bank to a paid payment; otherwise the same as `pay`."""
         if await self._is_repeated(snapshot.payment, request):
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session
@@ -88,7 +88,7 @@ class BuyerSimulator:
         return await self._apply(snapshot.payment, session.id, request)
 
     async def enter(self, session_id: UUID, step: Step) -> TestSession:
-        """Apply a step of the card page; raise `INVALID_CHECKOUT_STATE` if it is too late."""
+        """Apply an action on the card page; raises `INVALID_CHECKOUT_STATE` if it is too late."""
         async with self.selection.database.transaction() as tx:
             after = await _apply_step(tx, session_id, step)
             if after is None:
@@ -108,7 +108,7 @@ class BuyerSimulator:
         return is_new
 
     async def _repeat_callbacks(self, snapshot: PaymentSnapshot) -> bool:
-        """Send the callbacks again, in case the first request was interrupted; return False."""
+        """Resend the callbacks in case the first request was interrupted. Always returns False."""
         if snapshot.session is not None and snapshot.session.quote.provider == PROVIDER:
             session = await test_mode_store.find_session(
                 self.selection.database, snapshot.session.id
@@ -140,7 +140,7 @@ class BuyerSimulator:
         return (await select_quote(self.selection, snapshot, selection, restrictions)).session
 
     async def _send_callbacks(self, session: TestSession) -> None:
-        """Process the session's callbacks like those of any gateway."""
+        """Process the session's callbacks as for any other gateway."""
         connection = await self.selection.accounts.connect(session.account_id, PROVIDER)
         assert connection is not None  # noqa: S101 - the session was opened through it
         for number, notice in enumerate(list_notices(session)):
@@ -157,7 +157,7 @@ def enter_declined_card(code: str) -> Step:
 
 
 def _enter(number: str, *, approved: bool) -> Step:
-    """Enter a card, unless its challenge is already open, and answer the challenge."""
+    """Enter a card and answer its challenge; only answer if the challenge is already open."""
 
     def step(session: TestSession, now: datetime) -> TestSession | None:
         is_challenge = session.status is TestSessionStatus.CHALLENGE

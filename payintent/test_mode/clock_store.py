@@ -1,4 +1,4 @@
-"""Clocks of test merchants, table `test_clock`; advancing a clock brings due times forward."""
+"""Store test merchants' clocks. Advancing a clock brings deadlines and due times forward."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -17,7 +17,7 @@ class MovedTimes:
 
 
 async def get(database: Executor, merchant_id: int) -> int:
-    """Return the total advance of a merchant's clock in seconds."""
+    """Return by how many seconds in total a merchant's clock has been advanced."""
     advanced_s = await database.value(
         "SELECT advanced_s FROM test_clock WHERE merchant_id = $1", merchant_id
     )
@@ -26,7 +26,7 @@ async def get(database: Executor, merchant_id: int) -> int:
 
 async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
     """Advance a merchant's clock; return its total advance in seconds and the moved times."""
-    # The row stays locked until the commit, so advances of a clock do not overlap.
+    # The row stays locked until the commit, so that advances of the same clock do not overlap.
     advanced_s = await tx.value(
         """
         INSERT INTO test_clock AS c (merchant_id, advanced_s)
@@ -55,8 +55,8 @@ def _bring_forward(
 ) -> LiteralString:
     """Return a statement that brings the times of due rows forward and counts the rows.
 
-    `$1` is the merchant, `$2` the seconds. Rows are locked in key order, before their new times are
-    computed.
+    `$1` is the merchant, `$2` the number of seconds. Rows are locked in key order before their new
+    times are computed.
     """
     earlier = ", ".join(
         [f"{table}.{column} - $2::int * interval '1 second' AS {column}" for column in columns]

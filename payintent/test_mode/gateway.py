@@ -1,7 +1,7 @@
-"""The test gateway: a gateway within the service, for test sides only; it does not move money.
+"""The built-in gateway for test mode, which does not move money.
 
-It has its own tables of sessions and refunds and makes no network calls. Its callbacks are signed
-and verified like those of other gateways.
+It has its own session and refund tables and does not use the network. Its callbacks are signed and
+verified like any other gateway's.
 """
 
 import hashlib
@@ -168,7 +168,7 @@ class TestGateway:
 
 
 def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0) -> CallbackRequest:
-    """Return a signed callback; `spaces` make a repeated callback differ in its bytes."""
+    """Return a signed callback; trailing `spaces` make the bytes of repeated callbacks differ."""
     body = msgspec.json.encode(notice) + b" " * spaces
     return CallbackRequest(
         method="POST", headers={_SIGNATURE: _sign(account, body).decode()}, query={}, body=body
@@ -176,7 +176,7 @@ def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0)
 
 
 def _is_consistent(message: TestNotice) -> bool:
-    """Return whether a message can be stored and has a capture exactly if it is captured."""
+    """Return whether a message can be stored and has a capture if and only if it reports one."""
     report, dispute = message.report, message.dispute
     texts, amounts = [message.id], list[int]()
     if report is not None:

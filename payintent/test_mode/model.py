@@ -1,4 +1,4 @@
-"""Cards and amounts that the test gateway treats specially."""
+"""Test gateway sessions, and the cards and amounts that trigger special behaviour."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -36,7 +36,7 @@ class TestCard:
     decided_later: bool = False  # approved after `DECISION_S`
     extra_minor: int = 0
     other_currency: bool = False
-    callbacks: int = 1  # per result; 0 leaves the service to inquire
+    callbacks: int = 1  # per result; with 0, the service has to inquire
     disputed: bool = False
     refunding: TestRefunding = TestRefunding.AT_ONCE
 
@@ -80,7 +80,7 @@ _ALL = (
 )
 TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _ALL}
 
-#: The card that is declined with each code.
+#: Decline codes, and the card that is declined with each.
 DECLINED_CARDS: dict[str, str] = {
     card.decline_code: card.number
     for card in _ALL
@@ -89,7 +89,7 @@ DECLINED_CARDS: dict[str, str] = {
 
 #: Amounts, in minor units of any currency, that fail with any card.
 REJECTED_MINOR = 66_601  # the gateway rejects the session
-UNANSWERED_MINOR = 66_602  # the gateway does not answer when a session is opened
+UNANSWERED_MINOR = 66_602  # the gateway does not respond when a session is opened
 DECLINED_MINOR = {66_603: "card_declined", 66_604: "insufficient_funds"}
 
 
@@ -135,7 +135,7 @@ def card_page_url(pages_base: str, session_id: UUID) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSession:
-    """A session as the test gateway stores it; amounts in minor units."""
+    """A session stored by the test gateway; amounts are in minor units."""
 
     session_id: UUID
     account_id: int
@@ -175,7 +175,7 @@ class TestGatewayRefund:
     session_id: UUID
     amount_minor: int
     state: GatewayRefundState
-    done_at: datetime | None = None  # of a pending refund
+    done_at: datetime | None = None  # when a pending refund succeeds
 
     def at(self, now: datetime) -> "TestGatewayRefund":
         if self.state is GatewayRefundState.PENDING and self.done_at and self.done_at <= now:
@@ -194,7 +194,7 @@ class TestNotice:
 
 
 def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSession | None:
-    """Enter a card; return None if the session accepts no card or the card is not a test card."""
+    """Enter a card; returns None if it is not a test card or the session does not accept cards."""
     card = TEST_CARDS.get(number)
     if card is None or session.status is not TestSessionStatus.OPEN:
         return None
@@ -217,7 +217,7 @@ def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSes
 
 
 def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
-    """Answer a 3-D Secure challenge; return None if there is none."""
+    """Answer a 3-D Secure challenge; returns None if no challenge is open."""
     if session.status is not TestSessionStatus.CHALLENGE:
         return None
     if approved:
@@ -226,21 +226,21 @@ def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | N
 
 
 def give_up(session: TestSession) -> TestSession | None:
-    """Cancel a session as its buyer; return None if it does not wait for the buyer."""
+    """Cancel a session for the buyer; returns None if it is not waiting for the buyer."""
     if session.status not in _WAITING:
         return None
     return replace(session, status=TestSessionStatus.CANCELLED)
 
 
 def close(session: TestSession) -> TestSession:
-    """Close a session if it waits for a card."""
+    """Close a session if it is waiting for a card."""
     if session.status is not TestSessionStatus.OPEN:
         return session
     return replace(session, status=TestSessionStatus.CLOSED)
 
 
 def move_dispute(session: TestSession, state: DisputeState) -> TestSession | None:
-    """Open or end a session's dispute; return None if it is not paid or the dispute has ended."""
+    """Open or end a session's dispute; returns None if it is not paid or the dispute has ended."""
     if session.status is not TestSessionStatus.PAID:
         return None
     if session.dispute not in {None, DisputeState.OPEN} and session.dispute is not state:
@@ -260,7 +260,7 @@ def classify_decline(code: str) -> FailureReason:
 
 
 def list_notices(session: TestSession) -> Sequence[TestNotice]:
-    """Return the callbacks of a session in order; their ids depend on its state only."""
+    """Return a session's callbacks in order; their ids depend only on the session's state."""
     if session.status in {*_WAITING, TestSessionStatus.DECIDING, TestSessionStatus.CLOSED}:
         return []
     card = TEST_CARDS.get(session.card or "")

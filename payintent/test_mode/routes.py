@@ -1,4 +1,4 @@
-"""The routes of a test merchant: its clock and the simulated buyer; they need a test key."""
+"""Routes for the test clock and the simulated buyer. They require a test key."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -85,7 +85,7 @@ class TestModeRoutes:
         return json_response({"advanced_seconds": advanced_s})
 
     async def advance_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`POST /test/clock/advance`: all deadlines of the test merchant come closer."""
+        """`POST /test/clock/advance`: bring all deadlines of the test merchant forward."""
         _require_test_key(merchant)
         body = await read_json(request, _ADVANCE, self.settings.body_bytes_max)
         if not 1 <= body.seconds <= ADVANCE_MAX_S:
@@ -143,7 +143,7 @@ class TestModeRoutes:
 
 
 def _require_test_key(merchant: AuthenticatedMerchant) -> None:
-    """Raise `FORBIDDEN` if the key is a live key."""
+    """Raise `FORBIDDEN` for a live key."""
     if merchant.livemode:
         raise RefusedError(ErrorCode.FORBIDDEN, "only a test key, sk_test_…, may do this")
 

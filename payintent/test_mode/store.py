@@ -1,4 +1,4 @@
-"""Sessions and refunds of the test gateway, tables `test_session` and `test_refund`."""
+"""Store the test gateway's sessions and refunds."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,7 +35,7 @@ class LockedTestSession:
 
 
 async def open_session(database: Database, session: TestSession) -> TestSession:
-    """Store a session, or return the stored session with this id."""
+    """Store a session, or return the session already stored with this id."""
     async with database.transaction() as tx:
         await _add_session(tx, session)
         stored = await lock_session(tx, session.session_id)
@@ -46,7 +46,7 @@ async def open_session(database: Database, session: TestSession) -> TestSession:
 async def close_session(
     database: Database, account_id: int, session_id: UUID
 ) -> TestSession | None:
-    """Close a session that waits for a card; None if the account does not have it."""
+    """Close a session if it is waiting for a card; returns None if the account does not have it."""
     async with database.transaction() as tx:
         locked = await lock_session(tx, session_id)
         if locked is None or locked.session.account_id != account_id:
@@ -59,7 +59,7 @@ async def close_session(
 async def add_refund(
     database: Database, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
 ) -> TestGatewayRefund | None:
-    """Store a refund, once for its id; None if it exceeds the remaining capture."""
+    """Store a refund, at most once per id; returns None if it exceeds the remaining amount."""
     async with database.transaction() as tx:
         locked = await lock_session(tx, session_id)
         if locked is None or locked.session.account_id != account_id:
@@ -143,7 +143,7 @@ async def _add_session(tx: Tx, session: TestSession) -> None:
 async def find_refund(
     database: Executor, account_id: int, refund_id: UUID
 ) -> TestGatewayRefund | None:
-    """Return the current state of a refund; None if the account does not have it."""
+    """Return the current state of a refund, or None if the account does not have it."""
     row = await database.row(
         """
         SELECT refund_id, session_id, amount_minor, state, done_at, clock() AS now
