@@ -1,4 +1,4 @@
-"""Wait for an unreachable database, and read the facts of its server."""
+"""Wait until the database is reachable, and read its server's version, clock and settings."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from payintent.runtime.log import get_logger
 
 VERSION_MIN = 15
 _PER_MAJOR = 10_000  # 150004 is 15.4
-COMMAND_WAIT_S = 5.0  # services wait without a limit
+COMMAND_WAIT_S = 5.0  # services wait indefinitely
 NOTICE_AFTER_S = 2.0
 _RETRY_S = 0.5
 _LINE_EVERY_S = 5.0
@@ -27,10 +27,10 @@ async def wait_for_database(
     wait_s: float | None,
     notice: Callable[[], None] | None = None,
 ) -> None:
-    """Repeat `reach` until it succeeds; None waits for ever and logs a line every 5 s.
+    """Call `reach` until it succeeds, for up to `wait_s` seconds; None waits indefinitely.
 
-    Calls `notice` once if this takes 2 s. Raises `DatabaseRefusedError` at once, and
-    `StorageUnavailableError` after `wait_s`.
+    A warning is logged every 5 s, and `notice` is called once after 2 s. Raises
+    `DatabaseRefusedError` immediately, and `StorageUnavailableError` after `wait_s`.
     """
     timer = notice and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice)
     try:
@@ -64,7 +64,7 @@ async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) ->
 
 
 async def reach_database(url: str) -> None:
-    """Connect and disconnect (`StorageUnavailableError`, `DatabaseRefusedError`)."""
+    """Connect and disconnect; raises `StorageUnavailableError` or `DatabaseRefusedError`."""
     try:
         connection = await connect(url)
     except GONE as error:
@@ -77,11 +77,11 @@ class ServerFacts:
     version: int
     clock_ahead_s: float  # negative if the server's clock is behind ours
     compiles: bool  # the `jit` setting of a pooled connection
-    connections_max: int  # without those reserved for superusers
+    connections_max: int  # excluding reserved connections
 
 
 async def read_facts(database: Database) -> ServerFacts:
-    """Read the facts; the clock difference is accurate to the duration of the query."""
+    """Read the server facts. The clock difference is accurate to within the query's duration."""
     started = time.time()
     [row] = await database.fetch(
         "SELECT current_setting('server_version_num')::int AS version,\n"

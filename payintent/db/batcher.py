@@ -1,9 +1,9 @@
 """Natural batching: requests that arrive while a statement is running share the next statement.
 
-An idle batcher runs a request at once and alone. Requests that arrive while it is running are
-collected into a second batch, which starts in the next turn of the event loop. Later requests start
-when either batch finishes. The batch size follows the load, and no request waits for a batch to
-fill.
+An idle batcher runs a request immediately and alone. Requests that arrive while it is running are
+collected into a second batch, which starts in the next iteration of the event loop. Later requests
+wait until either batch finishes. The batch size thus adapts to the load, and no request waits for a
+batch to fill up.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from payintent.core.errors import StorageUnavailableError
 LOCK_TIMEOUT_MS = 50
 _SIZE_MAX = 100
 _LATE_S = 0.02
-#: With two, the database executes a batch while this process reads the results of the previous
-#: batch, and neither of two concurrent callers waits.
+#: Two, so that the database executes a batch while this process reads the results of the previous
+#: batch, and so that neither of two concurrent callers waits.
 _RUNNING_MAX = 2
 
 Item = TypeVar("Item")
@@ -45,13 +45,13 @@ class _Member(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Runs items of the same kind, alone or in batches, with a separate result for each.
 
-    `together` returns the results in the order of the items. If it fails, it must have changed
-    nothing: each item is then run again alone, so that only a bad item fails. After
-    `StorageUnavailableError` the outcome is unknown, so every caller gets this error. `alone` is an
-    optional cheaper way to run a single item.
+    `together` must return the results in the order of the items. If it fails, it must leave no
+    changes: each item is then run again alone, so that only invalid items fail. After
+    `StorageUnavailableError` the outcome is unknown, so all callers receive the error. `alone` is
+    an optional, cheaper way to run a single item.
 
-    Two items with a common identity are never in the same batch. If a batch takes
-    longer than `late_s`, for example because it waits for a lock, the next batch starts beside it.
+    Items that share an identity are never in the same batch. If a batch takes longer than `late_s`,
+    for example because it is waiting for a lock, the next batch starts without waiting for it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Batcher(Generic[Item, Result]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, item: Item) -> Result:
-        """Run an item now or in the next batch; exceptions of `alone` and `together` propagate."""
+        """Run an item immediately or in the next batch. Exceptions propagate to the caller."""
         if not self._running:
             turn = self._begin()
             try:
@@ -81,7 +81,7 @@ class Batcher(Generic[Item, Result]):
                 self._end(turn)
         member: _Member[Item, Result] = _Member(item)
         if not self._queue and len(self._running) < _RUNNING_MAX:
-            # In the next turn, so that all requests of this turn share the batch.
+            # Deferred, so that all requests in this iteration of the event loop share the batch.
             asyncio.get_running_loop().call_soon(self._start_next)
         self._queue.append(member)
         return await member.future
@@ -91,7 +91,7 @@ class Batcher(Generic[Item, Result]):
         return result
 
     async def close(self) -> None:
-        """Wait for the batches whose callers have disconnected."""
+        """Wait for running batches, whose callers may have disconnected."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -101,7 +101,7 @@ class Batcher(Generic[Item, Result]):
         return turn
 
     def _end(self, turn: asyncio.TimerHandle) -> None:
-        """Start the next batch, unless this batch was late, so that it has already started."""
+        """Start the next batch, unless it has already started because this batch was late."""
         if turn in self._running:
             turn.cancel()
             self._running.remove(turn)
@@ -109,7 +109,7 @@ class Batcher(Generic[Item, Result]):
 
     def _start_next(self) -> None:
         if len(self._running) < _RUNNING_MAX and (batch := self._next_batch()):
-            # A batch must not inherit the log fields or the transaction of a single request.
+            # A batch must not inherit the log fields or the transaction of its first request.
             task = asyncio.get_running_loop().create_task(
                 self._run_batch(batch, self._begin()), context=Context()
             )
@@ -147,7 +147,7 @@ class Batcher(Generic[Item, Result]):
             await asyncio.gather(*map(self._run_alone, batch))
 
     async def _run_together(self, batch: list[_Member[Item, Result]]) -> bool:
-        """Run a batch; False if it failed, so that its items must be run alone."""
+        """Run a batch; return False if it failed and its items must be run alone."""
         try:
             results = await self._together([member.item for member in batch])
         except StorageUnavailableError as error:

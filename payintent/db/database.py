@@ -1,4 +1,4 @@
-"""Access to PostgreSQL: pooled statements, transactions, and our own exception classes."""
+"""Access to PostgreSQL: pooled statements and transactions, with our own exceptions."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -37,7 +37,8 @@ from payintent.runtime.settings import Settings
 
 __all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "current_time", "in_transaction"]
 
-#: True inside a transaction. Ports assert that it is False: transactions must not use the network.
+#: True inside a transaction. Ports assert that it is False, because a transaction must not wait for
+#: the network.
 in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 
 _IDLE_IN_TRANSACTION_MS = 10_000
@@ -47,7 +48,7 @@ _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 
 
 class Executor(Protocol):
-    """Runs queries, each in its own transaction (`Database`) or all in the same (`Tx`)."""
+    """Runs queries: each in its own transaction (`Database`), or all in the same one (`Tx`)."""
 
     @property
     def payer_sealing(self) -> PayerSealing: ...
@@ -65,12 +66,12 @@ class Executor(Protocol):
 
 
 async def current_time(database: Executor) -> datetime:
-    """Read the database's clock; deadlines and ages are always decided by this clock."""
+    """Return the time of the database's clock, which determines all deadlines and ages."""
     return await database.value("SELECT clock() AS now")
 
 
 class Tx(Executor):
-    """An open transaction. Its holder must not use the network."""
+    """An open transaction. Do not use the network while it is open."""
 
     def __init__(
         self,
@@ -99,11 +100,11 @@ class Tx(Executor):
     async def copy(
         self, table: LiteralString, columns: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> None:
-        """Insert rows by COPY, which is much cheaper than an INSERT of arrays."""
+        """Insert rows with COPY, which is much cheaper than an INSERT from arrays."""
         await self._connection.copy_records_to_table(table, records=rows, columns=columns)
 
     async def allow(self, *, statement_s: float, lock_s: float) -> None:
-        """Raise the timeouts of this transaction, for background work.
+        """Raise this transaction's timeouts, for background work.
 
         `statement_s` also limits the idle time between two statements.
         """
@@ -119,7 +120,7 @@ class Tx(Executor):
 
 
 class Database(Executor):
-    """A pool of connections; each statement outside `transaction` commits by itself."""
+    """A connection pool. Statements outside `transaction` commit individually."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class Database(Executor):
         self.id_generator = id_generator or IdGenerator()
         self._pool = pool or _open_pool(settings, process)
         self._payer_sealing: PayerSealing | None = None  # created on first use
-        #: Called after a transaction that recorded an event has committed.
+        #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
 
     @property
@@ -143,18 +144,18 @@ class Database(Executor):
         return self._payer_sealing
 
     async def open(self) -> None:
-        """Connect (`StorageUnavailableError`, or `DatabaseRefusedError` if a retry is useless)."""
+        """Connect; raises `StorageUnavailableError`, or `DatabaseRefusedError` if it is final."""
         self._pool.release(await self._borrow())
 
     async def close(self) -> None:
-        """Close the pool; running statements get up to 5 s to finish."""
+        """Close the pool, allowing running statements 5 s to finish."""
         try:
             await asyncio.wait_for(self._pool.close(), timeout=5)
         except TimeoutError:
             self._pool.terminate()
 
     def cut_off(self) -> None:
-        """Drop every connection: running statements fail, later statements reconnect."""
+        """Drop all connections. Running statements fail; later statements reconnect."""
         self._pool.terminate()
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
@@ -177,9 +178,9 @@ class Database(Executor):
 
     @asynccontextmanager
     async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
-        """Open a transaction; it commits at the end and rolls back on any exception.
+        """Open a transaction that commits at the end of the block and rolls back on an exception.
 
-        `lock_timeout_ms` replaces the lock timeout of the settings.
+        `lock_timeout_ms` overrides the lock timeout of the settings.
         """
         connection = await self._borrow()
         token = in_transaction.set(True)
@@ -198,13 +199,13 @@ class Database(Executor):
             call()
 
     def guarded_by(self, prove: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
-        """Return a view that calls `prove` before every single statement and every commit."""
+        """Return a view that calls `prove` before each commit and each single statement."""
         guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, prove)
         guarded.on_event = self.on_event
         return guarded
 
     def _fail(self, connection: Connection, error: BaseException) -> Exception:
-        """Translate an error; drop the connections to a server that has become read-only."""
+        """Translate an error. If the server has become read-only, drop its connections."""
         if isinstance(error, READ_ONLY):
             self._pool.discard(connection)
         return _translate_error(error)
@@ -217,9 +218,10 @@ class Database(Executor):
 
 
 class GuardedDatabase(Database):
-    """The same pool, but `prove` must not raise before each statement and each commit.
+    """A database that calls `prove` before each commit and each statement outside a transaction.
 
-    Of two processes that must not both write, only the holder of the lock passes.
+    `prove` raises if this process no longer holds its lock, so that a process that has lost the
+    lock cannot write.
     """
 
     def __init__(
@@ -275,7 +277,7 @@ def _open_pool(settings: Settings, process: str) -> ConnectionPool:
 
 
 def open_read_pool(settings: Settings) -> ConnectionPool | None:
-    """Create a pool of read-only connections to the replica; None if none is configured."""
+    """Create a pool of read-only connections; None if no replica is configured."""
     url, pooled = settings.database_read_url, settings.database_pooled
     if not url:
         return None

@@ -1,4 +1,4 @@
-"""A typed interface to asyncpg, which ships no types; all casts are in this module.
+"""A typed interface to asyncpg, which has no type annotations. All casts are in this module.
 
 Statements are never cancelled: instead of sending a CancelRequest, the driver closes the
 connection. Cancelling a commit that waits for a standby would leave it committed on the primary
@@ -25,7 +25,8 @@ _HOST_TIMEOUT_S = 2.0  # per host, if the URL has several
 _CLOSE_TIMEOUT_S = 2.0
 _STATEMENTS_MAX = 200  # prepared statements per connection
 _OIDS_BUILT_IN = 16_384  # lower OIDs are the same on every server (FirstNormalObjectId)
-#: Descriptions of built-in types, such as arrays. The driver would query them per connection.
+#: Descriptions of built-in types, such as arrays. Without this cache, the driver would query them
+#: for each connection.
 _built_in_types: dict[frozenset[int], Sequence[Row]] = {}
 
 #: The database is unreachable, is shutting down, or ended our session; the caller may retry.
@@ -74,7 +75,7 @@ _UNREACHABLE = (
 
 
 class Connection(Protocol):
-    """The part of asyncpg's connection that we use."""
+    """The methods of asyncpg's connection that we use."""
 
     server: str  # the URL of its host
 
@@ -85,7 +86,7 @@ class Connection(Protocol):
     async def fetchval(self, query: str, *args: object) -> Any: ...
 
     async def execute(self, query: str, *args: object) -> str:
-        """Run a statement, or several if there are no arguments."""
+        """Run a statement, or several statements if there are no arguments."""
         ...
 
     async def copy_records_to_table(
@@ -101,25 +102,25 @@ class Connection(Protocol):
     def is_in_transaction(self) -> bool: ...
 
     def is_read_only(self) -> bool:
-        """Return True if the server has reported that it is read-only."""
+        """Return whether the server has reported that it is read-only."""
         ...
 
     def statement_count(self) -> int:
-        """Count the statements begun; the count does not change while a statement is running."""
+        """Return the number of statements started. It does not change while one is running."""
         ...
 
     async def close(self) -> None:
-        """Close the connection gracefully, but terminate it after 2 s."""
+        """Close the connection gracefully, or terminate it after 2 s."""
         ...
 
     def terminate(self) -> None:
-        """Drop the connection at once; does nothing if it is closed."""
+        """Drop the connection immediately. Does nothing if it is already closed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _NotSent:
-    """Replaces the prepared introspection statement that was not needed."""
+    """A placeholder for the introspection statement if it was not needed."""
 
     name: str = "not sent"
 
@@ -134,7 +135,7 @@ class _UncancelledConnection(asyncpg.Connection):
         typeoids: Iterable[int],
         timeout: float | None,  # noqa: ASYNC109 - the driver's own
     ) -> tuple[Any, Any]:
-        """Query built-in types once per process: a query takes three round trips and 3 ms."""
+        """Query built-in types once per process, because it takes three round trips and 3 ms."""
         oids = frozenset(typeoids)
         if oids in _built_in_types:
             return _built_in_types[oids], _NotSent()
@@ -144,9 +145,9 @@ class _UncancelledConnection(asyncpg.Connection):
         return types, statement
 
     def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
-        """Close the socket; the driver calls this after a timeout and for a cancelled task.
+        """Close the socket. The driver calls this after a timeout or when a task is cancelled.
 
-        The protocol is still running and notices in the next turn of the event loop.
+        The protocol is still active and notices in the next iteration of the event loop.
         """
         del waiter, cancel_waiter
         self._aborted = True
@@ -174,8 +175,8 @@ async def connect(
 ) -> Connection:
     """Open a connection outside a pool, for LISTEN, migrations or locks.
 
-    `name` is its `application_name`. A statement that exceeds `statement_timeout_s` ends the
-    connection.
+    `name` is its `application_name`. A statement that exceeds `statement_timeout_s` closes
+    the connection.
     """
     return await _connect(
         url,
@@ -189,10 +190,10 @@ async def connect(
 async def connect_as(
     url: str, server_settings: dict[str, str], *, pooled: bool, writes: bool = True
 ) -> Connection:
-    """Open a connection for a pool; `pooled` is True behind a pooler such as PgBouncer.
+    """Open a connection for a pool. `pooled` is True if `url` is a pooler such as PgBouncer.
 
-    A read-only server is refused if `writes` is True. Otherwise the timeout is short, because reads
-    can fall back to the primary.
+    If `writes` is True, read-only servers are rejected. Otherwise the timeout is short, because
+    reads can fall back to the primary.
     """
     return await _connect(
         url,
@@ -207,9 +208,9 @@ async def connect_as(
 async def transaction(
     connection: Connection, lock_timeout_ms: int | None = None
 ) -> AsyncGenerator[None]:
-    """Open a transaction; it commits at the end of the block and rolls back on an exception.
+    """Open a transaction that commits at the end of the block and rolls back on an exception.
 
-    `lock_timeout_ms` replaces the lock timeout of the connection.
+    `lock_timeout_ms` overrides the lock timeout of the connection.
     """
     lock_timeout = f"; SET LOCAL lock_timeout = {lock_timeout_ms:d}" if lock_timeout_ms else ""
     await connection.execute(f"BEGIN{lock_timeout}")
@@ -223,7 +224,7 @@ async def transaction(
 
 
 async def _roll_back(connection: Connection) -> None:
-    """Roll back, or drop the connection and thereby its transaction."""
+    """Roll back. If that fails, drop the connection, which ends the transaction."""
     try:
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
@@ -237,7 +238,7 @@ def _writable(url: str) -> str | None:
 
 
 async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
-    """Try the hosts of a URL in turn, each with its own timeout."""
+    """Connect to the first host of a URL that accepts, with a separate timeout for each host."""
     try:
         hosts = database_hosts(url)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Records of encryption keys, and queries for the values that are encrypted with them."""
+"""Queries for the records of encryption keys, and for the values encrypted with these keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _KEYS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKeyRecord:
-    """A key that has been used to encrypt; `mark` distinguishes keys of the same name."""
+    """A key that has been used for encryption. `mark` distinguishes keys with the same name."""
 
     name: str
     mark: str
@@ -37,7 +37,7 @@ class SealedCredentials:
 
 
 async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
-    """Return the fingerprint of this database's pepper; store `ours` if there is none."""
+    """Return the fingerprint of the database's pepper; if there is none, store `ours`."""
     return await database.value(
         """
         INSERT INTO installation AS i (pepper_mark)
@@ -72,12 +72,12 @@ async def record_writing_key(database: Executor, name: str, mark: str) -> None:
 
 
 async def lock_all_keys(tx: Tx) -> None:
-    """Wait for transactions that encrypt, and block new ones until this transaction ends."""
+    """Wait for transactions that encrypt, and block further ones until this transaction ends."""
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
 
 
 async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[str]:
-    """Retire all keys except `writer` and the `needed` keys; return their names."""
+    """Retire all keys except `writer` and `needed`; return the names of the retired keys."""
     rows = await tx.fetch(
         """
         UPDATE ring_key
@@ -108,7 +108,7 @@ async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[E
 
 
 async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix: bytes) -> int:
-    """Count the callback secrets that do not begin with `writer_prefix`."""
+    """Count the callback secrets that are encrypted with a different key."""
     return await database.value(
         """
         SELECT count(*) AS n
@@ -140,10 +140,10 @@ async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> Non
 
 
 async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
-    """Record that our first key is in use; call this before taking any other lock.
+    """Record that our first key is in use. Call before taking any other lock.
 
-    Every writer of secrets calls it, so that a key still in use never counts as retired. The key
-    cannot be retired until this transaction ends.
+    Every transaction that stores a secret must call this, so that a key in use is never marked as
+    retired. The key cannot be retired until the transaction ends.
     """
     name = encryption.writer
     row = await tx.row(

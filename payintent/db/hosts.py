@@ -1,4 +1,7 @@
-"""The hosts of a database URL, tried in turn because the driver has one timeout for all of them."""
+"""Parse the hosts of a database URL, and explain connection errors without revealing secrets.
+
+Hosts are tried separately, because the driver has a single timeout for all hosts of a URL.
+"""
 
 import os
 import re
@@ -21,14 +24,14 @@ _PORT_MAX = 65_535
 _DEFAULT_HOST = "localhost"  # without a host the driver tries socket directories, then this host
 _SCHEMES = frozenset({"postgresql", "postgres"})
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
-_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")  # of a socket
+_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")  # a socket directory
 _NUMBER = re.compile(r"[0-9]{1,5}")
 _DATABASE = re.compile(r"[\w.$+ -]*")
 _SCHEMA = re.compile(r'[\w.$", -]*')
 
 
 class DatabaseHosts:
-    """A URL for each host; the host that answered last is tried first."""
+    """A URL for each host. The host that last accepted a connection is tried first."""
 
     def __init__(self, urls: list[str]) -> None:
         self._urls = urls
@@ -48,20 +51,21 @@ class DatabaseHosts:
 
 @lru_cache(_CACHE_MAX)
 def database_hosts(url: str) -> DatabaseHosts:
-    """Return the hosts of a URL; their order is shared by this process."""
+    """Return the hosts of a URL. Their order is shared within the process."""
     return DatabaseHosts(_split(url))
 
 
 def name_hosts(url: str) -> str:
-    """Format a URL's hosts without the login, for example `db.example.com:5432`."""
+    """Format a URL's hosts without credentials, for example `db.example.com:5432`."""
     return ", ".join(list_hosts(url)) or NOT_READABLE
 
 
 def list_hosts(url: str) -> list[str]:
     """List a URL's hosts as the driver parses them; empty if the URL is ambiguous.
 
-    An unquoted `/`, `?`, `#` or `@` in a password ends the login. The driver parses the rest as a
-    host, port, database or setting, so displaying these would reveal a part of the password.
+    An unescaped `/`, `?`, `#` or `@` in a password ends the credentials. The driver then parses the
+    rest as a host, port, database or setting, so displaying these would reveal part of the
+    password.
     """
     try:
         parts = urlsplit(url)
@@ -82,9 +86,9 @@ def list_hosts(url: str) -> list[str]:
 
 
 def _parse_hosts(authority: str, query: Mapping[str, str]) -> list[str]:
-    """List each host with its port; empty if any of them is invalid."""
+    """List the hosts with their ports; empty if any of them is invalid."""
     hosts = (authority or query.get("host", "")).split(",")
-    query_ports = "" if authority else query.get("port", "")  # ignored by the driver beside hosts
+    query_ports = "" if authority else query.get("port", "")  # ignored if the URL names hosts
     ports = query_ports.split(",")
     if len(ports) not in {1, len(hosts)} or not all(map(_is_port_or_empty, ports)):
         return []
@@ -98,7 +102,7 @@ def _parse_hosts(authority: str, query: Mapping[str, str]) -> list[str]:
 
 
 def _format_host(host: str, port: str) -> str:
-    """Return a host with `port` or its own port; empty if it is invalid."""
+    """Format a host with `port`, its own port or the default; empty if it is invalid."""
     if _FOLDER.fullmatch(host):
         return host
     match = _HOST.fullmatch(host)
@@ -117,7 +121,7 @@ def _is_port_or_empty(port: str) -> bool:
 
 
 def _split(url: str) -> list[str]:
-    """Build a URL for each host of `host:port,host:port`, or of `?host=a,b&port=1,2`."""
+    """Build a URL for each host in `host:port,host:port` or in `?host=a,b&port=1,2`."""
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     query = parse_qsl(parts.query, keep_blank_values=True)
@@ -137,18 +141,18 @@ def _split(url: str) -> list[str]:
     return urls
 
 
-#: Errors that a retry cannot fix: a wrong role, password or database name, no permission.
+#: Errors that a retry cannot fix: wrong role, password or database name, or missing privileges.
 _FINAL: tuple[type[BaseException], ...] = (
-    asyncpg.InvalidAuthorizationSpecificationError,  # no such role, or no line in pg_hba.conf
+    asyncpg.InvalidAuthorizationSpecificationError,  # no such role, or no match in pg_hba.conf
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
 )
-#: PgBouncer uses the same code for every error; these of its messages are final.
+#: PgBouncer uses the same code for all errors. These messages indicate a final error.
 _FINAL_AT_POOLER = re.compile(
     r"no such (?:database|user)|unsupported startup parameter|password authentication failed"
     r"|SASL authentication failed"
 )
-#: Prefixes of the driver's messages about a URL that reveal no secret.
+#: Prefixes of the driver's messages about a URL that do not contain secrets.
 _SAFE_URL_MESSAGES = ("root certificate file ", "`ssl", "direct TLS requires ")
 _OUTAGES: dict[type[BaseException], str] = {
     asyncpg.TargetServerAttributeNotMatched: "it is a standby or read-only",
@@ -157,7 +161,7 @@ _OUTAGES: dict[type[BaseException], str] = {
     FileNotFoundError: "no such file: the socket, or a certificate in the URL",
 }
 _HOST_NAME = re.compile(r"""host(?: name)? (?:"[^"]*"|'[^']*')""")
-#: Characters of a misparsed URL, in which a part of the password is mistaken for a name.
+#: Characters that suggest a misparsed URL, in which part of the password is mistaken for a name.
 _SUSPICIOUS = frozenset("@:/?#")
 _NO_DATABASE = "no such database: "
 _UNREADABLE = "(not readable)"
@@ -166,13 +170,13 @@ _NO_TLS = "rejected SSL upgrade"
 
 
 class RefusedConnectionError(ConnectionError):
-    """PostgreSQL refuses the connection, and a retry is useless until something is changed."""
+    """The server refuses the connection. A retry cannot help until the configuration changes."""
 
 
 def connect_error(error: BaseException) -> ConnectionError:
-    """Return an error that is safe to display: the driver's may quote the address and password.
+    """Return an error that is safe to display: the driver's may contain the address and password.
 
-    It is a `RefusedConnectionError` if a retry cannot help.
+    Returns a `RefusedConnectionError` if a retry cannot help.
     """
     reason = _refusal(error)
     if reason is not None:
@@ -188,7 +192,7 @@ def storage_error(error: BaseException) -> StorageUnavailableError:
 
 
 def _refusal(error: BaseException) -> str | None:
-    """Explain a final error; None if a retry may help."""
+    """Return the reason for a final error; None if a retry may help."""
     if isinstance(error, _FINAL):
         return _server_message(error)
     if isinstance(error, asyncpg.ProtocolViolationError) and _FINAL_AT_POOLER.search(str(error)):
@@ -198,7 +202,7 @@ def _refusal(error: BaseException) -> str | None:
         return f"its certificate is refused: {reason}"
     if isinstance(error, ConnectionError) and _NO_TLS in str(error):
         return "it does not support TLS, which sslmode requires"
-    # The driver's errors about the URL are ValueErrors; a port that is too large overflows.
+    # The driver raises ValueError for an invalid URL, and OverflowError if its port is too large.
     if isinstance(error, ValueError | OverflowError):
         safe = str(error).startswith(_SAFE_URL_MESSAGES)
         return str(error) if safe else "its URL cannot be read"
@@ -218,13 +222,13 @@ def _outage(error: BaseException) -> str:
 
 
 def _server_message(error: BaseException) -> str:
-    """Return the first line of the server's message, without the host that pg_hba quotes."""
+    """Return the first line of the server's message, without the host that it quotes."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return _hide_suspicious_names(_HOST_NAME.sub("this host", first))
 
 
 def _hide_suspicious_names(message: str) -> str:
-    """Hide names with suspicious characters: they may be a part of a misparsed password."""
+    """Hide names with suspicious characters, which may be part of a misparsed password."""
     before, separator, database = message.partition(_NO_DATABASE)
     parts = before.split('"')
     for index in range(1, len(parts) - 1, 2):  # between quotes

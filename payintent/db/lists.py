@@ -1,4 +1,4 @@
-"""Statements for keyset pagination."""
+"""Build SQL statements for keyset pagination."""
 
 from collections.abc import Callable
 from string import Formatter
@@ -8,7 +8,7 @@ from uuid import UUID
 from payintent.db.database import Executor, Row
 
 FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
-#: Rows that a list scans if no index has the listed rows in the order of the key.
+#: Maximum rows that a list scans if no index provides the listed rows in key order.
 SCANNED_MAX: LiteralString = "10000"
 _PARAMETERS: tuple[LiteralString, ...] = (
     *("$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10"),
@@ -17,11 +17,11 @@ _PARAMETERS: tuple[LiteralString, ...] = (
 
 
 class KeysetList:
-    """The statement of a list, with the same text for every combination of filters.
+    """A paginated query whose text is the same for every combination of filters.
 
-    A connection caches prepared statements by text, and a text per combination would be too many.
-    Therefore each condition of `filters` is disabled by the value NULL. `{name}` in a text is the
-    parameter of that name; `{}` in a condition of `filters` is that filter's own parameter.
+    Connections cache prepared statements by text, and a separate text for each combination would
+    exhaust the cache. Instead, a filter is disabled by the value NULL. `{name}` in a text stands
+    for the parameter of that name, and `{}` in a filter's condition for the filter's own parameter.
     """
 
     text: LiteralString
@@ -35,11 +35,11 @@ class KeysetList:
         merchant: LiteralString = "",
         **filters: LiteralString,
     ) -> None:
-        """List the rows of `select` after the last key of the previous page.
+        """List the rows of `select` in `key` order, after the last key of the previous page.
 
-        With the column `merchant`, list the rows of a single merchant. Only an index by merchant
-        can provide this order: an index by key alone might scan the rows of all merchants, which is
-        slow if the rows of this merchant are old or few.
+        The column `merchant` restricts the list to a single merchant. It also leads the sort order,
+        which only an index by merchant can provide: an index by key alone might scan the rows of
+        all merchants, which is slow if this merchant's rows are old or few.
         """
         self._parameters = dict[str, LiteralString]()
         self._direction: LiteralString = "ASC" if oldest_first else "DESC"
@@ -62,7 +62,7 @@ class KeysetList:
         order: LiteralString,
         **filters: LiteralString,
     ) -> "KeysetList":
-        """Make the statement so far a CTE called `name`, and list the rows that `select` reads."""
+        """Turn the current statement into a CTE called `name`, and list the rows of `select`."""
         separator: LiteralString = ", " if self._with else "WITH "
         limited = self._rows + " LIMIT " + self._fill(limit)
         self._with += separator + name + " (" + limited + ") "
@@ -72,7 +72,7 @@ class KeysetList:
     async def page(
         self, database: Executor, last: object, /, limit: int, **values: object
     ) -> list[Row]:
-        """Read a page after the key `last`, which may be a tuple with an id; None: the first."""
+        """Fetch the page after `last`, a key or a `(key, id)` tuple; None is the first page."""
         if isinstance(last, tuple):
             last, values["last_id"] = cast("tuple[object, UUID]", last)
         values |= {"last": self._end if last is None else last, "limit": limit}
@@ -109,9 +109,9 @@ Record = TypeVar("Record")
 
 
 def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
-    """Build a slotted dataclass from the columns named like its fields.
+    """Build a slotted dataclass from the columns that have the names of its fields.
 
-    `values` supplies the fields without a column, or with a different type than the column.
+    `values` provides fields that have no column, or whose type differs from the column's.
     """
     names: tuple[str, ...] = getattr(record, "__slots__")  # noqa: B009
     return record(**{name: row[name] for name in names if name not in values} | values)

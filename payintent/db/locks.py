@@ -1,4 +1,4 @@
-"""Advisory locks and leases: which process works on what.
+"""Advisory locks and leases, which divide work between processes.
 
 Each advisory lock has its own connection; closing the connection releases the lock.
 """
@@ -24,8 +24,8 @@ STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", 
 
 _log = get_logger("workers")
 _IN_FLIGHT_MAX = 200
-_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the rest
-_CLASS = 0x5041  # separates our locks from those of other applications
+_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the others
+_CLASS = 0x5041  # distinguishes our locks from other applications' locks
 PROOF_S = 1.0  # how long a proof is valid
 ANSWER_S = 5.0  # how long the server may take to confirm
 _IS_HELD = """
@@ -55,11 +55,14 @@ class AdvisoryLock:
 
     @property
     def is_held(self) -> bool:
-        """Return True if the lock was acquired and its connection is open, without a query."""
+        """Return whether the lock was acquired and its connection is open, without a query."""
         return self._is_acquired and not self._connection.is_closed()
 
     async def prove(self) -> None:
-        """Raise `LockLostError` unless the server confirms the lock, or did so a second ago."""
+        """Raise `LockLostError` unless the server confirms the lock.
+
+        A confirmation remains valid for `proof_s` seconds.
+        """
         async with self._statement:
             if not self.is_held:
                 raise LockLostError
@@ -81,9 +84,9 @@ class AdvisoryLock:
 async def hold_advisory_lock(
     url: str, name: str, proof_s: float = PROOF_S, answer_s: float = ANSWER_S
 ) -> AsyncGenerator[AdvisoryLock]:
-    """Try to acquire the advisory lock `name`.
+    """Try to acquire the advisory lock `name`; the caller must check `is_held`.
 
-    `url` must bypass a pooler, because the lock belongs to the connection.
+    `url` must bypass any pooler, because the lock belongs to the connection.
     """
     connection = await connect(url, f"payintent-lock-{name}", answer_s)
     number = crc32(name.encode())
@@ -101,7 +104,10 @@ def _signed(number: int) -> int:
 
 
 class LeasedTaskRunner(Generic[T]):
-    """Works on each leased row in its own task; a row becomes due again if its task fails."""
+    """Processes each leased row in its own task.
+
+    If a task fails, its row becomes due again when the lease expires.
+    """
 
     def __init__(
         self,
@@ -120,7 +126,7 @@ class LeasedTaskRunner(Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def step(self) -> bool:
-        """Claim due rows and start their tasks; True if there may be more."""
+        """Claim due rows and start their tasks; return whether more may remain."""
         limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._tasks))
         if limit <= 0:
             return False

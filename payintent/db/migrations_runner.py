@@ -1,10 +1,10 @@
-"""Schema migrations: numbered SQL files, forward only, each in a transaction with its record.
+"""Apply schema migrations: numbered, forward-only SQL files, each in its own transaction.
 
 A file that begins with `-- concurrently` builds indexes while the tables are in use. Its statements
 run separately, outside a transaction, and can be repeated after an interrupted build.
 
-Version 1.0 begins a new history with `0001_initial`. A database of the last version before 1.0 is
-upgraded by `upgrade_from_249.sql`; an older database must be upgraded to that version first.
+Version 1.0 starts a new history at `0001_initial`. `upgrade_from_249.sql` upgrades a database from
+the last version before 1.0; an older database must be upgraded to that version first.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from payintent.db.driver import (
 from payintent.db.hosts import storage_error
 
 FOLDER = Path(__file__).parent / "migrations"
-_LOCK = 0x7061_7969_6E74  # "payint": only a single process migrates at a time
+_LOCK = 0x7061_7969_6E74  # "payint"; only one process migrates at a time
 _ANSWER_S = 5.0  # how long reading the history may take
 _LOCK_EVERY_S = 0.1
 _SETTINGS = "SET LOCAL lock_timeout = '5s'"
@@ -44,9 +44,9 @@ CREATE TABLE IF NOT EXISTS schema_migration (
     applied_at timestamptz NOT NULL DEFAULT now()
 )
 """
-#: The first migration of histories before 1.0.
+#: The name of the first migration in databases before version 1.0.
 _FIRST_BEFORE_1_0 = "0001_core"
-#: The digest of all numbers and checksums in the last version before 1.0.
+#: The digest of the migration numbers and checksums of the last version before 1.0.
 _LAST_BEFORE_1_0 = "37c24bafc8f653c4ae1c74f9d993b0439f6bd5adbb9a14421e8b2a20bf9bc8bf"
 _UPGRADE = Path(__file__).parent / "upgrade_from_249.sql"
 
@@ -77,7 +77,7 @@ class AppliedMigration:
 
 
 class MigrationChangedError(Exception):
-    """An applied migration was edited, which is not allowed."""
+    """A migration was edited after it had been applied, which is not allowed."""
 
 
 class OldSchemaError(Exception):
@@ -96,11 +96,11 @@ def all_migrations() -> list[Migration]:
 
 
 async def migrate(url: str, grants: str = "") -> list[str]:
-    """Apply the missing migrations and return their names; several processes may do so at once.
+    """Apply pending migrations and return their names. Concurrent calls are safe.
 
-    Each migration commits separately, so earlier migrations remain if a later migration fails
-    (`PermissionDeniedError`, `LockTimeoutError`, `StorageUnavailableError`). The statements of
-    `grants` run every time, at the end (`GrantsError`).
+    Each migration commits separately, so earlier migrations remain applied if a later migration
+    fails. The statements in `grants` run every time, after the migrations. Raises
+    `PermissionDeniedError`, `LockTimeoutError`, `StorageUnavailableError` or `GrantsError`.
     """
     async with _connection(url, None) as connection:
         names = await _migrate(connection)
@@ -150,7 +150,7 @@ async def _grant(connection: Connection, grants: str) -> None:
 
 
 async def _lock(connection: Connection) -> None:
-    """Poll for the lock: a blocked statement would block a concurrent index build in turn."""
+    """Poll for the lock, because a waiting statement would block a concurrent index build."""
     while True:
         if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
             return
@@ -158,7 +158,7 @@ async def _lock(connection: Connection) -> None:
 
 
 async def pending(url: str) -> list[str]:
-    """Return the migrations that are missing or were applied with a different text.
+    """Return the migrations that are not applied, or were applied with a different text.
 
     Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.
     """
@@ -221,7 +221,7 @@ async def _build_indexes(connection: Connection, migration: Migration) -> None:
 
 
 async def _drop_invalid(connection: Connection, index: str) -> None:
-    """Drop the index of an interrupted build: it is unused but occupies the name."""
+    """Drop the invalid index of an interrupted build, which is unused but occupies the name."""
     is_invalid = await connection.fetchval(
         "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index
     )

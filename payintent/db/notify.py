@@ -1,7 +1,7 @@
-"""Wake dispatchers and streams by a NOTIFY after a commit, at most every 20 ms.
+"""Wake dispatchers and streams with NOTIFY after a commit, at most once every 20 ms.
 
-A NOTIFY inside a transaction would take a cluster-wide lock at commit, so it has its own
-connection. A lost notification is harmless, because all listeners also poll.
+NOTIFY runs on its own connection, because inside a transaction it would take a cluster-wide lock at
+commit. A lost notification is harmless, because all listeners also poll.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ CHANNEL = "payintent_event"
 _PAUSE_S = 0.02
 _RETRY_S = 1.0
 _ANSWER_S = 5.0  # how long the server may take
-_PROBE_EVERY_S = 10.0  # an idle listener checks its connection
+_PROBE_EVERY_S = 10.0  # how often an idle listener checks its connection
 _SUBSCRIBERS_MAX = 10_000
 _POLL_EVERY_S = 1.0
 _POLL_PAUSE_S = 0.05  # notifications within this time share a query
@@ -29,7 +29,7 @@ _feed_log = get_logger("lookout")
 
 
 class EventNotifier:
-    """Notifies dispatchers in all processes of recorded events, or listens for notifications."""
+    """Notifies all processes of recorded events, and listens for notifications."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -38,7 +38,7 @@ class EventNotifier:
         self._listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
-        """Wake the listeners of this process at once, and of all processes soon."""
+        """Wake listeners in this process immediately, and in all processes soon after."""
         for listener in self._listeners:
             listener()
         self._is_due.set()
@@ -46,7 +46,7 @@ class EventNotifier:
             self._task = asyncio.create_task(self._notify())
 
     async def listen(self, callback: Callable[[], None]) -> None:
-        """Call `callback` for each notification of any process, until cancelled."""
+        """Call `callback` for each notification from any process, until cancelled."""
         self._listeners.append(callback)
         try:
             while True:
@@ -100,9 +100,9 @@ class ChangeSubscriber:
 
 
 class ChangeFeed(Generic[K]):
-    """The subscribers of this process; no task runs while there are none.
+    """Notifies this process's subscribers of changes. No task runs without subscribers.
 
-    `change_markers` returns a marker for each key, which differs after every change.
+    `change_markers` must return a marker for each key, which differs after every change.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ChangeFeed(Generic[K]):
     def subscribe(self, key: K, subscriber: ChangeSubscriber) -> Generator[None]:
         subscribers = self._subscribers.setdefault(key, set())
         subscribers.add(subscriber)
-        self._markers.pop(key, None)  # notifies the new subscriber of the present state
+        self._markers.pop(key, None)  # notifies the new subscriber of the current state
         self._start()
         try:
             yield
@@ -148,7 +148,7 @@ class ChangeFeed(Generic[K]):
                 self._stop()
 
     def close(self) -> None:
-        """Wake all subscribers, so that their streams end because `closing` is True."""
+        """Set `closing` and wake all subscribers, so that their streams end."""
         self.closing = True
         for subscribers in self._subscribers.values():
             for subscriber in subscribers:

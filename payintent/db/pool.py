@@ -1,7 +1,7 @@
 """A minimal connection pool.
 
-The driver's own pool wraps each connection and starts a task to release it, which costs more than
-the driver needs for a query. Likewise, a single timer checks all borrowed connections, because a
+The driver's own pool wraps each connection and starts a task to release it, which takes longer than
+the driver's work for a query. Similarly, a single timer checks all borrowed connections, because a
 timer per statement would be too expensive.
 """
 
@@ -15,9 +15,9 @@ from prometheus_client import Histogram
 
 from payintent.db.driver import Connection
 
-IDLE_MAX_S = 300.0  # a firewall or pooler may have dropped an older connection
+IDLE_MAX_S = 300.0  # after that, a firewall or pooler may have dropped the connection
 DEADLINE_S = 7.0
-_CHECKS = 10  # of a borrowed connection until its deadline
+_CHECKS = 10  # checks of a borrowed connection before its deadline
 
 _UNCHECKED = (-1, 0)
 
@@ -29,11 +29,11 @@ WAITS = Histogram(
 
 
 class ConnectionPool:
-    """At most `size_max` connections, opened on demand; the most recently used is lent first.
+    """Up to `size_max` connections, opened on demand. The most recently used is lent first.
 
-    If no statement begins on a borrowed connection for `deadline_s`, its server is unresponsive:
-    the connection is dropped, together with the idle connections to this server. `allow` extends
-    the deadline for a long transaction.
+    If no statement begins on a borrowed connection for `deadline_s`, its server is presumed
+    unresponsive: the connection and all idle connections to the same server are dropped. `allow`
+    extends the deadline for a long transaction.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class ConnectionPool:
         self._idle_max_s = idle_max_s
         self._writes = writes
         self._check_every_s = deadline_s / _CHECKS
-        self._checks_max: dict[Connection, int] = {}  # if it is not `_CHECKS`
+        self._checks_max: dict[Connection, int] = {}  # if different from `_CHECKS`
         self._size = 0  # open or being opened
         self._idle: list[tuple[Connection, float]] = []  # with the time of release
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
-        #: With the statement count at the last check, and the number of checks without a change.
+        #: The statement count at the last check, and the number of checks since it changed.
         self._lent: dict[Connection, tuple[int, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, timeout_s: float) -> Connection:
-        """Borrow a connection; raises `TimeoutError` if none is free in time."""
+        """Borrow a connection; raises `TimeoutError` if no connection is free in time."""
         if not self._size_max:
             raise TimeoutError("the pool is closed")
         while self._idle:
@@ -78,7 +78,7 @@ class ConnectionPool:
         return connection
 
     def release(self, connection: Connection) -> None:
-        """Return a connection to the pool; it is closed if it is still inside a transaction."""
+        """Return a connection to the pool, or close it if it is still inside a transaction."""
         del self._lent[connection]
         self._checks_max.pop(connection, None)
         if connection.is_closed() or connection.is_in_transaction():
@@ -92,14 +92,14 @@ class ConnectionPool:
         self._checks_max[connection] = ceil(seconds / self._check_every_s)
 
     def discard(self, connection: Connection) -> None:
-        """Drop a connection and the idle connections to its server, which would fail as well."""
+        """Drop a connection and the idle connections to its server, which would also fail."""
         connection.terminate()
         for idle, _ in self._idle:
             if idle.server == connection.server:
                 idle.terminate()
 
     async def close(self) -> None:
-        """Close all connections as soon as they are released; no more are opened."""
+        """Close all connections as they are released. No more connections are opened."""
         self._size_max = 0
         while self._size:
             connection = self._idle.pop()[0] if self._idle else await self._wait()
@@ -118,7 +118,7 @@ class ConnectionPool:
         return await self._wait() or await self._open()
 
     def _hand_over(self, connection: Connection | None) -> None:
-        """Give a connection, or None for the right to open one, to the longest-waiting caller."""
+        """Pass a connection to the longest-waiting caller; None allows the caller to open one."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -152,7 +152,8 @@ class ConnectionPool:
     def check(self) -> None:
         """Drop unresponsive connections, and idle connections to servers that became read-only.
 
-        The deadline counts checks, not seconds, so a process that was suspended drops nothing.
+        Deadlines are measured in checks, not seconds, so that a process that was suspended does not
+        drop its connections.
         """
         self._timer = None
         for connection, (last_count, checks) in list(self._lent.items()):

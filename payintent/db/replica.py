@@ -1,8 +1,8 @@
-"""Read lists on a replica while its lag is within a limit.
+"""Read lists from a replica while its lag is within a limit.
 
-The log position of the primary is sampled together with the time of our clock. A replica that has
-replayed a sampled position has every commit before that time. This works for an idle primary too,
-and does not depend on the clocks of the servers.
+The primary's log position is sampled together with the time of our own clock. A replica that has
+replayed a sampled position contains every commit before that time. This also works if the primary
+is idle, and does not depend on the servers' clocks.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _CHECK_EVERY_S = 1.0
 _CHECK_TIMEOUT_S = 2.0
 _EXAMINE_S = 5.0  # how long `examine` waits for the replica to catch up
 _RETRY_S = 5.0  # after a failed check
-_CATCH_UP_S = (0.0, 0.02, 0.1)  # pauses in which a replica usually replays the latest commits
-#: Covers the time from `created_at` to the commit, and the difference between clocks.
+_CATCH_UP_S = (0.0, 0.02, 0.1)  # pauses, during which a replica usually catches up
+#: Allows for the time from `created_at` to the commit, and for clock differences.
 _PAGE_MARGIN_S = 10.0
 
 _FAILURES = (StorageUnavailableError, PermissionDeniedError, TimeoutError)
@@ -52,7 +52,7 @@ class ReplicaFinding:
 
 
 class ReadDatabase(Executor):
-    """Runs the statements of lists on the replica if its lag is small, otherwise on the primary."""
+    """Runs list queries on the replica if its lag is small, otherwise on the primary."""
 
     def __init__(self, primary: Database, settings: Settings) -> None:
         self._primary = primary
@@ -60,10 +60,10 @@ class ReadDatabase(Executor):
         self._replica = Database(settings, pool=pool) if pool else None
         self._lag_max_s = settings.database_read_lag_max_s
         self._samples: deque[tuple[float, int]] = deque()  # time and position of the primary
-        self._fresh_until = 0.0  # until then the lag of the replica is within the limit
+        self._fresh_until = 0.0  # until then, the replica's lag is within the limit
         self._next_check_at = 0.0
         self._check: asyncio.Task[None] | None = None
-        self._logged_reason: str | None = ""  # why it is not used; None: it is used; "": not logged
+        self._logged_reason: str | None = ""  # why it is unused; None: it is used; "": not logged
 
     @property
     def payer_sealing(self) -> PayerSealing:
@@ -91,8 +91,8 @@ class ReadDatabase(Executor):
     def page_after(self, last_at: datetime | None) -> Executor:
         """Return the database for the page of a list that continues below `last_at`.
 
-        The primary if the previous page may have ended with rows that the replica lacks: its page
-        would skip the rows between.
+        This is the primary if the previous page may have ended with rows that the replica lacks:
+        the replica's page would skip the rows in between.
         """
         if last_at is None:
             return self
@@ -164,7 +164,7 @@ class ReadDatabase(Executor):
         try:
             primary = await self._position(self._primary)
         except _FAILURES:
-            return  # the last result expires by `_fresh_until`
+            return  # the last result remains valid until `_fresh_until`
         self._samples.append((now, primary["position"]))
         while self._samples[0][0] < now - self._lag_max_s:
             self._samples.popleft()
@@ -184,7 +184,7 @@ class ReadDatabase(Executor):
             self._stop_using(f"it is more than {self._lag_max_s:g} s behind")
 
     async def _replayed_position(self, replica: Database, primary: Row) -> int:
-        """Return the replayed position, after short pauses to reach that of the primary."""
+        """Return the replica's replayed position, after short pauses that let it catch up."""
         position = 0
         for pause_s in _CATCH_UP_S:
             await asyncio.sleep(pause_s)
@@ -196,7 +196,7 @@ class ReadDatabase(Executor):
 
     @staticmethod
     async def _position(database: Database, primary: Row | None = None) -> Row:
-        """Read a server's log position; it must have the same cluster and database as `primary`."""
+        """Read a server's log position. Its cluster and database must match those of `primary`."""
         row = await database.row(_POSITION)
         assert row is not None  # noqa: S101 - the statement always returns one row
         if primary and any(row[name] != primary[name] for name in ("cluster", "name")):

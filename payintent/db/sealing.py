@@ -1,8 +1,9 @@
-"""Encryption of payer data within its own column, bound to its row.
+"""Encryption of payer data in place: each value stays in its column and is bound to its row.
 
-A sealed value has the form `sealed:<key>:<digest>:<base64>`. A plain value never begins like this,
-because an e-mail address has no colon, and metadata and events begin with a brace. Therefore a
-column can contain both forms. Sealed metadata is a JSON string; plain metadata is an object.
+A sealed value has the form `sealed:<key>:<digest>:<base64>`. A plain value never starts with this
+prefix, because e-mail addresses contain no colon, and metadata and events start with a brace. A
+column can therefore contain both forms. Sealed metadata is a JSON string; plain metadata is a JSON
+object.
 """
 
 import binascii
@@ -21,7 +22,7 @@ from payintent.runtime.log import get_logger
 _log = get_logger("payer_sealing")
 _PREFIX = "sealed:"
 _JSON_PREFIX = '"' + _PREFIX
-#: An event whose payment metadata, the last field of its body, could not be decrypted.
+#: Payment metadata that is still sealed. It is the last field of an event body.
 _SEALED_METADATA = re.compile(r'"metadata":("sealed:[^"]*")\}\}\}\Z')
 _PAYMENT_ID = re.compile(r'"id":"([^"]*)"')
 _EMPTY = "{}"  # never sealed, so that retention has nothing to erase
@@ -32,9 +33,9 @@ UNREADABLE = Counter(
 
 
 class PayerSealing:
-    """Seals payer data if the setting is on; always opens sealed data.
+    """Encrypts payer data if sealing is enabled; always decrypts sealed data.
 
-    Opening a value of another row, or with a missing key, raises `EncryptionKeyError`.
+    Raises `EncryptionKeyError` if a value belongs to a different row or its key is missing.
     """
 
     def __init__(self, encryption: Encryption, *, is_on: bool) -> None:
@@ -71,9 +72,10 @@ class PayerSealing:
         return self._open(stored_value[1:-1], _metadata_context(payment_id))
 
     def body(self, event_id: UUID, stored_value: str) -> str:
-        """Return the body of an event, byte for byte.
+        """Return the exact body of an event.
 
-        If the payment's metadata could not be opened when the event was composed, open it now.
+        If the payment's metadata could not be decrypted when the event was created, it is decrypted
+        now.
         """
         body = (
             self._open(stored_value, _body_context(event_id))
@@ -84,18 +86,18 @@ class PayerSealing:
         return body if sealed is None else self._with_metadata(body, sealed)
 
     def digests_of_email(self, email: str) -> Sequence[str]:
-        """Return the possible digests of a sealed e-mail address, with each key."""
+        """Return the digests of an e-mail address, one for each key."""
         return self._encryption.search_digests(email.lower(), "email")
 
     def digests_of_order(self, order_id: str) -> Sequence[str]:
-        """Return the possible digests of sealed metadata with an order id, with each key."""
+        """Return the digests of an order id in metadata, one for each key."""
         return self._encryption.search_digests(order_id, "order")
 
     def is_as_written(self, stored_value: str | None) -> bool:
-        """Return True if a value has the form in which it would be stored now.
+        """Return whether a value has the form in which it would be stored now.
 
-        A value that was sealed before the setting was switched off stays sealed, but must use the
-        first key of the ring.
+        If sealing has been disabled, a sealed value may stay sealed, but must use the first key of
+        the ring.
         """
         if stored_value is None or stored_value == _EMPTY:
             return True
@@ -105,7 +107,7 @@ class PayerSealing:
         return bare.split(":", 2)[1] == self.writer
 
     def always(self) -> "PayerSealing":
-        """Return the same keys with sealing on, to seal again under the first key."""
+        """Return a copy with sealing enabled, to re-encrypt values with the first key."""
         return PayerSealing(self._encryption, is_on=True)
 
     def _with_metadata(self, body: str, sealed: re.Match[str]) -> str:
@@ -131,13 +133,13 @@ class PayerSealing:
 
 
 def note_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None:
-    """Count and log a row that could not be decrypted and was therefore skipped."""
+    """Report a row that was skipped because it could not be decrypted."""
     UNREADABLE.labels(table).inc()
     _log.error("sealed_row_unreadable", table=table, id=str(row_id), why=str(error))
 
 
 def is_sealed(stored_value: str | None) -> bool:
-    """Return True if an e-mail address or metadata could not be decrypted."""
+    """Return whether an e-mail address or metadata is still sealed."""
     return stored_value is not None and stored_value.startswith((_PREFIX, _JSON_PREFIX))
 
 
