@@ -93,7 +93,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ApprovalView]:
-        """Return proposals, and refunds if the status includes pending approvals."""
+        """List proposals, and refunds that need approval if `status` is WAITING or ALL."""
         check_list_limit(self.limit)
         is_oldest_first = self.order == "oldest"
         check_order(self.order, "status WAITING", self.status == _WAITING)
@@ -160,7 +160,7 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         await operation.check(_as_proposer(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> Approved:
-        """Run the operation on behalf of the proposer."""
+        """Run the operation as its proposer, or approve the refund."""
         if _is_refund(self.approval_id):
             approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
             refund = await run(context, tx, approval)

@@ -41,7 +41,7 @@ class EndpointComparison:
         self._tasks: dict[str, asyncio.Task[list[EndpointState]]] = {}
 
     async def compare(self, chain: ChainRecord) -> list[EndpointState]:
-        """Compare a chain's endpoints within four seconds; the list is empty if there are none."""
+        """Compare a chain's endpoints within four seconds; returns [] if it has none."""
         if (states := self._cache.get(chain.slug)) is not None:
             return states
         task = self._tasks.get(chain.slug)

@@ -9,7 +9,7 @@ _log = get_logger("watching")
 
 
 def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:
-    """Create the reader of a chain with endpoints, or return None if its settings are invalid."""
+    """Create the reader of a chain that has endpoints; return None if its settings are invalid."""
     try:
         config = ReaderConfig(
             network_id=chain.network_id,

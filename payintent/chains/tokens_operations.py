@@ -49,7 +49,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return whether payable coins or amounts change, or the automatic refund floor falls."""
+        """Return True if the address or decimals change, or `auto_refund_from` is lowered."""
         return self._decides_money(await self._get_current(context.database))
 
     def _decides_money(self, before: TokenRecord) -> bool:

@@ -6,9 +6,10 @@ from uuid import UUID
 
 from payintent.db.database import Executor
 
-#: Condition for a watched chain; expects `chain_cursor` aliased as `k`. False without a row.
+#: SQL condition for a watched chain; expects `chain_cursor` aliased as `k`. It is false if the row
+#: is missing.
 WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: Value of `watched_until` that stops watching a chain now, and the FROM clause that it needs.
+#: New value of `watched_until` to stop watching a chain now, and the FROM clause that it needs.
 UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
 NOW = " FROM (SELECT clock() AS now) t "
 
@@ -133,7 +134,7 @@ async def spend(database: Executor, chain: str, gas: int) -> bool:
 
 
 async def list_left(database: Executor) -> dict[str, int | None]:
-    """Return today's remaining gas by chain; None means that automatic refunds are off."""
+    """Return today's remaining gas by chain, or None if automatic refunds are off."""
     rows = await database.fetch(
         f"""
         SELECT k.chain,

@@ -106,7 +106,7 @@ class ProviderEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class RestrictionEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A restricted country. A lifted restriction is not active."""
+    """A restricted country. `active` is false if the restriction was lifted."""
 
     type: RestrictionType
     country: str

@@ -269,12 +269,12 @@ def storable_detail(detail: str) -> str:
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
-    """Read the channels with an open circuit, uncached and usable inside a transaction."""
+    """Like `unavailable_channels`, but uncached and usable inside a transaction."""
     return frozenset(key for key, is_open in (await _read_channels(database)).items() if is_open)
 
 
 async def _read_channels(database: Executor) -> _OpenCircuits:
-    """Read the channels with an outage, and whether their circuit is open or may be probed."""
+    """Return the channels with an outage; True if the circuit is open, False if a probe is due."""
     rows = await database.fetch(
         """
         SELECT account_id, channel,

@@ -257,7 +257,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return whether the base URL or credentials change, which determine who receives money."""
+        """Return True if the base URL or credentials change: they determine who receives money."""
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:

@@ -45,7 +45,7 @@ _Email = Annotated[str, argument("The person's e-mail address.")]
 
 @dataclass(frozen=True, slots=True)
 class InvitedMember:
-    """An invited member. The sign-in link is mailed; otherwise it is returned only here."""
+    """An invited member. The result is the only source of a sign-in link that is not mailed."""
 
     merchant_id: int
     email: str

@@ -111,7 +111,7 @@ async def list_members(database: Executor, merchant_id: int, limit: int) -> list
 
 
 async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
-    """Remove a member, including link, passkeys and sessions; return False if there is none."""
+    """Remove a member with all sign-in data; return False if there is no such member."""
     row = await tx.row(
         """
         DELETE FROM member

@@ -1,1 +1,1 @@
-"""Operators: who may run which operation, the audit log, tokens and identities."""
+"""Operator access, the audit log, tokens and identities."""

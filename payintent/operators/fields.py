@@ -183,7 +183,7 @@ class ParameterForm(TypedDict, total=False):
     flags: str  # for a boolean, such as `--enabled/--disabled`
     min: int
     max: int
-    repeated_as: str  # for a list: a repeatable option; otherwise the values are comma-separated
+    repeated_as: str  # for a list: name of a repeatable option; otherwise commas separate values
     any_text: bool  # for a choice: the help omits the values; an invalid value exits with status 1
     is_file: bool  # for a list: the value is the path of a file with one item per line
     or_reason: bool  # defaults to the operator's reason

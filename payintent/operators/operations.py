@@ -138,7 +138,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
     async def _check_first(self, tx: Tx) -> None:
-        """Check that a terminal without a token issues only the first two, with the role admin."""
+        """Allow a terminal without a token to issue only the first two tokens, both to admins."""
         await tokens_store.hold(tx)
         if await tokens_store.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(

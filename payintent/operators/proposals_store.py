@@ -87,7 +87,7 @@ _WAITING = KeysetList(
 async def list_proposals(
     database: Executor, status: str | None, before: UUID | None, limit: int
 ) -> list[Proposal]:
-    """List proposals, newest first; None lists any status. `before` is the last id of a page."""
+    """List proposals, newest first, of any status if `status` is None."""
     rows = await _PROPOSALS.page(database, before, limit, status=status)
     return [Proposal(**row) for row in rows]
 
