@@ -1,1 +1,1 @@
-"""Payer data: lookup, erasure, retention and key rotation."""
+"""Payer data: export, erasure, retention, sealing and key rotation."""

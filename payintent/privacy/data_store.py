@@ -1,4 +1,4 @@
-"""Read and erase all data stored about a merchant's payer, payment by payment."""
+"""Read and erase the data stored about a merchant's payer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from payintent.runtime.encryption import EncryptionKeyError
 
 #: The `payer_uid` of payments after erasure.
 ERASED = "(erased)"
-#: Stands in for a sealed value that cannot be decrypted.
+#: Shown instead of a sealed value that cannot be decrypted.
 _UNREADABLE = "(sealed, and does not open)"
 _UNREADABLE_JSON = f'"{_UNREADABLE}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPayment:
-    """A payment with the data stored about its payer; it omits everything that opens a checkout."""
+    """A payment with its payer's data, except data that gives access to the checkout."""
 
     id: str
     status: str
@@ -48,7 +48,7 @@ class _StoredEvent(msgspec.Struct):
 async def list_payments_of_payer(
     database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
 ) -> list[ExportedPayment]:
-    """List a payer's payments by id, starting after the payment `after`."""
+    """List a payer's payments in id order, after the payment `after`."""
     rows = await database.fetch(_PAYMENTS, merchant_id, payer_uid, after, limit)
     return [_to_exported_payment(row, database.payer_sealing) for row in rows]
 
@@ -80,7 +80,7 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
 def _unseal(
     decrypt: Callable[[UUID, str], str | None], row_id: UUID, stored: str, unreadable: str
 ) -> str:
-    """Decrypt a sealed value; an unreadable value must not hide the readable values."""
+    """Decrypt a sealed value; return `unreadable` if that fails, so that the rest is exported."""
     try:
         return decrypt(row_id, stored) or ""
     except EncryptionKeyError:
@@ -146,7 +146,7 @@ _PAYMENTS: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class BlockingPayment:
-    """A payment that blocks its payer's erasure, with the reason as a predicate ("has ...")."""
+    """A payment that blocks its payer's erasure. `reason` is a predicate ("has ...")."""
 
     payment_id: UUID
     reason: str
@@ -155,7 +155,7 @@ class BlockingPayment:
 async def list_payments(
     database: Executor, merchant_id: int, payer_uid: str, limit: int
 ) -> list[UUID]:
-    """List a payer's payments by id."""
+    """List the ids of a payer's payments in order."""
     rows = await database.fetch(
         """
         SELECT id
@@ -172,7 +172,7 @@ async def list_payments(
 
 
 async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> None:
-    """Lock payments by id, so that no refund, case or dispute can start during the erasure."""
+    """Lock payments in id order, so that no refund, case or dispute starts during an erasure."""
     await tx.fetch(
         "SELECT id FROM payment WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", payment_ids
     )
@@ -181,7 +181,7 @@ async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> None:
 async def find_blocking_payment(
     database: Executor, payment_ids: Sequence[UUID]
 ) -> BlockingPayment | None:
-    """Find a payment that still needs its payer: it is open, or money may still be returned."""
+    """Return the first payment whose payer cannot be erased yet, or None."""
     row = await database.row(
         """
         SELECT id, reason
@@ -217,7 +217,7 @@ async def find_blocking_payment(
 
 
 async def read_event_bodies(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str | None]:
-    """Read the bodies of the payments' events by event id; None if a body cannot be decrypted."""
+    """Map the payments' event ids to event bodies; None if a body cannot be decrypted."""
     rows = await tx.fetch(
         "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
     )
@@ -232,9 +232,10 @@ def _unseal_body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | No
 
 
 async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:
-    """Erase the payer of locked payments and replace the bodies of their events with `bodies`.
+    """Erase the payer's data from payments, and replace the event bodies in `bodies`.
 
-    `bodies` must be empty if a worker erases, because its database role cannot update events.
+    The payments must be locked. A worker must pass empty `bodies`, because its database role cannot
+    update events.
     """
     await tx.fetch(_ERASED_PAYMENTS, payment_ids, ERASED)
     await tx.fetch(_SESSIONS, payment_ids)
@@ -263,7 +264,7 @@ _SESSIONS: LiteralString = """
     SET return_url = NULL, next_action = NULL
     WHERE payment_id = ANY($1::uuid[])
 """
-# An empty `return_url` at the test gateway is the same as none.
+# The test gateway treats an empty `return_url` as missing.
 _TEST_SESSIONS: LiteralString = """
     UPDATE test_session
     SET return_url = ''
@@ -282,7 +283,7 @@ _RECEIPTS: LiteralString = """
     SET payer = NULL
     WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
 """
-# Logs that settled a refund or repeated it; the classification of other logs is not final.
+# Only logs that settled or repeated a refund; other logs may still be reclassified.
 _CHAIN_REFUNDS: LiteralString = """
     UPDATE chain_refund
     SET destination = NULL

@@ -1,4 +1,4 @@
-"""The key ring: verify it against the database, and re-encrypt all secrets with its first key."""
+"""Verify the key ring against the database, and re-encrypt all secrets with its first key."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ _COUNTED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class KeyringRotation:
-    """How many secrets were re-encrypted, and the keys that are now retired."""
+    """The number of re-encrypted secrets, and the keys that were retired."""
 
     writer: str
     callback_secrets: int
     provider_accounts: int
     retired: list[str]
-    payer_values: int  # that a worker will re-encrypt later, up to 100,000 per column
+    payer_values: int  # to be re-encrypted by a worker; counted up to 100,000 per column
 
 
 class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
 
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
-    """Raise `EncryptionKeyError` if the database was used with a different pepper or key ring."""
+    """Raise `EncryptionKeyError` if the pepper or the key ring does not match the database."""
     if (
         await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_mark)
         != encryption.pepper_mark
@@ -154,7 +154,7 @@ async def _reencrypt(
     encryption_context: Callable[[_Row], str],
     replace: Callable[[Tx, UUID, bytes], Awaitable[None]],
 ) -> int:
-    """Re-encrypt the rows of a table that an older key has encrypted; return their number."""
+    """Re-encrypt a table's rows that use an older key; return their number."""
     after, count = UUID(int=0), 0
     while batch := await lock_after(tx, after, _BATCH):
         for row in batch:
@@ -185,7 +185,7 @@ async def _reencrypt_accounts(encryption: Encryption, tx: Tx) -> int:
 def _decrypt_if_stale(
     encryption: Encryption, account: SealedCredentials | AccountRecord
 ) -> bytes | None:
-    """Decrypt credentials of an old key, or credentials that are not bound to their base URL."""
+    """Decrypt credentials that use an old key or are not bound to their base URL; else None."""
     credentials, is_bound = open_account(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )

@@ -1,4 +1,4 @@
-"""Requests of a payer: export and erasure of the stored personal data."""
+"""Export or erase a payer's personal data, and show the effect of the retention rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from payintent.privacy import data_store, retention_store
 from payintent.privacy.data_store import ExportedPayment
 from payintent.runtime.settings import RetentionRule
 
-#: Payments per erasure; run the operation again for a payer with more.
+#: Payments per erasure. Run the operation again if the payer has more payments.
 _ERASED_MAX = 1_000
 _EMPTY_BODY = "{}"  # replaces an event body that cannot be decrypted
 _PayerUid = Annotated[str, argument("The merchant's id of the payer.")]
@@ -57,7 +57,7 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedPayer:
-    """The number of changed payments; `more` means that the payer has further payments."""
+    """The number of changed payments. `more` is True if the payer has further payments."""
 
     merchant_id: int
     payments: int
@@ -131,12 +131,12 @@ _COUNTED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRetention:
-    """A rule, its period, and the number of rows that it would delete now."""
+    """A retention rule, its period, and the number of rows that it would delete now."""
 
     rule: RetentionRule
     days: int | None  # None: never
     due: int
-    more: bool  # more rows are due than were counted
+    more: bool  # True if more rows are due than were counted
 
 
 class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True
     columns: ClassVar[tuple[str, ...]] = ("rule", "days", "due", "more")
 
     async def read(self, context: OperationContext) -> list[DueRetention]:
-        """Return all rules, each with up to 100,000 rows."""
+        """Count up to 100,000 rows for each rule."""
         rules: list[DueRetention] = []
         for rule, days in context.settings.retention.items():
             count = days and await retention_store.count_due(

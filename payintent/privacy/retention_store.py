@@ -1,8 +1,8 @@
 """Delete expired data in batches, except data that is still needed.
 
-Each rule is a single query, used both to count and to prune. It starts at an index that excludes
-rows pruned before: ids are in order of time, and rows that lose a value leave a partial index.
-Only the times in the rows decide, never the times in the ids.
+Each rule has a single query, used both to count and to prune. The query scans an index that does
+not contain rows pruned earlier: deleted rows are gone, and cleared rows leave a partial index. Ids
+are ordered by time, but only the timestamp in the row decides whether the row has expired.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ PRUNED = Counter("payintent_retention_rows_total", "Rows deleted by retention", 
 
 _log = get_logger("retention")
 _PAUSE_RATIO = 4
-_PAUSE_MAX_S = 2.0  # bounds the time that a worker needs to stop
-#: A lower bound of the ids of the last `$1` days, not before 1970.
+_PAUSE_MAX_S = 2.0  # limits how long a worker takes to stop
+#: A lower bound for the ids of the last `$1` days, but not before 1970.
 _IDS_BEFORE: LiteralString = """(lpad(to_hex(greatest(0,
     extract(epoch FROM clock() - $1 * interval '1 day') * 1000)::bigint), 12, '0')
     || repeat('0', 20))::uuid"""
 _LONG_AGO: LiteralString = "clock() - $1 * interval '1 day'"
-#: The payment has no open case, no open dispute and no pending refund.
+#: Condition: the payment has no open case, no open dispute and no pending refund.
 _AT_REST: LiteralString = """
     NOT EXISTS (SELECT FROM money_case m WHERE m.payment_id = {0} AND m.status = 'OPEN')
     AND NOT EXISTS (SELECT FROM refund f WHERE f.payment_id = {0} AND f.status = 'PENDING')
@@ -38,7 +38,7 @@ _ENDED_AT: LiteralString = "coalesce(p.paid_at, p.failed_at, p.expired_at, p.can
 
 
 def _delivered(event_id: LiteralString, lock: LiteralString) -> LiteralString:
-    """Look up each delivery: the planner might read all of them for a join."""
+    """Require a finished delivery. LATERAL prevents a join that might read all deliveries."""
     return f"""CROSS JOIN LATERAL (
         SELECT FROM delivery d WHERE d.event_id = {event_id} AND d.state <> 'pending' {lock}
     ) d"""
@@ -88,8 +88,8 @@ _DETAILS: LiteralString = f"""
     ORDER BY {_ENDED_AT}
     LIMIT $2
 """
-#: The payment's event must be gone, by its own rule. The query looks it up, because the planner
-#: might read all events for a join.
+#: The payment's events must already have been deleted by their own rule. The subquery prevents a
+#: join that might read all events.
 _PAYERS: LiteralString = f"""
     SELECT p.id
     FROM payment p
@@ -104,7 +104,7 @@ _PAYERS: LiteralString = f"""
 
 
 async def prune(database: Database, rule: RetentionRule, days: int, limit: int) -> int:
-    """Prune at most `limit` rows older than `days`, skip locked rows, and return the number."""
+    """Prune up to `limit` rows older than `days`; return their number. Locked rows are skipped."""
     match rule:
         case RetentionRule.ATTEMPTS:
             rows = await database.fetch(_DELETE_ATTEMPTS, days, limit)
@@ -139,7 +139,7 @@ def _count(rule: LiteralString) -> LiteralString:
 
 
 async def _erase_payers(database: Database, days: int, limit: int) -> int:
-    """Erase payers from old payments, as the operation `payer.erase` does."""
+    """Erase the payer's data from old payments, as the operation `payer.erase` does."""
     async with database.transaction() as tx:
         rows = await tx.fetch(_PAYERS + " FOR UPDATE OF p SKIP LOCKED", days, limit)
         if rows:
@@ -147,7 +147,7 @@ async def _erase_payers(database: Database, days: int, limit: int) -> int:
     return len(rows)
 
 
-# Deliveries are locked and checked again, because a replay may have just made them pending.
+# Deliveries are locked and rechecked, because a replay may just have made them pending.
 _DELETE_ATTEMPTS: LiteralString = f"""
     WITH due AS MATERIALIZED ({_attempts("FOR NO KEY UPDATE SKIP LOCKED")})
     DELETE FROM attempt
@@ -189,16 +189,16 @@ _CLEAR_DETAILS: LiteralString = f"""
 
 
 async def pause_after_batch(started_s: float) -> None:
-    """Pause for four times as long as the batch took, up to two seconds.
+    """Pause for four times the duration of the batch, up to two seconds.
 
-    So background work uses at most a fifth of one connection.
+    This limits background work to a fifth of a connection, unless batches are slow.
     """
     elapsed_s = time.monotonic() - started_s
     await asyncio.sleep(min(_PAUSE_RATIO * elapsed_s, _PAUSE_MAX_S))
 
 
 async def prune_step(database: Database, days: Mapping[RetentionRule, int], limit: int) -> bool:
-    """Prune a batch by each rule; True if there may be more. A period of 0 days means never."""
+    """Prune a batch for each rule; return whether more may remain. 0 days disables a rule."""
     started_s = time.monotonic()
     has_more = False
     for rule, period in days.items():

@@ -1,8 +1,8 @@
-"""Seal payer data that was stored before sealing was on, or with an older key.
+"""Seal payer data that was stored before sealing was enabled, or sealed with an older key.
 
-The sealer scans all payments and events by id. It stores no cursor: a restarted worker skips rows
-that are already sealed. It does not stop at the end, because a process that still has the old
-setting may store plain data.
+The sealer scans all payments and events in id order. Its position is not stored: a restarted worker
+scans from the start and skips sealed rows. The scan continues with new rows, because a process that
+still runs with the old setting may store plain text.
 """
 
 import time
@@ -20,9 +20,9 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("payer_sealing")
 _SCAN_ROWS = 500  # per statement
-_SEAL_ROWS = 100  # locked by one transaction
-_UNREADABLE_MAX = 10_000  # per table; beyond that, unreadable rows are tried again
-_SETTLED_S = 60.0  # younger rows may not be committed in the order of their ids
+_SEAL_ROWS = 100  # per transaction, which locks them
+_UNREADABLE_MAX = 10_000  # per table; above this, all unreadable rows are retried
+_SETTLED_S = 60.0  # newer rows may commit out of id order
 
 SEALED = Counter(
     "payintent_payer_rows_sealed_total", "Rows sealed after they were stored", ["table"]
@@ -54,7 +54,7 @@ _TABLES = (
 
 
 class PayerDataSealer:
-    """Seals a batch of each table at a time."""
+    """Seals payments and events in batches."""
 
     def __init__(
         self, database: Database, settled_s: float = _SETTLED_S, batch: int = _SEAL_ROWS
@@ -66,7 +66,7 @@ class PayerDataSealer:
         self._unreadable = {table.name: set[UUID]() for table in _TABLES}
 
     async def step(self) -> bool:
-        """Seal a batch of each table; True if there may be more."""
+        """Seal a batch of each table; return whether more may remain."""
         started_s = time.monotonic()
         has_more = False
         for table in _TABLES:
@@ -80,7 +80,7 @@ class PayerDataSealer:
         return has_more
 
     async def _list_of_other_keys(self, table: _Table) -> list[UUID]:
-        """List rows sealed by older keys, except rows that are known to be unreadable."""
+        """List rows that are sealed with older keys, except rows known to be unreadable."""
         unreadable = self._unreadable[table.name]
         if len(unreadable) > _UNREADABLE_MAX:
             unreadable.clear()

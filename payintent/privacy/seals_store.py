@@ -16,7 +16,7 @@ _Resealed = TypeVar("_Resealed")
 def _other_keys(
     table: LiteralString, is_sealed: LiteralString, text: LiteralString
 ) -> LiteralString:
-    """Find values sealed by any key but `$1`; partial indexes hold them by key name."""
+    """Select values sealed with any key except `$1`, using a partial index on the key name."""
     return f"""
         SELECT id FROM {table} WHERE {is_sealed} AND split_part({text}, ':', 2) < $1
         UNION ALL
@@ -28,19 +28,19 @@ def _other_keys(
 _OTHER_EMAILS = _other_keys("payment", "starts_with(payer_email, 'sealed:')", "payer_email")
 _OTHER_METADATA = _other_keys("payment", "json_typeof(metadata) = 'string'", "metadata #>> '{}'")
 _OTHER_BODIES = _other_keys("event", "starts_with(body, 'sealed:')", "body")
-#: A lower bound of the ids of the last `$2` seconds: ids are in order of time.
+#: A lower bound for the ids of the last `$2` seconds. Ids are ordered by time.
 _IDS_BEFORE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock()
     - $2 * interval '1 second') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    last: UUID | None  # the last row that was checked; None: there were no more rows
-    stale_ids: Sequence[UUID]  # rows that must be sealed again
+    last: UUID | None  # the last scanned row; None: there were no more rows
+    stale_ids: Sequence[UUID]  # rows that must be sealed or resealed
 
 
 async def list_payments_of_other_keys(database: Executor, limit: int) -> list[UUID]:
-    """List payments with a value that an older key has sealed."""
+    """List payments with a value that is sealed with an older key."""
     writer = database.payer_sealing.writer
     emails = await database.fetch(_OTHER_EMAILS, writer, limit)
     metadata = await database.fetch(_OTHER_METADATA, writer, limit)
@@ -48,13 +48,13 @@ async def list_payments_of_other_keys(database: Executor, limit: int) -> list[UU
 
 
 async def list_events_of_other_keys(database: Executor, limit: int) -> list[UUID]:
-    """List events with a body that an older key has sealed."""
+    """List events whose body is sealed with an older key."""
     rows = await database.fetch(_OTHER_BODIES, database.payer_sealing.writer, limit)
     return sorted(row["id"] for row in rows)
 
 
 async def count_of_other_keys(database: Executor, limit: int) -> int:
-    """Count the values that older keys have sealed, up to `limit` per column."""
+    """Count the values that are sealed with older keys, up to `limit` per column."""
     writer = database.payer_sealing.writer
     emails = await database.value(f"SELECT count(*) FROM ({_OTHER_EMAILS}) due", writer, limit)
     metadata = await database.value(f"SELECT count(*) FROM ({_OTHER_METADATA}) due", writer, limit)
@@ -63,7 +63,7 @@ async def count_of_other_keys(database: Executor, limit: int) -> int:
 
 
 async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[str]:
-    """Return the keys, of those in `names`, that have sealed a value that still exists."""
+    """Return the keys in `names` that are still used by a sealed value."""
     rows = await database.fetch(
         """
         SELECT name
@@ -85,7 +85,7 @@ async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[st
 async def scan_payments(
     database: Executor, after: UUID, settled_s: float, limit: int
 ) -> ScanResult:
-    """Check payments by id, except those created in the last `settled_s` seconds."""
+    """Scan payments in id order, except payments of the last `settled_s` seconds."""
     rows = await database.fetch(
         f"""
         SELECT id, payer_email, metadata
@@ -102,7 +102,7 @@ async def scan_payments(
 
 
 async def scan_events(database: Executor, after: UUID, settled_s: float, limit: int) -> ScanResult:
-    """Check events by id, except those created in the last `settled_s` seconds."""
+    """Scan events in id order, except events of the last `settled_s` seconds."""
     rows = await database.fetch(
         f"""
         SELECT id, left(body, 100) AS head
@@ -128,9 +128,9 @@ def _find_stale(rows: Sequence[Row], sealing: PayerSealing, *columns: str) -> Sc
 
 
 async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:
-    """Seal stale values with the current key and return the payments that are up to date.
+    """Seal stale values with the current key; return the payments that are up to date.
 
-    A payment that cannot be decrypted stays unchanged and is logged.
+    A payment that cannot be decrypted is logged and left unchanged.
     """
     rows = await tx.fetch(
         """
