@@ -140,7 +140,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True, because credentials determine who receives buyers' money."""
+        """Return True, because credentials determine the recipient of buyers' money."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -257,7 +257,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True if the base URL or credentials change: they determine who receives money."""
+        """Return True if the base URL or credentials change: they determine the recipient."""
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:

@@ -76,7 +76,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, where a single operator could otherwise read and use the link."""
+        """Return True over HTTP, so that no operator alone can read and use the link."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
