@@ -1,1 +1,1 @@
-"""Payments on chains: the watch loop, proof of logs, settlement of transfers and refunds."""
+"""On-chain payments: chain watching, log proofs, and settlement of transfers and refunds."""

@@ -1,7 +1,7 @@
-"""The gateway adapter for tokens paid through our gateway contract.
+"""The gateway adapter for payments through our gateway contract.
 
-Opening a session calls nothing, and a session cannot be closed: the contract's deadline ends it.
-Its state is read from the records that the chain watcher stores.
+Creating a session makes no network request. A session cannot be closed; it ends at the contract's
+deadline. Its state is read from the records that the chain watcher stores.
 """
 
 from collections.abc import Mapping
@@ -51,19 +51,19 @@ from payintent.onchain.model import (
 )
 from payintent.runtime.id_generator import new_pay_uuid
 
-REVERTS_MAX = 3  # transactions of a refund; then it needs manual review
-#: A transaction that no endpoint has seen for this time is sent again.
+REVERTS_MAX = 3  # per refund; after that, it needs manual review
+#: A transaction that no endpoint knows after this time is sent again.
 _UNSEEN_S = 600.0
 _NO_SENDERS: Mapping[str, RpcRefundSender] = {}
 
 
 class OnchainGateway:
-    """An account is a contract on a chain."""
+    """Each gateway account is a contract on a chain."""
 
     provider = PROVIDER
     capabilities = GatewayCapabilities(
         credentials=frozenset({"chain", "network_id"}),
-        decimals=None,  # the token decides
+        decimals=None,  # depends on the token
         remote=False,
     )
 
@@ -80,7 +80,7 @@ class OnchainGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Identify the session on the chain by a random id, which does not reveal our ids."""
+        """Give the session a random on-chain id, so that our own ids are not revealed."""
         session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
             "type": "onchain_session",
@@ -114,10 +114,10 @@ class OnchainGateway:
         return CallbackAnswer()
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        """Have the refund signed and sent; it has succeeded once its log is final.
+        """Have the refund signed and sent. It succeeds when its log is final.
 
-        The contract executes a refund once per sender, so repeated attempts use the first sender,
-        even if the operator has changed it since.
+        The contract executes a refund once per sender, so retries use the first sender, even if the
+        operator has since configured another.
         """
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
@@ -143,7 +143,7 @@ class OnchainGateway:
         call: ContractRefundCall,
         facts: OnchainRefundFacts,
     ) -> int | AlreadyRefunded | RefundReport | NotContacted:
-        """Return the gas limit; for an automatic refund, spend it from the day's gas."""
+        """Return the gas limit, and deduct an automatic refund's gas from the daily budget."""
         gas = await refunder.estimate(
             sender, call, AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
         )
@@ -162,7 +162,7 @@ class OnchainGateway:
         call: ContractRefundCall,
         facts: OnchainRefundFacts,
     ) -> RefundResult:
-        """Send a refund; the attempt is stored before the signer is called."""
+        """Send a refund. The attempt is stored before the signer is called."""
         gas = await self._estimate(refunder, sender, call, facts)
         if isinstance(gas, RefundReport | NotContacted):
             return gas
@@ -180,10 +180,10 @@ class OnchainGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        """Report whether the refund is final, pending, or has to be sent.
+        """Report whether the refund is final, pending or must be sent.
 
-        Only a final log proves success. Reporting it absent too early costs no money, only the gas
-        of a transaction that the contract reverts.
+        Only a final log proves success. If a refund is reported absent too early, the contract
+        reverts the second transaction, so only its gas is lost.
         """
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
@@ -203,7 +203,7 @@ class OnchainGateway:
         return state if isinstance(state, OutcomeUnknown) else _report_state(state, facts)
 
     async def _report_revert(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
-        """Count the revert; after `REVERTS_MAX`, another attempt would only cost gas."""
+        """Count the revert. After `REVERTS_MAX` reverts, the refund is not retried."""
         reverts = await refund_log_store.note_reverted(self._database, refund_id, tx_hash)
         return RefundReport(
             state=GatewayRefundState.ABSENT,
@@ -240,10 +240,10 @@ def _build_call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> Con
 
 
 def _decline_or_hold(facts: OnchainRefundFacts, detail: str) -> RefundReport | NotContacted:
-    """Decline an automatic refund that was never sent, so that an operator decides on its case.
+    """Decline an automatic refund that was never sent; hold back any other refund.
 
-    A refund that was sent before is held back: its transaction may still be mined, and an operator
-    must not refund the same money again.
+    An operator decides on the case of a declined refund. A refund that was sent before is not
+    declined: its transaction may still be mined, so the operator could refund the money twice.
     """
     if facts.automatic and facts.sender is None:
         return RefundReport(state=GatewayRefundState.DECLINED, detail=f"not sent: {detail}")
@@ -251,7 +251,7 @@ def _decline_or_hold(facts: OnchainRefundFacts, detail: str) -> RefundReport | N
 
 
 def _held_back(detail: str) -> NotContacted:
-    """Report that nothing was sent, which is not an outage of the signer or the chain."""
+    """Report that nothing was sent, without counting it as a signer or chain outage."""
     return NotContacted(detail=detail, neutral=True)
 
 

@@ -1,11 +1,10 @@
-"""Proves an endpoint's logs: another endpoint must have the same logs in the same block.
+"""Proves the logs of an endpoint by finding the same logs in the same block at a second endpoint.
 
-The other endpoint is only queried for our contracts' logs in that block, so that other contracts'
-logs cannot make the answer too large. A missing answer never proves absence: two endpoints must
-have the block and lack the log.
+Only logs of our contracts are queried, so that logs of foreign contracts cannot make the answer too
+large. A missing answer never proves absence: two endpoints must have the block but not the log.
 
-If logs of many blocks need proof, one search covers all of these blocks. A log that the search does
-not return is then queried in its block.
+If logs in many blocks need proof, a single search covers all of these blocks. Logs that are missing
+from its result are then queried block by block.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,29 +23,29 @@ from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.runtime.log import get_logger
 
 _log = get_logger("prove")
-VOTES_NEEDED = 2  # endpoints that must agree, if there are several
-_SINGLE_QUERIES = 3  # to a single endpoint, which may be many machines, some of them behind
-_BLOCKS_SEARCHED_MIN = 5  # fewer blocks are queried separately
+VOTES_NEEDED = 2  # endpoints that must agree, if the chain has several
+_SINGLE_QUERIES = 3  # of an only endpoint, whose servers may be out of sync
+_BLOCKS_SEARCHED_MIN = 5  # fewer blocks are queried one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogClaim:
-    """Logs and pending transactions to prove in final blocks, up to block `last`."""
+    """Logs and pending transactions to prove in the final blocks up to `last`."""
 
     supplier: str  # the endpoint that reported `claimed`
     claimed: Sequence[ContractLog]
     pending: Collection[bytes] = ()  # transaction hashes
     contracts: Collection[bytes]
     last: int
-    able: Collection[str]  # endpoints that have block `last`: only their denials count
+    able: Collection[str]  # endpoints that have block `last`; only their denials count
 
 
 @dataclass(slots=True)
 class LogProof:
     logs: list[ContractLog]  # proven, in final blocks
-    absent: set[bytes]  # pending transactions that are proven not to pay in any final block
-    unproven: list[ContractLog]  # reported by the supplier only
-    disputed: list[ContractLog]  # unproven, but denied by fewer than two endpoints
+    absent: set[bytes]  # pending transactions proven not to pay in any final block
+    unproven: list[ContractLog]  # only reported by the supplier
+    disputed: list[ContractLog]  # unproven, and denied by fewer than two endpoints
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class _Votes:
     denials: dict[bytes, list[str]] = field(default_factory=dict[bytes, list[str]])
 
     def count_vote(self, name: str, tx_hash: bytes, logs: Sequence[ContractLog]) -> None:
-        """Count an endpoint's logs of a transaction, or their absence, in the queried blocks."""
+        """Count an endpoint's vote for a transaction's logs, or for their absence."""
         for log in logs:
             self.logs.setdefault(log, set()).add(name)
         if tx_hash in self.claim.pending:  # only a payment confirms a pending transfer
@@ -103,10 +102,9 @@ class _Votes:
 
 
 async def prove_logs(reader: RpcChainReader, claim: LogClaim) -> LogProof:
-    """Query the other endpoints, and then the supplier again if that is not enough.
+    """Query the other endpoints, and then the supplier again if votes are missing.
 
-    All logs of our contracts in a transaction's block count, including logs that the supplier has
-    left out.
+    The result includes logs of the queried transactions that the supplier omitted.
     """
     others = [name for name in reader.names if name != claim.supplier]
     votes = _Votes(
@@ -129,10 +127,10 @@ async def prove_logs(reader: RpcChainReader, claim: LogClaim) -> LogProof:
 
 
 async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> None:
-    """Search all blocks of unproven logs at once, if there are many.
+    """Search all blocks with unproven logs at once, if there are many.
 
-    Only logs in the result count as votes: an endpoint may reject a search, or leave out logs that
-    it has not indexed yet.
+    A missing log does not count as a denial, since an endpoint may reject the search or omit logs
+    that it has not indexed yet.
     """
     claim = votes.claim
     unproven_logs = [log for log in claim.claimed if not votes.is_proven(log)]
@@ -155,7 +153,7 @@ async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> No
 
 
 async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) -> None:
-    """Query an endpoint for undecided transactions; without an answer it has no vote."""
+    """Query an endpoint for undecided transactions. Unanswered queries are not votes."""
     tx_hashes = votes.undecided_transactions()
     if not tx_hashes:
         return
@@ -184,7 +182,7 @@ def _logs_in(
     blocks: Iterable[BlockId],
     logs_of: Mapping[BlockId, Sequence[ContractLog] | Unanswered],
 ) -> list[ContractLog] | None:
-    """Return a transaction's logs in some blocks; None if a block's query was not answered."""
+    """Return a transaction's logs in these blocks; None if a query was not answered."""
     tx_logs: list[ContractLog] = []
     for block in blocks:
         logs = logs_of[block]
@@ -201,14 +199,14 @@ def _block_of(tx: ChainTransaction | Unanswered | None) -> set[BlockId]:
 
 
 def _is_unsettled(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
-    """Return whether it is unknown which final block, if any, has the transaction."""
+    """Return whether the transaction may still turn out to be in a final block."""
     if tx is None or isinstance(tx, Unanswered):
         return tx is not None
     return tx.block_number is not None and tx.block_number > last
 
 
 def report_unproven_logs(chain: str, proof: LogProof) -> None:
-    """Count and log the logs that only their supplier has reported."""
+    """Report unproven logs as metrics and log events."""
     for log in proof.unproven:
         WRONG_ANSWERS.labels(chain, "unproven_log").inc()
         _log.warning("unproven_log", chain=chain, tx=log.tx_hash.hex(), block=log.block_number)

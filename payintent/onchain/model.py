@@ -1,6 +1,6 @@
-"""Decisions about on-chain payments: dispositions of final transfers, and ends of sessions.
+"""Rules for on-chain payments: transfer dispositions, and session outcomes.
 
-Only final blocks settle a payment, and an exact transfer takes precedence.
+Only final blocks settle a payment. An exact transfer takes precedence over all other evidence.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from payintent.gateways.port import (
 from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments.model import SECOND_THOUGHT, TERMINAL, Payment, PaymentTrigger, Session
 
-#: Limits our costs if a payer sends dust and has expensive receiving code.
+#: Limits our gas costs if dust is sent from a contract with expensive receiving code.
 AUTOMATIC_GAS_MAX = 150_000
 
 
@@ -26,15 +26,15 @@ AUTOMATIC_GAS_MAX = 150_000
 class OnchainRefundFacts:
     chain: str
     network_id: int
-    contract: bytes  # that received the payment
+    contract: bytes  # the recipient of the payment
     uuid: bytes
     token: bytes
-    payer: bytes | None  # None once its retention period has ended
+    payer: bytes | None  # None after its retention period
     refunder: bytes | None  # the configured sender
     sender: bytes | None  # the first sender; every attempt must use it
     tx_hash: bytes | None  # of the last attempt
-    asked_s: float  # since the signer was last called
-    read_up_to: int  # the last final block that was read
+    asked_s: float  # since the last call to the signer
+    read_up_to: int  # the last final block read
     halted: bool  # payments on the chain may have been reverted
     done_by: bytes | None  # the refund's transaction in a final block
     automatic: bool  # requested by a merchant's setting and not approved by an operator
@@ -42,15 +42,15 @@ class OnchainRefundFacts:
 
 class RefundLogDisposition(StrEnum):
     SETTLES = "settles"
-    UNKNOWN = "unknown"  # does not reference a refund of ours
-    FOREIGN = "foreign"  # references a refund of ours, but from a foreign sender
-    MISMATCHED = "mismatched"  # sent by us, but with other values than the refund's
+    UNKNOWN = "unknown"  # does not reference any of our refunds
+    FOREIGN = "foreign"  # references our refund, but has a foreign sender
+    MISMATCHED = "mismatched"  # sent by us, but the values differ from the refund
     TWICE = "twice"  # an earlier log has already settled this refund
 
 
 #: A posted transaction delays a method change for this long and is ignored afterwards.
 POSTED_TRANSACTION_HOLDS = timedelta(minutes=10)
-#: A payment that waits for its chain this long gets a case; only a final block ends it.
+#: A case is opened for a payment that waits longer for its chain. Only a final block ends it.
 OUTAGE_MAX = timedelta(hours=24)
 
 
@@ -155,23 +155,26 @@ def _compare(transfer: TransferDetails, expected: ExpectedTransfer) -> TransferD
 
 
 class PostedTransactionState(StrEnum):
-    """The state of a transaction whose hash the page has posted; a hash proves nothing."""
+    """The state of a transaction whose hash was posted by the checkout page.
 
-    UNKNOWN = "unknown"  # no endpoint has it
+    A posted hash is not treated as proof of payment.
+    """
+
+    UNKNOWN = "unknown"  # not known to any endpoint
     PENDING = "pending"  # not mined
-    MINED = "mined"  # succeeded, so its log decides
+    MINED = "mined"  # successfully; its log decides
     REVERTED = "reverted"
-    FOREIGN = "foreign"  # not a payment of this session, so it is ignored
+    FOREIGN = "foreign"  # does not pay this session; ignored
     DUPLICATE = "duplicate"  # reverted with "already paid", since the buyer paid twice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedTransaction:
     state: PostedTransactionState
-    reason: str  # the contract's reason for a revert
+    reason: str  # the contract's revert reason
     final: bool
     posted_at: datetime
-    settled_at: datetime | None  # first seen final
+    settled_at: datetime | None  # when it was first seen as final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,17 +186,17 @@ class MismatchedTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnchainEvidence:
-    """Facts about a session on its chain at time `now` of the database's clock."""
+    """Facts about an on-chain session at `now`, the database's time."""
 
     now: datetime
     deadline: datetime
-    window_at: datetime | None  # two endpoints have returned all logs up to here
-    final_at: datetime | None  # time of the last final block that was read
+    window_at: datetime | None  # two endpoints have returned all logs up to this time
+    final_at: datetime | None  # time of the last final block read
     exact_sighted: bool
-    exact_gone: bool  # an exact transfer was pending and is proven to be gone
+    exact_gone: bool  # a pending exact transfer is proven to be gone
     posted: tuple[PostedTransaction, ...] = ()
     mismatches: tuple[MismatchedTransfer, ...] = ()
-    captured: Capture | None = None  # of a final transfer that was credited
+    captured: Capture | None = None  # of the credited transfer
 
 
 def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
@@ -205,7 +208,7 @@ def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
     if evidence.captured is not None:
         return SessionReport(state=GatewaySessionState.CAPTURED, capture=evidence.captured)
     if evidence.exact_sighted:
-        return _IN_PROGRESS  # waits for finality, however long that takes
+        return _IN_PROGRESS  # waits for finality without a time limit
     if evidence.now < evidence.deadline:
         return _before_deadline(evidence)
     return _after_deadline(evidence)
@@ -220,7 +223,7 @@ def _declined(reason: FailureReason) -> SessionReport:
 
 
 def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
-    """Decline early only for transactions posted by the page, which the buyer alone controls."""
+    """Decline early only because of transactions that the buyer's page has posted."""
     reverts = _reverts(evidence)
     if any(revert.reason == "expired" for revert in reverts) or _is_retry_over(evidence, reverts):
         return _declined(FailureReason.TX_REVERTED)
@@ -242,13 +245,13 @@ def _after_deadline(evidence: OnchainEvidence) -> SessionReport:
     if evidence.final_at is not None and evidence.final_at > evidence.deadline:
         return _after_final_deadline(evidence)
     traces = evidence.posted or evidence.mismatches or evidence.exact_gone
-    # `>` since many chains produce several blocks in one second.
+    # Not `>=`, since many chains produce several blocks per second.
     is_window_over = evidence.window_at is not None and evidence.window_at > evidence.deadline
     return _UNPAID if is_window_over and not traces else _IN_PROGRESS
 
 
 def _after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
-    """Decide once all blocks up to the deadline are final."""
+    """Decide when all blocks up to the deadline are final."""
     if evidence.mismatches:
         return _declined(MISMATCHES[evidence.mismatches[-1].disposition])
     if _reverts(evidence):

@@ -84,7 +84,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True for the refunder, and for settings that protect money or direct wallets."""
+        """Return whether the change affects refunds, weakens finality or redirects wallets."""
         before = await require_chain(context.database, self.chain)
         return await self._needs_second_operator(context.database, before)
 
@@ -97,14 +97,14 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         return weakens_protection and await merchant_store.is_in_service(database)
 
     def _redirects_wallets(self, before: ChainRecord) -> bool:
-        """Return True if wallets would be directed to a new address."""
+        """Return whether wallets would be directed to a new URL."""
         return bool(
             set(self.public_rpc_urls or ()) - {"", *before.public_rpc_urls}
             or set(self.explorer_urls or ()) - {"", *before.explorer_urls}
         )
 
     def _weakens_finality(self, before: ChainRecord) -> bool:
-        """Return True if payments could count as final sooner."""
+        """Return whether payments could count as final sooner."""
         return (
             self.finality not in {None, before.finality}
             or (self.instant_finality is True and not before.instant_finality)
@@ -165,7 +165,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
             raise BadRequestError(f"finality `confirmations` needs confirmations on {self.chain}")
 
     def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:
-        """Parse the refunder, and the amount above which refunds need approval."""
+        """Parse the refunder and the amount above which refunds need approval."""
         refunder = None if self.refunder is None else read_address("refunder", self.refunder)
         if refunder == NATIVE:
             raise BadRequestError("refunder must not be the zero address")

@@ -1,4 +1,4 @@
-"""Pending transfers (`chain_sighting`) and posted transactions (`chain_hint`) of sessions."""
+"""Stores pending transfers (`chain_sighting`) and posted transactions (`chain_hint`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MISMATCHES_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransfer:
-    """A log of a session in a block that is not final."""
+    """A session's log in a block that is not final."""
 
     tx_hash: bytes
     log_index: int
@@ -25,13 +25,13 @@ class PendingTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedHash:
-    """A posted hash, with the contract and uuid that its transaction must call."""
+    """A posted transaction hash, and the contract and uuid that the transaction must pay."""
 
     session_id: UUID
     tx_hash: bytes
     uuid: bytes
     contract: bytes
-    reason: str  # of a revert, if known
+    reason: str  # the revert reason, if known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class SessionTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverdueTransfer:
-    """A session whose exact transfer was seen but has not become final in time."""
+    """A session whose exact transfer was not final within the grace period."""
 
     session_id: UUID
     payment_id: UUID
-    late_s: int  # since the deadline
+    late_s: int  # seconds after the deadline
     has_case: bool
 
 
@@ -87,7 +87,7 @@ async def list_session_transactions(
 async def save_pending(
     database: Executor, chain: str, transfers: Sequence[PendingTransfer]
 ) -> None:
-    """Store pending transfers; a transfer that was gone and reappears counts again."""
+    """Store pending transfers. A transfer that was gone counts again if it reappears."""
     if not transfers:
         return
     await database.fetch(
@@ -112,7 +112,7 @@ async def save_pending(
 async def list_pending_up_to(
     database: Executor, chain: str, block: int, limit: int
 ) -> list[PendingTransfer]:
-    """List pending transfers up to a block, except those that are proven gone."""
+    """List pending transfers up to a block, except transfers proven to be gone."""
     rows = await database.fetch(
         """
         SELECT tx_hash, log_index, session_id, exact, block
@@ -151,7 +151,7 @@ async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) 
 async def list_overdue(
     database: Executor, chain: str, grace_s: int, limit: int
 ) -> list[OverdueTransfer]:
-    """List sessions that wait for finality after their deadline, longest first."""
+    """List sessions that still wait for finality after the grace period, oldest first."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id,

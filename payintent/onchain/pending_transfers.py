@@ -1,8 +1,8 @@
-"""Transfers that are not settled: pending, posted, unproven and overdue transfers.
+"""Tracks transfers that are not settled: pending, posted, unproven and overdue transfers.
 
-None of them settles a payment. The buyer sees them, and they keep sessions from ending too early.
-A log that only its supplier reports is unproven: it is set aside as a case and never credited, and
-its session waits for the proof, as for a pending transfer, while the cursor moves on.
+These transfers are shown to the buyer and keep the session open, but do not settle the payment. A
+log that only one endpoint reports is unproven. It is not credited: a case is opened for it, and its
+session stays open until the log is confirmed. The cursor moves on in the meantime.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -45,18 +45,18 @@ from payintent.payment_sessions.inquire import hand_over_to_operator
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.runtime.log import get_logger
 
-_WITNESSES = 2  # endpoints that must have returned all newest logs to prove absence
+_WITNESSES = 2  # endpoints that must return all of the newest logs to prove absence
 _WINDOW_RANGES_MAX = 50
 _POSTED_MAX = 100  # per pass
 _ALREADY_PAID = "already paid"
 _OVERDUE_MAX = 100
 _SUBJECT = "unproven log on"
-#: Open cases per chain. More cases mean that its endpoints are wrong, so reading stops.
+#: Maximum open cases per chain. Above it, the endpoints are presumed faulty and reading stops.
 OPEN_MAX = 100
 
 _log = get_logger("set_aside")
 _overdue_log = get_logger("overdue")
-DisputedLogs = dict[ContractLog, str]  # with the endpoint that reported each log
+DisputedLogs = dict[ContractLog, str]  # logs and the endpoints that reported them
 
 SET_ASIDE = Counter(
     "payintent_chain_set_aside_total", "Final logs that could not be proven", ["chain"]
@@ -75,16 +75,16 @@ class PendingTransferScanner:
     chain: str
 
     async def scan(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
-        """Read all blocks above the cursor again and store their payments as pending transfers.
+        """Re-read all blocks above the cursor and store their payments as pending transfers.
 
-        If two endpoints have returned all logs, a session without a log is known to be unpaid.
+        If two endpoints return all logs, a session without a log is known to be unpaid.
         """
         contracts = {
             contract.address: contract
             for contract in await chain_store.list_contracts(self.database, self.chain)
         }
         newest = max((head.latest for head in heads), key=lambda block: block.number)
-        read_until: list[datetime] = []  # by each endpoint that has returned all logs
+        read_until: list[datetime] = []  # one entry per endpoint that returned all logs
         logs_by_position: dict[tuple[bytes, int], PaidLog] = {}
         for head in sorted(heads, key=lambda head: -head.latest.number)[:_WITNESSES]:
             try:
@@ -104,14 +104,14 @@ class PendingTransferScanner:
         if last < cursor.block:
             raise ChainUnavailableError(f"{head.endpoint} is behind the cursor")
         if last - start >= _WINDOW_RANGES_MAX * self.reader.span(head.endpoint):
-            raise ChainUnavailableError(  # while we catch up
+            raise ChainUnavailableError(  # while catching up
                 f"{head.endpoint} would need too many requests"
             )
         batches = read_block_ranges(self.reader, head.endpoint, start, last, contracts)
         return [log async for batch in batches for log in batch.logs]
 
     async def check_posted_transactions(self, cursor: ChainCursor) -> None:
-        """Look up posted transactions; only the state of a final transaction decides anything."""
+        """Look up posted transactions. Only final transactions can decide a session."""
         posted = await pending_store.list_undecided_posted(self.database, self.chain, _POSTED_MAX)
         if not posted:
             return
@@ -126,10 +126,10 @@ class PendingTransferScanner:
     async def _classify_at(
         self, name: str, cursor: ChainCursor, posted: Sequence[PostedHash]
     ) -> Sequence[PostedHash]:
-        """Classify the transactions that an endpoint has, and return the rest.
+        """Classify the transactions known to an endpoint, and return the rest.
 
-        Receipts are only read for calls of our contract, since anybody can post the hash of a
-        transaction with a receipt larger than we read.
+        Receipts are only read for calls to our contract, since anyone can post the hash of a
+        transaction with an oversized receipt.
         """
         tx_hashes = [posted_hash.tx_hash for posted_hash in posted]
         answers = await self.reader.transactions(name, tx_hashes)
@@ -179,7 +179,7 @@ class PendingTransferScanner:
     async def _get_revert_reason(
         self, name: str, tx: ChainTransaction, receipt: TransactionReceipt
     ) -> str:
-        """Repeat the call on the block before, and return the contract's reason or ""."""
+        """Replay the call at the previous block; return the revert reason, or "" if unknown."""
         try:
             await self.reader.call(
                 name,
@@ -193,7 +193,7 @@ class PendingTransferScanner:
             return reverted.reason
         except ChainUnavailableError:
             return ""
-        return ""  # it succeeds there: it ran out of gas, or a transaction of its block preceded it
+        return ""  # it ran out of gas, or depended on an earlier transaction in its block
 
     async def _is_confirmed_revert(self, name: str, receipt: TransactionReceipt) -> bool:
         """Return whether a second endpoint, if there is one, confirms the revert."""
@@ -209,7 +209,7 @@ class PendingTransferScanner:
 
 
 def _is_payment_of(posted_hash: PostedHash, tx: ChainTransaction) -> bool:
-    """Return whether a transaction pays the session that it was posted for, at its contract."""
+    """Return whether a transaction calls its session's contract to pay that session."""
     call = read_pay(tx.input)
     return tx.to == posted_hash.contract and call is not None and call.uuid == posted_hash.uuid
 
@@ -235,9 +235,9 @@ async def save_pending_payments(
     logs: Collection[PaidLog],
     contracts: Mapping[bytes, DeployedContract],
 ) -> dict[PaidLog, ReferencedSession]:
-    """Store the logs that pay a session of ours, and return the session of each.
+    """Store the logs that pay one of our sessions, and return the session of each log.
 
-    A log from another account's contract pays no session.
+    Logs from another account's contract are ignored.
     """
     if not logs:
         return {}
@@ -277,7 +277,7 @@ async def has_room(database: Executor, chain: str, count: int) -> bool:
 async def set_aside(
     tx: Tx, chain: str, logs: DisputedLogs, contracts: Mapping[bytes, DeployedContract]
 ) -> None:
-    """Open a case for each log, and let the session of the log wait for its proof."""
+    """Open a case for each log, and keep its session open until the log is confirmed."""
     if not logs:
         return
     paid_logs = [log for log in logs if isinstance(log, PaidLog)]
@@ -309,7 +309,7 @@ def _subject(chain: str, log: ContractLog) -> str:
 
 
 async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
-    """Report payments that are not final within the chain's grace time; they never fail."""
+    """Report payments that are not final within the chain's grace period; they never fail."""
     overdue = await pending_store.list_overdue(database, chain.slug, chain.grace_s, _OVERDUE_MAX)
     OVERDUE.labels(chain.slug).set(len(overdue))
     for transfer in overdue:

@@ -1,4 +1,4 @@
-"""Final `Refunded` logs and their dispositions, and the calls to signers."""
+"""Stores final `Refunded` logs, their dispositions, and calls to signers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from payintent.gateways.port import GatewayRefundRequest
 from payintent.onchain.model import OnchainRefundFacts, RefundLogDisposition
 from payintent.refunds.model import AUTO_REFUND
 
-#: Whether log `l` on chain `h` is from a sender of ours and has the refund's values.
+#: Condition: log `l` on chain `h` is from one of our senders and has the refund's values.
 _MATCHES = """
     l.sender = ANY(h.refunders) AND l.account_id = c.account_id AND l.token = r.token
     AND l.amount = {amount} AND l.destination = {destination}
 """
-_BYTES = "decode(right({}, -2), 'hex')"  # from `0x` and hex digits
+_BYTES = "decode(right({}, -2), 'hex')"  # converts `0x` and hex digits to bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class NewRefundLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifiedRefundLog:
-    """A locked log; without `refund_id` if it does not reference a refund of ours."""
+    """A locked log; `refund_id` is None if it does not reference one of our refunds."""
 
     disposition: RefundLogDisposition
     refund_id: UUID | None
@@ -37,7 +37,7 @@ class ClassifiedRefundLog:
 
 
 async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
-    """Store unclassified logs, each once; return how many were new."""
+    """Store unclassified logs, unless they exist; return the number of new logs."""
     if not logs:
         return 0
     rows = await tx.fetch(
@@ -85,7 +85,7 @@ async def list_unclassified(database: Executor, chain: str, limit: int) -> list[
 
 
 async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
-    """Lock and classify a log; None if it is classified already. Lock it before any payment."""
+    """Lock and classify a log, before locking any payment; None if already classified."""
     row = await tx.row(
         "SELECT id FROM chain_refund WHERE id = $1 AND disposition IS NULL FOR UPDATE", log_id
     )
@@ -137,7 +137,7 @@ async def set_disposition(tx: Tx, log_id: UUID, classified: ClassifiedRefundLog)
 
 
 async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
-    """Make the logs of a new sender of ours unclassified again."""
+    """Reset foreign logs to unclassified if their sender has become one of ours."""
     await tx.fetch(
         """
         UPDATE chain_refund
@@ -152,7 +152,7 @@ async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
 async def get_refund_facts(
     database: Executor, account_id: int, request: GatewayRefundRequest
 ) -> OnchainRefundFacts | None:
-    """Return the facts of a refund on its chain; None if its money is not on a chain."""
+    """Return a refund's on-chain facts; None if its money is not on a chain."""
     row = await database.row(
         """
         SELECT r.chain, h.network_id, k.address AS contract, r.uuid, r.token,
@@ -186,7 +186,7 @@ async def get_refund_facts(
 
 
 async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -> bool:
-    """Record that a signer is about to be called; False if another sender has been used."""
+    """Record an imminent signer call; return False if another sender was used before."""
     row = await database.row(
         """
         INSERT INTO chain_refund_try AS t (refund_id, sender)
@@ -209,7 +209,7 @@ async def set_transaction_hash(database: Executor, refund_id: UUID, tx_hash: byt
 
 
 async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
-    """Count a transaction whose revert is final, once; return the refund's reverts."""
+    """Count a final revert, once per transaction; return the refund's revert count."""
     return await database.value(
         """
         UPDATE chain_refund_try

@@ -1,4 +1,4 @@
-"""Routes for wallets and for the wallet step of the checkout."""
+"""Routes for wallets and the checkout's wallet step."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _STEPS = ("approve", "pay")
 
 @dataclass(frozen=True, slots=True)
 class OnchainRoutes:
-    """Routes without a key; each address has a limited rate of requests."""
+    """Unauthenticated routes, rate-limited by client IP."""
 
     database: Database
     handoff: WalletHandoff
@@ -47,7 +47,7 @@ class OnchainRoutes:
         ]
 
     async def get_chain(self, request: Request) -> Response:
-        """`GET /chains/{slug}`: the data for contract calls; must not be cached."""
+        """`GET /chains/{slug}`: the data for contract calls. It must not be cached."""
         self._limit_address(request)
         slug: str = request.path_params["slug"]
         if not _SLUG.fullmatch(slug):
@@ -55,13 +55,16 @@ class OnchainRoutes:
         return json_response(await chain_view(self.database, slug))
 
     async def get_session(self, request: Request) -> Response:
-        """`GET /onchain/sessions/{session_id}`: the calls of a session, ready to send."""
+        """`GET /onchain/sessions/{session_id}`: a session's contract calls."""
         self._limit_address(request)
         session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
         return json_response(await session_view(self.database, session_id, self.handoff))
 
     async def add_transaction(self, request: Request) -> Response:
-        """`POST /onchain/sessions/{session_id}/transactions`: a hash, which proves nothing."""
+        """`POST /onchain/sessions/{session_id}/transactions`: record a transaction hash.
+
+        The hash is not treated as proof of payment.
+        """
         self._limit_address(request)
         body = await read_json(request, schemas.TRANSACTION, self.body_bytes_max)
         if not _TX_HASH.fullmatch(body.tx_hash):

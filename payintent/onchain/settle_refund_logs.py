@@ -1,7 +1,7 @@
-"""Settles refunds by final `Refunded` logs.
+"""Settles refunds from final `Refunded` logs.
 
-Logs are stored in the cursor's transaction and classified later, each in a transaction of its own
-that locks one payment, its capture and its refund, like every settlement of a refund.
+Logs are stored in the cursor's transaction and classified later. Each log has a separate
+transaction, which locks the payment, the capture and the refund like every refund settlement.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("chain_refunds")
 _CLASSIFIED_MAX = 500  # per pass
-#: Money has left without a refund, or not as the refund said.
+#: Money was sent without a matching refund.
 _ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}
 
 REFUNDS = Counter(
@@ -37,7 +37,7 @@ REFUNDS = Counter(
 async def store_refund_logs(
     tx: Tx, chain: str, logs: Sequence[RefundedLog], contracts: Mapping[bytes, DeployedContract]
 ) -> int:
-    """Store final logs of `contracts` (by address), each once; return how many were new."""
+    """Store final logs of `contracts` (by address); return the number of new logs."""
     new_logs = [
         NewRefundLog(
             id=tx.id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log
@@ -48,7 +48,7 @@ async def store_refund_logs(
 
 
 async def settle_refund_logs(database: Database, chain: str) -> None:
-    """Classify and apply stored logs; after a crash, the next call continues."""
+    """Classify and apply stored logs. After a crash, the next call continues."""
     for log_id in await refund_log_store.list_unclassified(database, chain, _CLASSIFIED_MAX):
         async with database.transaction() as tx:
             classified = await refund_log_store.lock(tx, log_id)

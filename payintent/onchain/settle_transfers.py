@@ -1,4 +1,4 @@
-"""Settles final transfers: each is classified, settled and stored exactly once."""
+"""Classifies, settles and stores each final transfer exactly once."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ class _Batch:
     chain: str
     contracts: Mapping[bytes, DeployedContract]
     referenced: Mapping[bytes, ReferencedSession]  # by uuid
-    payments: Mapping[UUID, Payment]  # locked, as before the batch
+    payments: Mapping[UUID, Payment]  # locked, in their state before the batch
     sessions: Mapping[UUID, Session]
     now: datetime
-    paid_ids: set[UUID]  # payments that earlier logs of the batch have paid
+    paid_ids: set[UUID]  # payments paid by earlier logs in the batch
 
 
 async def settle_transfers(
@@ -41,7 +41,7 @@ async def settle_transfers(
 ) -> Counter[TransferDisposition]:
     """Settle final logs of `contracts` (by address) that are not stored yet.
 
-    The caller must have locked the cursor. Payments are locked next, then their sessions.
+    The cursor must be locked. Payments are locked next, and then their sessions.
     """
     new_logs = await transfer_store.pick_unknown(tx, chain, logs)
     if not new_logs:
@@ -61,7 +61,7 @@ async def settle_transfers(
         decisions.append(settlement)
         if settlement.decision.credited and settlement.payment:
             batch.paid_ids.add(settlement.payment.id)
-    await transfer_store.add(tx, new_transfers, records.now)  # captures and cases refer to them
+    await transfer_store.add(tx, new_transfers, records.now)  # captures and cases reference them
     await apply_settlements(tx, decisions, records.now)
     return Counter(transfer.disposition for transfer in new_transfers)
 
@@ -104,7 +104,7 @@ def _decide(
 
 
 def _build_capture(transfer: NewTransfer, capture_id: UUID) -> SettledCapture | None:
-    """Return the capture of a transfer; None if another receiver has the money."""
+    """Return a transfer's capture; None if the money went to another receiver."""
     if transfer.disposition is TransferDisposition.WRONG_RECEIVER:
         return None
     log = transfer.log

@@ -1,4 +1,4 @@
-"""Final transfers, table `chain_receipt`."""
+"""Stores final transfers (table `chain_receipt`)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class TransferRecord:
     block: int
     tx_hash: bytes
     log_index: int
-    payer: bytes | None  # None once its retention period has ended
+    payer: bytes | None  # None after its retention period
     token: bytes
     amount: str  # smallest units
     final_at: datetime
@@ -102,7 +102,7 @@ def _to_session(row: Row) -> ReferencedSession:
 
 
 def session_reference(uuid: bytes) -> str:
-    """Format a uuid like `session.reference`: `0x` and 32 hex digits."""
+    """Format a uuid as in `session.reference`: `0x` and 32 hex digits."""
     return f"0x{uuid.hex()}"
 
 
@@ -128,7 +128,7 @@ async def pick_unknown(database: Executor, chain: str, logs: Sequence[_Log]) -> 
 
 
 async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
-    """Store transfers that are not stored yet."""
+    """Store transfers. They must not exist yet."""
     if not new:
         return
     logs = [transfer.log for transfer in new]
@@ -180,7 +180,7 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Transfe
 
 
 async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
-    """Return the facts of a session; None if it is not on a chain."""
+    """Return a session's on-chain facts; None if it is not on a chain."""
     row = await database.row(
         """
         SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,

@@ -1,4 +1,4 @@
-"""Views of chains and on-chain sessions, with the calls that wallets send."""
+"""Views of chains and on-chain sessions, including the contract calls for wallets."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -26,7 +26,7 @@ from payintent.runtime.encryption import Encryption
 from payintent.runtime.json_format import format_timestamp
 
 VALIDITY = timedelta(minutes=15)
-_ID_BYTES, _TIME_BYTES, _SIGNATURE_BYTES = 16, 5, 15  # 48 characters of base64
+_ID_BYTES, _TIME_BYTES, _SIGNATURE_BYTES = 16, 5, 15  # 48 base64 characters
 _CONTEXT = "wallet-handoff:"
 
 
@@ -36,7 +36,7 @@ class WalletHandoff:
     checkout_base: str
 
     def link(self, session_id: UUID, now: datetime) -> str | None:
-        """Return the link into MetaMask's browser; None if the page has no URL."""
+        """Return a link into MetaMask's browser; None if the checkout has no URL."""
         _, separator, rest = self.checkout_base.partition("://")
         if not separator:
             return None
@@ -48,7 +48,7 @@ class WalletHandoff:
         return urlsafe_b64encode(payload + self._sign(payload)).decode()
 
     def read(self, code: str, now: datetime) -> UUID | None:
-        """Return the session of a code; None if the code is forged or has expired."""
+        """Return a code's session id; None if the code is forged or has expired."""
         try:
             decoded = urlsafe_b64decode(code)
         except ValueError:
@@ -66,7 +66,7 @@ class WalletHandoff:
 
 #: The page stops accepting payments this long before the deadline, since mining takes time.
 LAST_CALL = timedelta(seconds=60)
-_PAYER = "{payer}"  # the browser replaces it by 40 hex digits
+_PAYER = "{payer}"  # the browser replaces it with 40 hex digits
 _PAYER_WORD = "000000000000000000000000" + _PAYER
 
 
@@ -121,9 +121,9 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
 async def session_view(
     database: Database, session_id: UUID | None, handoff: WalletHandoff
 ) -> dict[str, Any]:
-    """Return a session for wallets.
+    """Return the response of `GET /onchain/sessions/{session_id}`.
 
-    Raises `NOT_FOUND` if it is unknown, `SESSION_GONE` once it has ended or was replaced.
+    Raises `NOT_FOUND` if the session is unknown, `SESSION_GONE` if it has ended or was replaced.
     """
     snapshot = await _load(database, session_id)
     amount = snapshot.session.quote.total_minor
@@ -159,7 +159,7 @@ async def session_view(
 
 
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
-    """Return a session that accepts posted transactions; raise the errors of `session_view`."""
+    """Return a session that accepts posted transactions; raises as `session_view` does."""
     return (await _load(database, session_id)).session
 
 
@@ -241,7 +241,7 @@ def _confirmations(snapshot: _Snapshot) -> dict[str, Any]:
 
 
 def _steps(snapshot: _Snapshot, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
-    """Return the transactions to send, each with the condition that makes it necessary."""
+    """Return the transactions to send, each with the condition under which it is needed."""
     token, contract = snapshot.token, snapshot.contract.address
     steps: list[dict[str, Any]] = []
     if not token.native:
@@ -304,7 +304,7 @@ def _checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
 def _links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
     """Return links that open wallets.
 
-    EIP-681 describes a single call, so it cannot pay a token, which needs an approval first.
+    An EIP-681 URL describes a single call, so it cannot pay tokens, which need an approval first.
     """
     metamask = handoff.link(snapshot.session.id, snapshot.now)
     links = {} if metamask is None else {"metamask": metamask}
@@ -341,7 +341,7 @@ def _coin(chain: ChainRecord, symbol: str) -> dict[str, Any]:
 
 
 def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
-    """Return the literal parameter of `wallet_addEthereumChain` (EIP-3085)."""
+    """Return the parameter of `wallet_addEthereumChain` (EIP-3085)."""
     fields: dict[str, Any] = {
         "chainId": hex(chain.network_id),
         "chainName": chain.name,

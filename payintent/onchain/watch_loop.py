@@ -1,4 +1,4 @@
-"""The watch loop of each configured chain, which runs in one process at a time."""
+"""Runs a watch loop for each configured chain, in one process at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,12 +43,12 @@ from payintent.runtime.waiting import wait_until_stopped
 
 _log = get_logger("watching")
 _alarm_log = get_logger("chain_alarm")
-_CHECK_S = 1.0  # between checks whether a session or a refund needs the chain
+_CHECK_S = 1.0  # interval of the check whether a session or refund needs the chain
 _WRONG_DECIMALS = "a token's decimals are not as configured; run doctor for details"
 _WRONG_CONTRACT = "a contract is not ours or has another receiver; run doctor for details"
-_PASSES_WHILE_WATCHED = 3  # of which two may fail
+_PASSES_WHILE_WATCHED = 3  # two of them may fail
 _LOCK_RETRY_S = 5.0
-_CASES_MAX = 100  # opened per chain, or closed, per step
+_CASES_MAX = 100  # per step: opened per chain, or closed
 
 FAILURES = Counter("payintent_chain_failures_total", "Failed passes over a chain", ["chain"])
 HEAD = Gauge("payintent_chain_head", "The newest block of all endpoints", ["chain"])
@@ -69,7 +69,7 @@ class WatchContext:
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
-    """Watch a chain until `stop` is set, or wait while another process watches it."""
+    """Watch a chain until `stop` is set; wait while another process watches it."""
     url = context.settings.direct_url
     while not stop.is_set():
         try:
@@ -83,7 +83,7 @@ async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) 
 async def _watch_while_locked(
     context: WatchContext, slug: str, stop: asyncio.Event, lock: AdvisoryLock
 ) -> None:
-    """Watch a chain while the lock is held; every commit proves that it is still held."""
+    """Watch a chain while the lock is held. Every commit verifies the lock."""
     context = replace(context, database=context.database.guarded_by(lock.prove))
     holder = _ReaderHolder(context, slug)
     next_at = 0.0
@@ -103,13 +103,13 @@ async def _watch_while_locked(
 
 
 def _remove_gauges(slug: str) -> None:
-    """Remove the chain's gauges, which the process that watches it next reports."""
+    """Remove the chain's gauges; the next process that watches it reports them."""
     for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
         gauge.remove(slug)
 
 
 async def _is_pass_needed(context: WatchContext, holder: "_ReaderHolder") -> bool:
-    """Return whether a session or a refund waits for the chain, or the chain is not offered."""
+    """Return whether a session or refund needs the chain, or the chain is not offered."""
     if await chain_store.is_busy(context.database, holder.slug):
         return True
     return holder.reader is not None and await chain_watch_store.is_unwatched(
@@ -119,7 +119,7 @@ async def _is_pass_needed(context: WatchContext, holder: "_ReaderHolder") -> boo
 
 @dataclass(slots=True)
 class _ReaderHolder:
-    """A chain's reader, which is rebuilt when the operator changes the chain."""
+    """Holds a chain's reader, and rebuilds it when the operator changes the chain."""
 
     context: WatchContext
     slug: str
@@ -146,7 +146,7 @@ class _ReaderHolder:
     async def _halt(self, why: str, offer: "_Offer") -> None:
         """Halt the chain, unless the operator has changed it since the comparison.
 
-        The cursor lock, which `resume` takes as well, makes sure of that.
+        The cursor lock prevents a race, since `resume` also takes it.
         """
         async with self.context.database.transaction() as tx:
             await chain_store.lock_cursor(tx, self.slug)
@@ -184,7 +184,7 @@ async def _find_difference(slug: str, reader: RpcChainReader, offer: _Offer) -> 
 
 
 async def _run_pass(context: WatchContext, holder: _ReaderHolder) -> float:
-    """Make a pass and return the seconds until the next pass."""
+    """Run a pass and return the seconds until the next pass."""
     try:
         chain_and_reader = await holder.open()
         if chain_and_reader is not None and await watch_once(context, *chain_and_reader):
@@ -203,8 +203,8 @@ async def _run_pass(context: WatchContext, holder: _ReaderHolder) -> float:
 async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChainReader) -> bool:
     """Read final blocks, pending transfers and posted transactions, then wake decided sessions.
 
-    Returns True if more final blocks remain to be read. The newest blocks are read even if final
-    blocks cannot be read or proven, before `ChainUnavailableError` is raised.
+    Returns True if more final blocks remain to be read. If final blocks cannot be read or proven,
+    the newest blocks are still read before `ChainUnavailableError` is raised.
     """
     database, slug = context.database, chain.slug
     watcher = FinalBlockReader(database=database, reader=reader, chain=chain)
@@ -232,7 +232,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     await report_overdue_transfers(database, chain)
     await wake_decidable_sessions(database, slug)
     if max(head.latest.number for head in heads) < cursor.block:
-        return False  # the endpoints are behind, so the chain does not count as watched any longer
+        return False  # the endpoints lag behind, so the chain no longer counts as watched
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0
     await chain_watch_store.mark_watched(database, slug, cursor.block, watched_s)
@@ -242,9 +242,9 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
 async def _without_stuck(
     context: WatchContext, slug: str, heads: Sequence[ChainHeads]
 ) -> Sequence[ChainHeads]:
-    """Leave out endpoints whose newest block is old while other endpoints advance.
+    """Exclude endpoints whose newest block is old while other endpoints advance.
 
-    Otherwise final blocks, and the payments in them, would wait for these endpoints.
+    Otherwise, these endpoints would delay final blocks and the payments in them.
     """
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s or len(heads) == 1:
@@ -273,7 +273,7 @@ def _poll_s(context: WatchContext, slug: str) -> float:
 
 
 def _idle_s(settings: Settings) -> float:
-    """Return the pause while nothing needs the chain, short enough to keep it watched."""
+    """Return the idle delay, which is short enough for the chain to stay watched."""
     return min(settings.chain_poll_idle_s, settings.chain_watched_s / _PASSES_WHILE_WATCHED)
 
 

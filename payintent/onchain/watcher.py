@@ -1,7 +1,7 @@
 """Reads a chain's final blocks in order and settles their transfers.
 
 One transaction stores the logs of a block range, their settlements and the cursor. So a watcher
-that crashed continues after its last commit, and two parallel watchers do no harm.
+continues after its last commit if it crashes, and concurrent watchers are harmless.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ from payintent.runtime.log import get_logger
 _log = get_logger("watch")
 LOGS_MAX = 1_000  # per transaction
 RANGES_MAX = 200  # per pass, so that the newest blocks are read in between
-_PENDING_MAX = 1_000  # pending transfers that are checked per range
+_PENDING_MAX = 1_000  # pending transfers checked per range
 _TRIES = 4  # per endpoint and range
-_PAUSE_S = 0.06  # longer than the 50 ms for which the reader avoids an endpoint that has failed
+_PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
 _RECHECK_EVERY_S = 600
 _RECHECKED_S = 3_600
 _RECHECKED_RANGES_MAX = 20  # per pass
@@ -112,14 +112,14 @@ class FinalBlockReader:
                 raise ChainUnavailableError(
                     f"{slug}: no endpoint could supply and prove block {cursor.block + 1}"
                 )
-            if failures % len(ahead) == 0:  # every endpoint was tried
+            if failures % len(ahead) == 0:  # all endpoints were tried
                 await asyncio.sleep(_PAUSE_S * failures / len(ahead))
 
     async def recheck_recent_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
-        """Read the last hour of final blocks again, from a different endpoint, every ten minutes.
+        """Re-read the last hour of final blocks from a different endpoint, every ten minutes.
 
-        Reads a few ranges per pass, so that new blocks need not wait. If an endpoint fails, the
-        next pass continues.
+        Only a few ranges are read per pass, so that new blocks are not delayed. If an endpoint
+        fails, the next pass continues.
         """
         slug = self.chain.slug
         contracts = await self._get_contracts()
@@ -147,7 +147,7 @@ class FinalBlockReader:
     async def _next_recheck_block(
         self, cursor: ChainCursor, contracts: Mapping[bytes, DeployedContract]
     ) -> int | None:
-        """Return the block at which to start or continue; None if no recheck is due."""
+        """Return the next block to recheck; None if no recheck is due."""
         if cursor.second_look_block is not None:
             return cursor.second_look_block + 1
         now = await current_time(self.database)
@@ -188,8 +188,8 @@ class FinalBlockReader:
     async def _confirm_or_halt(self, cursor: ChainCursor) -> None:
         """Halt the chain if two endpoints have replaced the cursor's block and no endpoint has it.
 
-        If a single endpoint of several reports a replacement, it may be wrong, so nothing is read
-        until they agree. A chain's only endpoint decides alone.
+        If only one of several endpoints reports a replacement, it may be wrong, so nothing is read
+        until they agree. If the chain has a single endpoint, its report is sufficient.
         """
         replacements = 0
         for name in self.reader.names:
@@ -211,8 +211,8 @@ class FinalBlockReader:
     async def _settle_batch(self, batch: LogBatch, attempt: _Attempt) -> bool:
         """Prove and settle logs in parts of `LOGS_MAX`; the last part moves the cursor.
 
-        The next part is proven while the previous one is written. Returns False if a log cannot be
-        proven, but may be in another attempt; the last attempt sets such logs aside.
+        Each part is proven while the previous part is written. Returns False if a log cannot be
+        proven and another attempt may succeed. The last attempt sets such logs aside.
         """
         logs = batch.all_logs
         parts = [logs[start : start + LOGS_MAX] for start in range(0, len(logs), LOGS_MAX)] or [[]]
@@ -247,11 +247,10 @@ class FinalBlockReader:
     async def _prove(
         self, batch: LogBatch, claimed: Sequence[ContractLog], attempt: _Attempt
     ) -> list[ContractLog] | None:
-        """Return the proven logs, including logs that the supplier left out.
+        """Return the proven logs, including logs that the supplier omitted.
 
-        Returns None if a log is not proven: an endpoint that reports a log that no other endpoint
-        has is not trusted further. In the last attempt, the proven logs are returned and the rest
-        is disputed.
+        Returns None if a log is not proven, since the supplier's other logs are then not trusted
+        either. In the last attempt, the proven logs are returned and the others are disputed.
         """
         slug, last = self.chain.slug, batch.end.number
         pending = await pending_store.list_pending_up_to(self.database, slug, last, _PENDING_MAX)
@@ -285,9 +284,9 @@ class FinalBlockReader:
     ) -> int:
         """Settle logs and set unproven logs aside in one transaction; return how many were new.
 
-        If `end` is given, the cursor moves there. Does nothing if the chain is halted, `cursor` is
-        outdated, or a contract was added. The cursor is locked before any payment, so that all
-        writers of this chain's logs wait here.
+        If `end` is given, the cursor moves to it. Does nothing if the chain is halted, if `cursor`
+        is outdated, or if a contract was added. The cursor is locked before any payment, so that
+        all writers of this chain's logs wait here.
         """
         slug = self.chain.slug
         async with self.database.transaction() as tx:
@@ -344,7 +343,7 @@ class FinalBlockReader:
 
 
 def agreed_final_block(heads: Sequence[ChainHeads]) -> int:
-    """Return the last block that two endpoints report as final, or a single endpoint's."""
+    """Return the last block that two endpoints, or the only endpoint, report as final."""
     numbers = sorted((head.final.number for head in heads), reverse=True)
     return numbers[min(VOTES_NEEDED, len(numbers)) - 1]
 
@@ -358,5 +357,5 @@ def _endpoints_with_final(heads: Sequence[ChainHeads], block: int) -> frozenset[
 
 
 async def wake_decidable_sessions(database: Database, slug: str) -> None:
-    """Make sessions due for an inquiry if their chain's blocks have decided them."""
+    """Schedule inquiries for sessions that their chain's blocks have decided."""
     await session_store.request_chain_inquiries(database, slug)
