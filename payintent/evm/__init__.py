@@ -1,1 +1,1 @@
-"""The EVM client: reads blocks, logs and transactions from endpoints that may lag or be wrong."""
+"""EVM client that reads blocks, logs and transactions from endpoints that may lag or be wrong."""

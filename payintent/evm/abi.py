@@ -1,11 +1,11 @@
-"""Encode and decode the contract calls that we use, in words of 32 bytes."""
+"""ABI encoding of our contract calls, hex parsing, and address checksums."""
 
 import re
 
 from payintent.evm.port import PayCall
 
 PAY_SIGNATURE = "pay(bytes16,address,uint256,uint256)"
-# Hard-coded, because Keccak's library takes longer to import than this package.
+# Hard-coded, since the Keccak library takes longer to import than this package.
 PAY = bytes.fromhex("37c76321")
 REFUND = bytes.fromhex("fccffc6b")  # refund(bytes16,bytes16,address,address,uint256)
 IS_PAID = bytes.fromhex("4fbb4143")  # is_paid(bytes16,address,uint256)
@@ -17,7 +17,7 @@ DECIMALS = bytes.fromhex("313ce567")  # decimals()
 WORD = 32
 _UUID, _ADDRESS = 16, 20
 _UUID_PADDING = bytes(WORD - _UUID)  # on the right: bytes are left-aligned in their word
-_ADDRESS_PADDING = bytes(WORD - _ADDRESS)  # on the left: addresses are numbers
+_ADDRESS_PADDING = bytes(WORD - _ADDRESS)  # on the left: addresses are right-aligned
 _SELECTOR = 4
 _PAY_LENGTH = _SELECTOR + 4 * WORD
 
@@ -26,14 +26,14 @@ PANIC = bytes.fromhex("4e487b71")  # Panic(uint256)
 _REASON_CHARS_MAX = 200
 
 HASH = 32
-_INDEX_MAX = 2**63 - 1  # a bigint column holds block numbers and the like
-_LOG_INDEX_MAX = 2**31 - 1  # an integer column holds the log index
-# Python's int() accepts more: signs, spaces, underscores, a second 0x, non-ASCII digits.
+_INDEX_MAX = 2**63 - 1  # block numbers and similar values are stored as bigint
+_LOG_INDEX_MAX = 2**31 - 1  # log indexes are stored as integer
+# int() would also accept signs, spaces, underscores, a second 0x and non-ASCII digits.
 _UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 _KECCAK_BITS = 256
 _ADDRESS_TEXT = re.compile(r"0x[0-9a-fA-F]{40}")
-_UPPER_FROM = 8  # a letter is upper case if its digit of the hash is 8 or more
+_UPPER_FROM = 8  # a letter is upper case if the hash digit at its position is at least 8
 
 
 def encode_pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
@@ -76,11 +76,11 @@ def read_pay(data: bytes) -> PayCall | None:
     try:
         return PayCall(to_uuid(uuid), to_address(token), to_uint(amount), to_uint(deadline))
     except ValueError:
-        return None  # the contract rejects nonzero padding, too
+        return None  # the contract also rejects nonzero padding
 
 
 def words(data: bytes, count: int) -> list[bytes]:
-    """Split data into exactly `count` words (ValueError)."""
+    """Split data into exactly `count` words; raises ValueError for any other length."""
     if len(data) != count * WORD:
         raise ValueError(f"{len(data)} bytes are not {count} words")
     return [data[at : at + WORD] for at in range(0, len(data), WORD)]
@@ -105,7 +105,7 @@ def to_uuid(word: bytes) -> bytes:
 
 
 def decode_revert_reason(data: bytes) -> str:
-    """Decode a revert reason: "" if there is none, the error's selector in hex if it is custom."""
+    """Decode a revert reason: "" if there is none, the hex selector of a custom error."""
     if data.startswith(ERROR):
         return _decode_error_text(data[_SELECTOR:])
     if data.startswith(PANIC) and len(data) == _SELECTOR + WORD:
@@ -204,7 +204,7 @@ def to_checksum_address(address: bytes) -> str:
 
 
 def parse_address(text: str) -> bytes:
-    """Parse an address; a mixed-case address must have a valid checksum (ValueError)."""
+    """Parse an address and check its mixed-case checksum, if any; raises ValueError."""
     if not _ADDRESS_TEXT.fullmatch(text):
         raise ValueError("an address is 0x and 40 hex digits")
     address = bytes.fromhex(text[2:])

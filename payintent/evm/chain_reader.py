@@ -1,4 +1,4 @@
-"""Read a chain through its endpoints: chain heads, logs by block range, receipts, calls."""
+"""Reads chain heads, logs, receipts and contract calls through a chain's endpoints."""
 
 import asyncio
 import time
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 SPAN_FIRST = 2_000  # blocks
 SPAN_MAX = 10_000
-SPAN_GROWTH = 8  # each success adds an eighth, 12.5 %
-HEADS_TIMEOUT_S = 4.0  # upper limit, because all callers wait for the slowest endpoint
+SPAN_GROWTH = 8  # each success adds an eighth (12.5 %)
+HEADS_TIMEOUT_S = 4.0  # upper limit, since all callers wait for the slowest endpoint
 
 _Result = TypeVar("_Result")
 _LIMITS = RpcLimits()
@@ -64,7 +64,7 @@ class Finality(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderConfig:
-    """The configuration of a chain; without a genesis hash any genesis block is accepted.
+    """A chain's configuration. Without a genesis hash, any genesis block is accepted.
 
     `instant_finality` is for chains with immediately final blocks. Without it, an answer that
     reports the latest block as finalized is rejected.
@@ -76,7 +76,7 @@ class ReaderConfig:
     confirmations: int = 0
     instant_finality: bool = False
     limits: RpcLimits = _LIMITS
-    tls: "ssl.SSLContext | None" = field(default=None, repr=False)  # None: the system's CAs
+    tls: "ssl.SSLContext | None" = field(default=None, repr=False)  # None uses the system's CAs
 
     def __post_init__(self) -> None:
         by_count = self.finality is Finality.CONFIRMATIONS
@@ -85,10 +85,10 @@ class ReaderConfig:
 
 
 class RpcChainReader:
-    """Reads a chain through several endpoints; it connects on the first request.
+    """Reads a chain through several endpoints; connections are opened on the first request.
 
-    All methods but `heads` query the given endpoint. They raise `ChainUnavailableError` if it
-    returns no usable answer, or at once while it backs off after a failure.
+    All methods except `heads` query the given endpoint. They raise `ChainUnavailableError` if it
+    returns no usable answer, and immediately while it backs off after a failure.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class RpcChainReader:
         await self._session.close()
 
     async def heads(self) -> list[ChainHeads]:
-        """Query all endpoints at once; raise `ChainUnavailableError` only if all of them fail."""
+        """Query all endpoints concurrently; raises `ChainUnavailableError` only if all fail."""
         answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
         heads = [head for head in answers if head is not None]
         if not heads:
@@ -127,7 +127,7 @@ class RpcChainReader:
         return heads
 
     async def heads_of(self, endpoint: str) -> ChainHeads:
-        """Query an endpoint; the message of a `ChainUnavailableError` states the fault."""
+        """Query an endpoint's heads; the `ChainUnavailableError` message states the fault."""
         if self._config.finality is Finality.FINALIZED:
             return await self._heads_by_tag(endpoint)
         return await self._heads_by_count(endpoint)
@@ -191,7 +191,7 @@ class RpcChainReader:
         sender: bytes | None = None,
         value: int = 0,
     ) -> bytes:
-        """Call a contract without a transaction and return its result (`CallRevertedError`)."""
+        """Call a contract without a transaction; raises `CallRevertedError` if it reverts."""
         transaction = {"to": to_hex(to), "data": to_hex(data), "value": hex(value)}
         if sender is not None:
             transaction["from"] = to_hex(sender)
@@ -231,7 +231,7 @@ class RpcChainReader:
         read: Callable[[list[RpcAnswer]], _Result],
         timeout_s: float | None = None,
     ) -> _Result:
-        """Query an endpoint; check its identity first if it is new or has just failed."""
+        """Query an endpoint. Its identity is checked first if it is new or has just failed."""
         rpc = self._endpoints[endpoint]
         if not rpc.is_identified:
             identity = [RpcCall("eth_chainId", []), block_call(0)]
@@ -256,8 +256,8 @@ class RpcChainReader:
             return None
 
     async def _heads_by_tag(self, endpoint: str) -> ChainHeads:
-        # Read the finalized block first: a block that appears in between must not make the answer
-        # look wrong.
+        # Read the finalized block first, so that a block that appears in between does not make the
+        # answer look wrong.
         calls = [block_call("finalized"), block_call("latest")]
         final, latest = await self._request(
             endpoint, calls, self._read_heads, self._heads_timeout_s
@@ -286,14 +286,14 @@ class RpcChainReader:
         return final, latest
 
     def _narrow_span(self, endpoint: str, blocks: int) -> BlockRangeTooLargeError:
-        """Halve the span, down to one block; refusing a single block is an `RpcAnswerError`."""
+        """Halve the span, to at least one block; a refused single block is an `RpcAnswerError`."""
         self._spans[endpoint] = max(1, min(self._spans[endpoint], blocks) // 2)
         self._endpoints[endpoint].count(RpcFault.RANGE)
         return BlockRangeTooLargeError(f"{endpoint} refuses to search {blocks} blocks")
 
     def _widen_span(self, endpoint: str, blocks: int) -> None:
         span = self._spans[endpoint]
-        if blocks >= span:  # a shorter search proves nothing
+        if blocks >= span:  # success of a shorter search does not justify a larger span
             self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH))
 
 
@@ -303,7 +303,7 @@ def open_chain_reader(
     config: ReaderConfig,
     clock: Callable[[], float] = time.monotonic,
 ) -> RpcChainReader:
-    """Open a chain reader with endpoints `name-1`, `name-2` and so on (ValueError: bad URL)."""
+    """Open a reader with endpoints `name-1`, `name-2` etc.; raises ValueError for a bad URL."""
     if not urls:
         raise ValueError(f"{name} has no endpoint")
     return RpcChainReader(name, urls, config, clock)
@@ -345,6 +345,6 @@ def _read_call(answers: list[RpcAnswer]) -> bytes | CallRevertedError | RpcError
 
 
 def _read_coins(answers: list[RpcAnswer]) -> int | None:
-    # A node that has pruned the block's state returns an error; it has not failed.
+    # An error does not count as a failure: the node may have pruned the block's state.
     [answer] = answers
     return None if isinstance(answer, RpcErrorAnswer) else read_uint256(answer)

@@ -1,4 +1,4 @@
-"""The compiled gateway contract: its ABI for browsers, and its code to verify deployments."""
+"""The compiled gateway contract, and decoding of its logs and revert reasons."""
 
 import json
 import re
@@ -29,9 +29,9 @@ from payintent.evm.port import CallRevertedError, PaidLog, RefundedLog, log_posi
 from payintent.evm.rpc import RpcErrorAnswer
 
 VERSION = 1
-_PACKED = resources.files("payintent") / "evm" / "compiled"  # in a wheel
+_PACKED = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
 _CHECKOUT = Path(__file__).parents[2] / "contracts"
-#: The contract versions that accept payments, newest first; keep the files of older versions.
+#: Contract versions that accept payments, newest first. Keep the files of older versions.
 _SUPPORTED = ("PaymentGateway",)
 _PUBLIC = {"pay", "refund", "is_paid", "Paid", "Refunded"}
 _REVERT_CODE = 3  # of a JSON-RPC error
@@ -41,7 +41,7 @@ _REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCode:
-    """The deployed code of a contract version: the compiled code, then the immutables."""
+    """The deployed code of a contract version: the compiled code followed by the immutables."""
 
     compiled: bytes = field(repr=False)
     immutables: Mapping[str, slice]  # byte ranges after the compiled code
@@ -91,7 +91,7 @@ def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
 
 
 def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
-    """Decode the contract's revert; None if the node itself refuses the call."""
+    """Decode the contract's revert; None if the node itself refused the call."""
     if error.code != _REVERT_CODE and not _WORDS.search(error.message):
         return None
     try:
@@ -129,10 +129,10 @@ _LOGS = msgspec.json.Decoder(list[LogAnswer])
 def read_logs(
     raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int
 ) -> ContractLogs:
-    """Decode the answer to a log search, in the chain's order.
+    """Decode the answer to a log search, in chain order.
 
-    Raises ValueError for logs that were not requested, and for contradictory logs:
-    duplicates, or two hashes of the same block.
+    Raises ValueError for logs that were not requested, and for contradictory logs (duplicates, or
+    two hashes for the same block).
     """
     logs, refunds = _decode_logs(_LOGS.decode(raw))
     all_logs = (*logs, *refunds)
@@ -150,16 +150,16 @@ def read_logs(
 
 
 def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
-    """Decode the logs of a transaction that have our events' shape, and skip the rest.
+    """Decode a transaction's logs that have the shape of our events, and skip all others.
 
-    Any contract can emit a log in the same transaction that resembles ours; such a log must not
+    Any contract can emit a log that resembles ours in the same transaction. Such a log must not
     make the receipt unreadable.
     """
     return _decode_logs(answer for answer in answers if _has_our_shape(answer))
 
 
 def read_paid(log: LogAnswer) -> PaidLog:
-    """Decode a `Paid` log (ValueError)."""
+    """Decode a `Paid` log; raises ValueError if it is malformed."""
     _, uuid, payer, token = _topics(log)
     amount, receiver = words(read_hex(log.data), 2)
     return PaidLog(
@@ -177,7 +177,7 @@ def read_paid(log: LogAnswer) -> PaidLog:
 
 
 def read_refunded(log: LogAnswer) -> RefundedLog:
-    """Decode a `Refunded` log (ValueError)."""
+    """Decode a `Refunded` log; raises ValueError if it is malformed."""
     _, uuid, refund_id, token = _topics(log)
     amount, to, sender = words(read_hex(log.data), 3)
     return RefundedLog(

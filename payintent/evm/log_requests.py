@@ -1,4 +1,4 @@
-"""Search a range of blocks for logs of our contracts: the requests and their answers."""
+"""Builds requests for our contracts' logs and decodes the answers."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class LogSearch:
         return [*blocks, RpcCall("eth_getLogs", [log_filter])]
 
     def read(self, answers: list[RpcAnswer]) -> "LogSearchResult":
-        """Decode the answers; logs that contradict the hash of the last block are rejected."""
+        """Decode the answers; logs that contradict the last block's hash are rejected."""
         end = read_block(result(answers[0]), self.end)
         before = None if self.before is None else read_block(result(answers[1]), self.before)
         if end is None:
@@ -42,7 +42,7 @@ class LogSearch:
         answer = answers[-1]
         if isinstance(answer, RpcErrorAnswer) and self.start < self.end:
             return LogSearchResult(end, before, None)
-        raw = result(answer)  # refusing a single block does not depend on the span
+        raw = result(answer)  # a smaller span would not help with a single block
         try:
             logs = read_logs(raw, self.contracts, self.start, self.end)
         except msgspec.MsgspecError:
@@ -66,7 +66,7 @@ class LogSearchResult:
 
 
 def block_call(block: int | str) -> RpcCall:
-    """Build the request for a block by its number or by a tag such as `latest`."""
+    """Build the request for a block by number, or by a tag such as `latest`."""
     tag = hex(block) if isinstance(block, int) else block
     return RpcCall("eth_getBlockByNumber", [tag, False])
 

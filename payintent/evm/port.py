@@ -1,4 +1,4 @@
-"""What a chain returns and what is sent to it, independent of how it is reached."""
+"""Records and errors of chain access, independent of the transport."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ class CallRevertedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block header; hashes have 32 bytes."""
+    """A block header; hashes are 32 bytes long."""
 
     number: int
     hash: bytes
@@ -44,8 +44,8 @@ class ChainHeads:
 class PaidLog:
     """A `Paid` log of a gateway contract, identified by (tx_hash, log_index).
 
-    Addresses have 20 bytes and `uuid` has 16. Twenty zero bytes as the token mean the native
-    coin. The amount is in the token's smallest unit.
+    Addresses are 20 bytes long and `uuid` is 16. A token of 20 zero bytes is the native coin. The
+    amount is in the token's smallest unit.
     """
 
     contract: bytes
@@ -92,7 +92,7 @@ def log_position(log: ContractLog) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """An endpoint's logs of the blocks `start` to `end`, in the chain's order.
+    """An endpoint's logs in the blocks `start` to `end`, in chain order.
 
     `before` is the earlier block that was requested together with the logs.
     """
@@ -111,9 +111,9 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class TransactionReceipt:
-    """The receipt of a mined transaction: status 1 is success, 0 is reverted.
+    """The receipt of a mined transaction; status 1 means success, 0 reverted.
 
-    Any contract may have emitted the logs: callers must check `contract`.
+    Any contract may have emitted the logs, so callers must check `contract`.
     """
 
     tx_hash: bytes
@@ -145,7 +145,7 @@ class BlockId:
 
 
 class Unanswered(Enum):
-    """The reason why a batch answer lacks an item."""
+    """The reason why an item is missing from a batch answer."""
 
     BEHIND = "behind"  # the endpoint does not have the block yet
     REFUSED = "refused"  # the endpoint refuses, or its answer exceeds our size limit
@@ -162,13 +162,13 @@ class PayCall:
 
 
 NATIVE = bytes(20)
-#: Several times the gas of an ordinary refund; receivers whose code needs more are not paid.
+#: Several times the gas of an ordinary refund. Receivers that need more gas are not refunded.
 GAS_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractRefundCall:
-    """A refund call of the gateway contract; addresses have 20 bytes, uuids 16."""
+    """A refund call of the gateway contract; addresses are 20 bytes long, uuids 16."""
 
     network_id: int
     contract: bytes
@@ -196,4 +196,4 @@ class GasExceeded:
 class RefundTransactionState(StrEnum):
     UNDER_WAY = "under_way"
     REVERTED = "reverted"  # in a final block
-    UNSEEN = "unseen"  # no endpoint has the transaction, and the contract has not executed it
+    UNSEEN = "unseen"  # not known to any endpoint, and not executed by the contract

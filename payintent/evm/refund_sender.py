@@ -1,4 +1,4 @@
-"""Send a chain's refunds through its signer and trace them through its endpoints."""
+"""Sends a chain's refunds through its signer and traces them through its endpoints."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ _log = get_logger("refunder")
 
 
 class RpcRefundSender:
-    """Sends refunds on a chain, signed by an external signer that has the keys."""
+    """Sends refunds on a chain through an external signer, which holds the keys."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class RpcRefundSender:
     async def trace(
         self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
     ) -> RefundTransactionState | OutcomeUnknown:
-        """Query the endpoints for the state of a refund; a wrong answer can only delay it.
+        """Query the endpoints for the state of a refund. Blocks after `read_up_to` are not final.
 
-        Blocks after `read_up_to` are not final.
-        The contract rejects a second transaction of the same refund, and only a log settles it.
+        A wrong answer can only delay the refund: the contract rejects a second transaction for it,
+        and only a log settles it.
         """
         if self._reader is None:
             try:
@@ -89,7 +89,7 @@ class RpcRefundSender:
 
 
 class RefundSenders(dict[str, RpcRefundSender]):
-    """Refund senders by chain, for the chains that have a signer."""
+    """Refund senders by chain; only chains with a signer are included."""
 
     async def close(self) -> None:
         for sender in self.values():
@@ -124,7 +124,7 @@ async def _trace(
         tx_state = await _find_transaction_state(reader, tx_hash, read_up_to)
     if tx_state is RefundTransactionState.UNDER_WAY or isinstance(tx_state, OutcomeUnknown):
         return tx_state
-    # A different transaction may have made this refund.
+    # A different transaction may have executed this refund.
     state = await _query_contract(reader, sender, call)
     return tx_state if state is RefundTransactionState.UNSEEN else state
 
@@ -132,7 +132,7 @@ async def _trace(
 async def _find_transaction_state(
     reader: RpcChainReader, tx_hash: bytes, read_up_to: int
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Look up a transaction; an endpoint that knows it outweighs those that do not."""
+    """Look up a transaction. One endpoint that knows it outweighs all that do not."""
     has_answer = False
     for name in reader.names:
         try:
@@ -154,7 +154,7 @@ async def _find_transaction_state(
 async def _query_contract(
     reader: RpcChainReader, sender: bytes, call: ContractRefundCall
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Simulate the refund: the contract rejects a repeated refund before it checks the funds."""
+    """Simulate the refund. The contract rejects repeated refunds before it checks the funds."""
     for name in reader.names:
         try:
             await reader.call(name, call.contract, encode_refund_call(call), sender=sender)

@@ -1,6 +1,6 @@
 """A JSON-RPC endpoint with bounded, validated answers and exponential back-off after failures.
 
-The URL often contains a key, so it must not appear in any message, log, metric or repr.
+The URL often contains an API key, so it must not appear in any message, log, metric or repr.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _Result = TypeVar("_Result")
 
 
 class RpcFault(StrEnum):
-    """The fault of an answer; the last five count as incidents."""
+    """Endpoint faults; the last five count as incidents."""
 
     TIMEOUT = "timeout"
     CONNECTION = "connection"
@@ -65,7 +65,7 @@ class RpcFault(StrEnum):
     THROTTLED = "throttled"
     TOO_LARGE = "too_large"
     REFUSED = "refused"  # a JSON-RPC error
-    RANGE = "range"  # too many blocks per search
+    RANGE = "range"  # too many blocks in a search
     MALFORMED = "malformed"  # invalid JSON, wrong ids, wrong types
     WRONG_CHAIN = "wrong_chain"
     WRONG_GENESIS = "wrong_genesis"
@@ -130,11 +130,11 @@ class _CallAnswer(msgspec.Struct, frozen=True):
 _ANSWER = msgspec.json.Decoder(_CallAnswer)
 _ANSWERS = msgspec.json.Decoder(list[_CallAnswer])
 _TEXT = msgspec.json.Decoder(str)
-_UNREADABLE = (ValueError, RecursionError)  # all errors of parsing untrusted JSON
+_UNREADABLE = (ValueError, RecursionError)  # all errors that parsing untrusted JSON can raise
 
 
 class _BatchTooLargeError(Exception):
-    """A batch must be smaller; with `is_permanent`, so must all later batches."""
+    """The batch must be smaller; if `is_permanent`, all later batches must be, too."""
 
     def __init__(self, *, is_permanent: bool) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class RpcEndpoint:
     ) -> None:
         self.chain = chain
         self.name = name
-        self.is_identified = False  # as an endpoint of this chain, since its last failure
+        self.is_identified = False  # as serving this chain, since the last failure
         self.failures = 0  # consecutive
         self._url = _check_url(url, name)
         self._limits = limits
@@ -192,8 +192,8 @@ class RpcEndpoint:
     ) -> _Result:
         """Send calls in one batch if possible, and return the result of `read(answers)`.
 
-        After a failure of the connection or of `read` (ValueError, RpcAnswerError), the endpoint
-        backs off, twice as long each time. Failures are raised as `ChainUnavailableError`.
+        If the connection or `read` fails (ValueError, RpcAnswerError), the endpoint backs off, and
+        the delay doubles with each failure. Failures are raised as `ChainUnavailableError`.
         """
         if self.is_backing_off:
             raise ChainUnavailableError(f"{self.name} has just failed and is backing off")
@@ -284,7 +284,7 @@ class RpcEndpoint:
         backoff_s = BACKOFF_FIRST_S * 2 ** min(self.failures, _DOUBLINGS_MAX)
         self._backoff_until_s = self._clock() + min(backoff_s, BACKOFF_MAX_S)
         self.failures += 1
-        self.is_identified = False  # after recovery, it may be on a different chain
+        self.is_identified = False  # it may serve a different chain after it recovers
         self.count(fault)
         if fault is not self._logged_fault:  # log once, not at every poll
             self._logged_fault = fault

@@ -1,4 +1,4 @@
-"""Decode and validate the answers of endpoints (ValueError)."""
+"""Decodes and validates endpoint answers; invalid answers raise ValueError."""
 
 from datetime import UTC, datetime
 
@@ -66,7 +66,7 @@ def read_bytes(raw: msgspec.Raw) -> bytes:
 
 
 def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
-    """Decode a block header; if `number` is given, the block must have it."""
+    """Decode a block header. The block must have the given `number`, if any."""
     header = _BLOCK.decode(raw)
     if header is None:
         return None

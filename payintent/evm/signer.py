@@ -1,4 +1,4 @@
-"""A client of an external signer, which holds the keys, signs refunds and sends them (JSON-RPC).
+"""JSON-RPC client of an external signer, which holds the keys and signs and sends refunds.
 
 The service requests transactions and never sees a key. `NotContacted` means that nothing was
 sent; `OutcomeUnknown` means that the signer may have sent the transaction.
@@ -41,11 +41,11 @@ from payintent.runtime.log import get_logger
 if TYPE_CHECKING:
     import ssl
 
-_MARGIN = 4  # add a quarter to the estimate: balances change until the transaction is mined
+_MARGIN = 4  # adds a quarter to the estimate, since balances may change before it is mined
 _ESTIMATE_S = 7.0  # for all requests before the transaction is sent
 _SEND_S = 8.0  # a signer may be slow; both limits together stay within 15 s
 _ANSWER_BYTES_MAX = 1024 * 1024
-#: The contract's revert reason if it has already made this sender's refund.
+#: The contract's revert reason if it has already executed this sender's refund.
 DONE = "already refunded"
 _NO_FUNDS = re.compile(r"insufficient funds|exceeds (allowance|balance)", re.IGNORECASE)
 
@@ -75,7 +75,7 @@ class SignerIdentity:
 
 
 class ExternalSigner:
-    """A chain's external signer; it connects on the first request."""
+    """A chain's external signer; the connection is opened on the first request."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class ExternalSigner:
         await self._session.close()
 
     async def identity(self) -> SignerIdentity:
-        """Query the signer's chain and senders (`ChainUnavailableError`)."""
+        """Return the signer's chain and senders; raises `ChainUnavailableError`."""
         return await self._endpoint.request(_IDENTITY_CALLS, _read_identity)
 
     async def coins(self, sender: bytes) -> int:
-        """Query a sender's balance of the native coin (`ChainUnavailableError`)."""
+        """Return a sender's balance of the native coin; raises `ChainUnavailableError`."""
         call = RpcCall("eth_getBalance", [to_hex(sender), "latest"])
         return await self._endpoint.request(
             [call], lambda answers: read_uint256(result(answers[0]))
@@ -173,8 +173,8 @@ class ExternalSigner:
 
     def _block(self, blocker: RefundBlocker, detail: str) -> NotContacted:
         WAITING.labels(self._chain, blocker.value).inc()
-        # A signer that answers is not down: if the token rejects a payer's address, that must not
-        # hold up all refunds.
+        # A signer that answers is not down. For example, a token that rejects one payer's address
+        # must not block all refunds.
         return NotContacted(detail=detail, answered=blocker is not RefundBlocker.AWAY)
 
 
@@ -183,7 +183,7 @@ def open_signers(
     clock: Callable[[], float] = time.monotonic,
     tls: "ssl.SSLContext | None" = None,
 ) -> dict[str, ExternalSigner]:
-    """Open the signers by chain; skip and log an invalid URL."""
+    """Open signers by chain. Invalid URLs are logged and skipped."""
     signers: dict[str, ExternalSigner] = {}
     for chain, url in urls.items():
         try:
