@@ -190,7 +190,7 @@ async def lock_refund_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
 
 
 async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` if the refund is still polled or may be executed."""
+    """Raise `CONFLICT` or `UNPROCESSABLE` if a refund is still polled or was possibly executed."""
     refund = await refund_queue.get(database, refund_id)
     if not refund.is_resting:
         state = refund.status if refund.step == RefundStep.ENDED else refund.step
