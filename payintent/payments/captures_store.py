@@ -49,7 +49,7 @@ class CaptureRecord(MoneyOrigin):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledCapture:
-    """The money of a settlement: a new capture, or a stored one to assign to its session."""
+    """The money of a settlement: a new capture, or a stored capture to assign to its session."""
 
     id: UUID
     account_id: int
@@ -277,7 +277,7 @@ def _locked_capture(row: Row) -> LockedCapture:
 async def has_auto_refund(
     tx: Tx, merchant_id: int, capture_id: UUID, *, transfers_max: int
 ) -> bool:
-    """Return whether a capture without a payment is refunded automatically.
+    """Return whether a capture without a payment qualifies for an automatic refund.
 
     The merchant must have enabled automatic refunds. A transaction that the chain moved to another
     block is recorded twice but has paid only once, so it is left to an operator. Chain refunds cost

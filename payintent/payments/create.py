@@ -163,8 +163,8 @@ def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
 async def _resolve(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Determine whether a commit took effect after its response was lost."""
-    if isinstance(failure, StorageFullError):  # nothing was stored, but the key may be in use
+    """Determine whether a commit whose response was lost took effect."""
+    if isinstance(failure, StorageFullError):  # the key may have an earlier result
         result = await replay_create(database, request)
         if result is None:
             raise failure

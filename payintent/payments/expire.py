@@ -19,7 +19,7 @@ _BATCHES_PER_LANE = 10  # before the worker checks whether it should stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedPayment:
-    """A payment that expired before its session ended, and the case for late money."""
+    """A payment that expired before its session ended, and the case opened for late money."""
 
     payment: Payment
     case_id: UUID

@@ -99,7 +99,7 @@ _VERSION = b"\x01"  # the first byte of every fingerprint; change it if the rule
 def request_fingerprint(operation: str, **fields: object) -> bytes:
     """Return the fingerprint version and the SHA-256 digest of a request's parsed values.
 
-    `fields` include defaults. None is omitted, so that adding a field does not change the
+    `fields` must include defaults. None is omitted, so that adding a field does not change the
     fingerprints of requests that do not use it.
     """
     values = {name: value for name, value in fields.items() if value is not None}

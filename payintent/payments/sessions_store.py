@@ -30,7 +30,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSession:
-    """A session that is claimed for a gateway inquiry."""
+    """A session claimed for a gateway inquiry."""
 
     session: Session
     now: datetime

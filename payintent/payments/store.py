@@ -249,12 +249,12 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
 
 
 async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
-    """Return the amount of a locked payment that is reserved for refunds."""
+    """Return the amount reserved for refunds. The payment must be locked."""
     return await tx.value("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
 
 
 async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
-    """Store addresses entered by buyers in place of the merchant's (spec section 2.2)."""
+    """Store the e-mail addresses that buyers entered, replacing the merchant's (spec 2.2)."""
     await tx.fetch(
         """
         UPDATE payment p
