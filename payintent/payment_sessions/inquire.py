@@ -39,9 +39,9 @@ _log = get_logger("inquire")
 
 #: Seconds between inquiries; the last value repeats. The first inquiry is 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
-#: Delay after a rate limit response from a gateway that requires gaps between inquiries. ECPay's
-#: limit lasts half an hour. Other limits usually last seconds, and a session that should be closed
-#: can be paid until it is closed, so other gateways are retried sooner.
+#: Delay after a rate limit response from a gateway that requires gaps between inquiries, such as
+#: ECPay, whose limit lasts half an hour. Other gateways' limits last only seconds. They are retried
+#: sooner, because a session can be paid until it is closed.
 THROTTLED_WAIT_S = 1800.0
 #: Seconds between attempts to close a session; short at first, because expiry may depend on it.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)

@@ -29,7 +29,7 @@ from payintent.payments.store import LockedPayments
 
 SELECTIONS_MAX = 20  # per payment, because each selection calls a gateway
 FIRST_INQUIRY_S = 30.0  # when a selection left behind by a crashed process is resumed
-_LATE_S = 0.1  # for a transaction of several statements
+_LATE_S = 0.1  # for transactions with several statements
 
 SessionAnswer = SessionCreated | SessionRejected | OutcomeUnknown
 

@@ -29,7 +29,7 @@ class ReportedSession:
 async def settle_session(
     tx: Tx, payment_id: UUID, session_id: UUID, report: SessionReport
 ) -> Payment:
-    """Apply a report once, even if it arrives repeatedly, late or out of order."""
+    """Apply a report exactly once, even if it arrives repeatedly, late or out of order."""
     [payment] = await settle_sessions(tx, [ReportedSession(payment_id, session_id, report)])
     return payment
 
@@ -74,7 +74,7 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
     if await _has_other_reference(tx, session, report, is_free=earlier is None):
         return None
     if earlier is not None and earlier.has_refunds:
-        # The session was unknown when this money arrived. Refunds exclude it from paying now.
+        # A capture stored before its session was known cannot pay if it has refunds.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
         [payment] = await complete_selections(tx, [(payment, session)], locked.now)

@@ -54,8 +54,8 @@ def decide_settlement(
 def completes_selection(payment: Payment, session: Session, report: SessionReport) -> bool:
     """Return whether a report proves that a running selection has succeeded.
 
-    A callback may arrive before the gateway's answer, or our process may have died before it
-    received the answer. A buyer's cancellation of a PENDING payment does not complete a selection.
+    A callback may arrive before the gateway's response, or our process may have died before it
+    received the response. A cancellation by the buyer of a PENDING payment is not such a proof.
     """
     is_proof = report.state in {GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED}
     return session.status is SessionStatus.OPENING and payment.status in OPEN and is_proof
