@@ -75,7 +75,7 @@ class PublicRoutes:
         raise RefusedError(ErrorCode.NOT_IMPLEMENTED, "on-ramp orders are not implemented")
 
 
-@lru_cache(maxsize=1)  # a process has one origin
+@lru_cache(maxsize=1)  # a process has a single origin
 def _countries(our_origin: str | None) -> tuple[bytes, str]:
     countries = [
         {"country_code": code, "name": name, "metadata": _metadata(our_origin, code)}
