@@ -15,7 +15,7 @@ from payintent.operators.audit_store import AuditEntry
 
 _ENTRIES_MAX = 5_000
 _KIND_MAX = 1_000
-PAGED_KIND_MAX = 20_000  # per kind of entry, when the history is read in pages
+PAGED_KIND_MAX = 20_000  # per kind of entry, if the history is read page by page
 _AUDIT_MAX = 1_000
 
 
@@ -286,7 +286,7 @@ async def list_entries(
     limit: int = _ENTRIES_MAX,
     kind_max: int = _KIND_MAX,
 ) -> HistoryPage:
-    """List a payment's history entries, oldest first; `kinds` selects kinds of entries (None: all).
+    """List a payment's history entries, oldest first; `kinds` limits the kinds of entries.
 
     Entries with the same time are in causal order. At most the first or last `kind_max` rows of
     each kind are read.
