@@ -1,4 +1,4 @@
-"""Operator roles, API key texts, and the lifetimes of proposals and tokens."""
+"""Operator roles, the API key format, and the lifetimes of proposals and tokens."""
 
 import re
 import zlib
@@ -33,7 +33,7 @@ class Role(StrEnum):
 _RANK = {role: rank for rank, role in enumerate(Role)}
 
 
-_VALUES_MAX = 1_000  # considered per claim
+_VALUES_MAX = 1_000  # values considered per claim
 
 
 def parse_claim_roles(text: str) -> dict[str, Role]:

@@ -15,7 +15,7 @@ from ipaddress import (
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: Stands for the address of a caller if it cannot be determined. It matches every address rule, and
+#: Placeholder for a caller's address that cannot be determined. It matches every address rule, and
 #: all such callers share a rate limit.
 UNREADABLE_ADDRESS = "unreadable"
 

@@ -34,7 +34,7 @@ def _mask_number(match: re.Match[bytes]) -> bytes:
 
 
 def _has_check_digit(digits: bytes) -> bool:
-    """Return whether the last digit is the check digit of a card number (ISO/IEC 7812)."""
+    """Return whether the last digit is a valid card number check digit (ISO/IEC 7812)."""
     total = 0
     for index, byte in enumerate(reversed(digits)):
         digit = byte - ord("0")

@@ -39,7 +39,7 @@ class ErrorCode(StrEnum):
 
 
 class RefusedError(Exception):
-    """A request was refused. The caller sees the message.
+    """A refused request; the message is shown to the caller.
 
     `malformed` means that a value could not be parsed: `INVALID_AMOUNT` is then returned with HTTP
     status 400 instead of 422. `retry_after_s` is in whole seconds.

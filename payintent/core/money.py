@@ -20,7 +20,7 @@ class Currency:
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
-#: Tokens that can only be used to pay payments in their pegged fiat currency.
+#: Tokens that can only pay payments in the fiat currency to which they are pegged.
 SETTLING = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
@@ -164,5 +164,5 @@ def _unit(decimals: int) -> Decimal:
 
 
 def format_rate(rate: Decimal) -> str:
-    """Format a rate without trailing zeros: `0.029`, `0`."""
+    """Format a rate without trailing zeros, such as `0.029` or `0`."""
     return "0" if rate == 0 else format(rate.normalize(), "f")
