@@ -39,7 +39,7 @@ Step = Callable[[TestSession, datetime], TestSession | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRequest:
-    """A request with a test key. `operation` and `fields` identify a retry with the same key."""
+    """A test mode request; `operation` and `fields` identify a retry with its idempotency key."""
 
     operation: str
     fields: tuple[str, ...]
@@ -88,7 +88,7 @@ class BuyerSimulator:
         return await self._apply(snapshot.payment, session.id, request)
 
     async def enter(self, session_id: UUID, step: Step) -> TestSession:
-        """Apply an action on the card page; raises `INVALID_CHECKOUT_STATE` if it is too late."""
+        """Apply an action on the card page; raises `INVALID_CHECKOUT_STATE` if too late."""
         async with self.selection.database.transaction() as tx:
             after = await _apply_step(tx, session_id, step)
             if after is None:
@@ -157,7 +157,10 @@ def enter_declined_card(code: str) -> Step:
 
 
 def _enter(number: str, *, approved: bool) -> Step:
-    """Enter a card and answer its challenge; only answer if the challenge is already open."""
+    """Return a step that enters a card and answers its challenge.
+
+    If the challenge is already open, the step only answers it.
+    """
 
     def step(session: TestSession, now: datetime) -> TestSession | None:
         is_challenge = session.status is TestSessionStatus.CHALLENGE

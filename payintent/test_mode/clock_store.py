@@ -17,7 +17,7 @@ class MovedTimes:
 
 
 async def get(database: Executor, merchant_id: int) -> int:
-    """Return by how many seconds in total a merchant's clock has been advanced."""
+    """Return the total number of seconds by which a merchant's clock has been advanced."""
     advanced_s = await database.value(
         "SELECT advanced_s FROM test_clock WHERE merchant_id = $1", merchant_id
     )
@@ -25,7 +25,7 @@ async def get(database: Executor, merchant_id: int) -> int:
 
 
 async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
-    """Advance a merchant's clock; return its total advance in seconds and the moved times."""
+    """Advance a merchant's clock; return its total advance in seconds and the moved rows."""
     # The row stays locked until the commit, so that advances of the same clock do not overlap.
     advanced_s = await tx.value(
         """

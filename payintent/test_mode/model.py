@@ -109,7 +109,7 @@ _FUNDS = {
 
 class TestSessionStatus(StrEnum):
     OPEN = "open"
-    CHALLENGE = "challenge"  # by 3-D Secure
+    CHALLENGE = "challenge"  # waiting for 3-D Secure
     DECIDING = "deciding"
     PAID = "paid"
     DECLINED = "declined"

@@ -108,7 +108,7 @@ class TestModeRoutes:
         return await self._simulate(request, merchant, test_request, self.simulator.pay)
 
     async def decline_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`POST /test/payments/{id}/decline`: pay with a card that is declined with a code."""
+        """`POST /test/payments/{id}/decline`: pay with a card that is declined with `code`."""
         _require_test_key(merchant)
         body = await read_json(request, _DECLINE, self.settings.body_bytes_max, DeclineBody())
         if body.code not in DECLINED_CARDS:
