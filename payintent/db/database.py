@@ -1,4 +1,4 @@
-"""Access to PostgreSQL: pooled statements and transactions, with our own exceptions."""
+"""Access to PostgreSQL: pooled statements and transactions that raise our own exceptions."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence

@@ -238,7 +238,7 @@ def _writable(url: str) -> str | None:
 
 
 async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
-    """Connect to the first host of a URL that accepts, with a separate timeout for each host."""
+    """Connect to the first available host of a URL, with a separate timeout for each host."""
     try:
         hosts = database_hosts(url)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Queries for the records of encryption keys, and for the values encrypted with these keys."""
+"""Store encryption key records, and query the values that are encrypted with these keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

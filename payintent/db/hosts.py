@@ -21,7 +21,7 @@ NOT_READABLE = "not readable"
 _CACHE_MAX = 4_096  # a process has up to three URLs
 _PORT = "5432"  # PostgreSQL's default
 _PORT_MAX = 65_535
-_DEFAULT_HOST = "localhost"  # without a host the driver tries socket directories, then this host
+_DEFAULT_HOST = "localhost"  # the driver's last choice, after socket directories
 _SCHEMES = frozenset({"postgresql", "postgres"})
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")  # a socket directory
@@ -185,7 +185,7 @@ def connect_error(error: BaseException) -> ConnectionError:
 
 
 def storage_error(error: BaseException) -> StorageUnavailableError:
-    """Translate a connection error; `DatabaseRefusedError` if it is final."""
+    """Translate a connection error. A final error becomes a `DatabaseRefusedError`."""
     is_final = isinstance(error, RefusedConnectionError)
     kind = DatabaseRefusedError if is_final else StorageUnavailableError
     return kind(str(error) or type(error).__name__)

@@ -100,7 +100,7 @@ class ReadDatabase(Executor):
         return self if last_at < youngest else self._primary
 
     async def examine(self) -> ReplicaFinding | None:
-        """Describe the replica for operators; None if none is configured."""
+        """Describe the replica for operators; None if no replica is configured."""
         if self._replica is None:
             return None
         primary = await self._position(self._primary)

@@ -90,7 +90,7 @@ class PayerSealing:
         return self._encryption.search_digests(email.lower(), "email")
 
     def digests_of_order(self, order_id: str) -> Sequence[str]:
-        """Return the digests of an order id in metadata, one for each key."""
+        """Return the digests of an order id, one for each key."""
         return self._encryption.search_digests(order_id, "order")
 
     def is_as_written(self, stored_value: str | None) -> bool:

@@ -155,7 +155,7 @@ class BlockingPayment:
 async def list_payments(
     database: Executor, merchant_id: int, payer_uid: str, limit: int
 ) -> list[UUID]:
-    """List the ids of a payer's payments in order."""
+    """List the ids of a payer's payments in ascending order."""
     rows = await database.fetch(
         """
         SELECT id

@@ -94,7 +94,7 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         await _check_not_blocked(context.database, await self._list_payments(context.database))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ErasedPayer:
-        """Erase the payer from up to 1,000 payments, oldest first."""
+        """Erase the payer's data from up to 1,000 payments, oldest first."""
         payment_ids = await self._list_payments(tx)
         await data_store.lock_payments(tx, payment_ids)
         await _check_not_blocked(tx, payment_ids)

@@ -267,7 +267,7 @@ async def lacks_records(
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, int]) -> None:
-    """Find captures and refunds without a line. `blocks` is the first and the last block."""
+    """Find captures and refunds without a line. `blocks` is `(first, last)`, inclusive."""
     accounts = list(scope.accounts)
     await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, *blocks)
     await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, *blocks)

@@ -232,7 +232,7 @@ class _ContractComparison:
             remaining = await self._compare(claimed_run, remaining, logs)
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
-        """Return whether a capture or refund has no log, so that the endpoint may omit logs."""
+        """Return whether a capture or refund has no log, so the endpoint may have omitted logs."""
         return await blocks_store.lacks_records(
             self.database,
             self.contract.account_id,

@@ -125,7 +125,7 @@ def _format_money(amount: Decimal | None, currency: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationTally:
-    """Line counts for a line type, by result."""
+    """The number of lines of a type, by outcome."""
 
     type: str
     lines: int
@@ -140,7 +140,7 @@ class ReconciliationTally:
 class ReconciliationResult:
     provider: str
     account_id: int | None
-    since: datetime  # our records after this time must be in the file
+    since: datetime  # our records after this time should be in the file
     until: datetime
     sha256: str
     tallies: list[ReconciliationTally]
@@ -192,7 +192,7 @@ async def find_differences(
 
 
 async def open_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
-    """Open the cases that are new, and schedule inquiries. Return the number of each."""
+    """Open new cases and schedule inquiries; return the number of cases and of inquiries."""
     opened = await case_store.open_cases(tx, new)
     return len(opened), await compare_store.request_inquiries(tx)
 
@@ -231,7 +231,7 @@ class ReconciliationInput:
     lists_disputes: bool = False  # the file contains every dispute of the period
 
     def for_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
-        """Return a copy with the gateway's file layouts and currencies, if it is installed."""
+        """Return a copy with the file layouts and currencies of the gateway, if it is installed."""
         if capabilities is None:
             return self
         file = replace(self.file, layouts=capabilities.layouts)

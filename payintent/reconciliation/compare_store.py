@@ -167,7 +167,7 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
 
 
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find lines that differ from our records or have no record. Records may have any date."""
+    """Find lines that differ from our records or have no record. Records of any date match."""
     accounts = list(scope.accounts)
     await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.units)
     await tx.fetch(_LISTED_REFUNDS, accounts, *scope.units)
@@ -404,7 +404,7 @@ async def request_inquiries(tx: Tx) -> int:
 
 
 async def count_new_cases(tx: Tx, cases: Sequence[NewCase]) -> int:
-    """Count the cases that `cases.open_cases` would open, which excludes existing cases."""
+    """Count the cases that `cases.open_cases` would open. Existing cases are not counted."""
     return await tx.value(
         """
         SELECT count(*) AS n

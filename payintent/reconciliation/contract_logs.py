@@ -120,7 +120,7 @@ def make_lines(
 ) -> list[ProviderFileLine]:
     """Convert payments to the receiver and refunds from our senders to lines.
 
-    Other logs are ignored: anyone can send refunds of their own through the contract, and payments
+    Other logs are ignored: anyone can refund their own money through the contract, and payments
     to a different receiver are reported as a separate kind of case.
     """
     logs: list[tuple[str, PaidLog | RefundedLog, UUID | None]] = [

@@ -236,7 +236,7 @@ def _write_movements(
 
 
 def _to_outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
-    """Return the refund if it was made at the gateway; its callback may be lost."""
+    """Return the refund if it was made at the gateway, because its callback may be lost."""
     is_ours = movement.our_id is not None
     if movement.kind is not MovementKind.REFUND or is_ours or movement.capture is None:
         return None

@@ -37,7 +37,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """The result of a claim. If it is not ours, another worker has it or it has ended."""
+    """The result of a claim. If the run is not ours, it has ended or another worker has it."""
 
     id: UUID
     attempts: int
