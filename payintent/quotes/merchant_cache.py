@@ -36,7 +36,6 @@ class MerchantSetup:
         ]
 
     def payable_without(self, accounts: Collection[int]) -> PayableMethods:
-        """Return the payable methods without the given accounts."""
         if not accounts or not is_in_service(self.merchant.activation):
             return self.payable
         return find_payable_methods(self.merchant.market, self.methods_without(accounts))
