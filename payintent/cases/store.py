@@ -21,7 +21,7 @@ class CaseStanding:
     status: str
     payment_id: UUID | None
     capture_id: UUID | None
-    credited: bool  # to a payment, which must be refunded instead
+    credited: bool  # credited to a payment, which must be refunded instead
     refund_id: UUID | None  # the latest refund of the case's money
     refund_status: str | None
 
@@ -190,7 +190,7 @@ async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) ->
 async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
     """Record late money in the open UNDECIDED case of its session.
 
-    Returns the updated cases' ids by the ids of the `cases` that they replace.
+    Returns a mapping from the ids of replaced cases in `cases` to the ids of updated cases.
     """
     filling = [case for case in cases if case.origin.session_id and case.capture_id]
     if not filling:

@@ -194,7 +194,7 @@ def keccak(data: bytes) -> bytes:
 
 
 def to_checksum_address(address: bytes) -> str:
-    """Format a 20-byte address; its checksum is the case of its letters (EIP-55)."""
+    """Format a 20-byte address with its EIP-55 checksum (mixed-case letters)."""
     digits = address.hex()
     hash_digits = keccak(digits.encode()).hex()
     return "0x" + "".join(

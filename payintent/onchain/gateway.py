@@ -80,7 +80,7 @@ class OnchainGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Give the session a random on-chain id, so that our own ids are not revealed."""
+        """Assign a random on-chain id to the session, so that internal ids are not revealed."""
         session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
             "type": "onchain_session",

@@ -1,4 +1,4 @@
-"""Proves the logs of an endpoint by finding the same logs in the same block at a second endpoint.
+"""Proves an endpoint's logs by finding the same logs in the same block at a second endpoint.
 
 Only logs of our contracts are queried, so that logs of foreign contracts cannot make the answer too
 large. A missing answer never proves absence: two endpoints must have the block but not the log.
@@ -24,7 +24,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("prove")
 VOTES_NEEDED = 2  # endpoints that must agree, if the chain has several
-_SINGLE_QUERIES = 3  # of an only endpoint, whose servers may be out of sync
+_SINGLE_QUERIES = 3  # to a chain's only endpoint, whose servers may be out of sync
 _BLOCKS_SEARCHED_MIN = 5  # fewer blocks are queried one by one
 
 

@@ -50,7 +50,7 @@ class RefundLogDisposition(StrEnum):
 
 #: A posted transaction delays a method change for this long and is ignored afterwards.
 POSTED_TRANSACTION_HOLDS = timedelta(minutes=10)
-#: A case is opened for a payment that waits longer for its chain. Only a final block ends it.
+#: A case is opened for a payment that waits this long for its chain; only a final block ends it.
 OUTAGE_MAX = timedelta(hours=24)
 
 
@@ -162,7 +162,7 @@ class PostedTransactionState(StrEnum):
 
     UNKNOWN = "unknown"  # not known to any endpoint
     PENDING = "pending"  # not mined
-    MINED = "mined"  # successfully; its log decides
+    MINED = "mined"  # mined successfully; its log decides
     REVERTED = "reverted"
     FOREIGN = "foreign"  # does not pay this session; ignored
     DUPLICATE = "duplicate"  # reverted with "already paid", since the buyer paid twice

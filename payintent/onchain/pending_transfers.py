@@ -309,7 +309,7 @@ def _subject(chain: str, log: ContractLog) -> str:
 
 
 async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
-    """Report payments that are not final within the chain's grace period; they never fail."""
+    """Report payments that are not final within the chain's grace period; they stay PROCESSING."""
     overdue = await pending_store.list_overdue(database, chain.slug, chain.grace_s, _OVERDUE_MAX)
     OVERDUE.labels(chain.slug).set(len(overdue))
     for transfer in overdue:

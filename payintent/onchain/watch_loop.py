@@ -48,7 +48,7 @@ _WRONG_DECIMALS = "a token's decimals are not as configured; run doctor for deta
 _WRONG_CONTRACT = "a contract is not ours or has another receiver; run doctor for details"
 _PASSES_WHILE_WATCHED = 3  # two of them may fail
 _LOCK_RETRY_S = 5.0
-_CASES_MAX = 100  # per step: opened per chain, or closed
+_CASES_MAX = 100  # per step: cases opened for each chain, and cases closed
 
 FAILURES = Counter("payintent_chain_failures_total", "Failed passes over a chain", ["chain"])
 HEAD = Gauge("payintent_chain_head", "The newest block of all endpoints", ["chain"])
@@ -109,7 +109,7 @@ def _remove_gauges(slug: str) -> None:
 
 
 async def _is_pass_needed(context: WatchContext, holder: "_ReaderHolder") -> bool:
-    """Return whether a session or refund needs the chain, or the chain is not offered."""
+    """Return whether a session or refund needs the chain, or the chain is no longer watched."""
     if await chain_store.is_busy(context.database, holder.slug):
         return True
     return holder.reader is not None and await chain_watch_store.is_unwatched(

@@ -1,4 +1,4 @@
-"""Refund lists and details, approvals, and the daily totals of unapproved refunds."""
+"""Refund lists and details, approvals, and daily totals of refunds without approval."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ class RefundDetails:
     amount: str | None  # in the payment's currency; None for refunds of cases
     currency: str
     amount_minor: str  # in the capture's smallest units
-    goes_back: str | None  # formatted with the currency; None if the decimals are unknown
+    goes_back: str | None  # `amount_minor` as text with currency; None if decimals are unknown
     chain: str | None
     payer: str | None  # the sender's on-chain address
     destination: str | None
@@ -77,7 +77,7 @@ _DETAILS = """
 """
 
 
-# Each list reads one index in order.
+# Each list follows an index.
 _SCANNED: LiteralString = (
     "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
 )
@@ -184,7 +184,7 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
 
 
 async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
-    """Return a merchant's total of unapproved refunds on a chain in the last day, in tokens.
+    """Return a merchant's total of refunds without approval on a chain in the last day, in tokens.
 
     Takes a lock, so that no concurrent transaction can add to the total. Tokens that are no longer
     configured do not count, since their refunds always need a second operator.
@@ -211,7 +211,7 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
 
 
 async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
-    """Return a merchant's total of unapproved refunds at gateways in the last day.
+    """Return a merchant's total of refunds without approval at gateways in the last day.
 
     The total is in smallest units of the captures' currency. Refunds made directly at the gateway
     do not count. Takes a lock, so that no concurrent transaction can add to the total.
@@ -267,7 +267,7 @@ class MerchantRefundFilter:
     merchant_id: int
     status: str | None = None
     updated_since: datetime | None = None
-    before: tuple[datetime, UUID] | None = None  # (updated_at, id) of the previous page's end
+    before: tuple[datetime, UUID] | None = None  # keyset cursor: (updated_at, id)
 
 
 async def list_for_merchant(
