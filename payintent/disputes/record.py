@@ -63,7 +63,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
     capture = await capture_store.lock(tx, unlocked.id)
     if capture.payment_id != unlocked.payment_id:  # adopted in the meantime
         adopted = await capture_store.find(tx, account_id, reference)
-        assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
+        assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - adopted
         raise EarlyReportError(adopted.session_id)
     return ReportedCapture(capture, unlocked, payment, now)
 

@@ -245,7 +245,7 @@ async def _claim_key(
     first = await claim_or_match(tx, request.operation, idempotent, payment_id, refund_id)
     if first is None:
         return None
-    assert first.refund_id is not None  # noqa: S101 - a refund's key is written with its refund
+    assert first.refund_id is not None  # noqa: S101 - the key is stored with its refund
     return await refund_store.get(tx, first.refund_id)
 
 

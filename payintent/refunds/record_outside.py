@@ -151,6 +151,6 @@ async def _open_case(
     earlier_id = await case_store.find_by_subject(
         tx, CaseKind.OUTSIDE_REFUND, report.reference, reported_capture.origin.session_id
     )
-    assert earlier_id is not None  # noqa: S101 - the case was not opened because it exists
+    assert earlier_id is not None  # noqa: S101 - the case already exists
     await case_store.add_note(tx, earlier_id, remark)
     return earlier_id
