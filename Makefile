@@ -29,7 +29,7 @@ test: tools ## Run what a change can plausibly break, in five minutes (PYTEST_AR
 test-all: tools ## Run every test but the long forms
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
-test-fast: $(VENV)/dev ## The inner loop, 70 seconds on two quiet cores: rules, storage, payments, webhooks and gateways, without HTTP
+test-fast: $(VENV)/dev ## The inner loop, 50 seconds on two quiet cores: the main trades, without browsers, chains and processes
 	$(PYTEST) -m "not slow and not full and not long" tests/core tests/db tests/merchants tests/payments tests/payment_sessions tests/refunds tests/cases tests/accounting tests/webhooks tests/gateways $(PYTEST_ARGS)
 
 check: tools ## Check format, lint, types, layers, dependencies and their vulnerabilities, the contract, scripts and styles
