@@ -8,10 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.full
-
 ROOT = Path(__file__).parent.parent
 FILES = sorted(ROOT.glob("payintent*/**/*.py"))
 #: Files beside the Python ones whose words may be named.

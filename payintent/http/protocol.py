@@ -168,7 +168,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 return
 
     def _parse_without_upgrade(self) -> None:
-        """Re-parse the message without its `Upgrade` header, so that its body is parsed too."""
+        """Re-parse the message without its `upgrade` header, so that its body is parsed too."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]

@@ -1,8 +1,10 @@
 """A merchant's card at the sandbox's Stripe, whose days are compared."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aiohttp
@@ -27,8 +29,10 @@ from tests.support.patience import PATIENCE_S
 from tests.support.stripe import SECRET_KEY, Buyer, credentials
 from tests.support.world import World
 
-DAY_S = 86_400
-LATER_S = 3_700  # so much after midnight a day is compared
+#: When the day before is compared, after midnight (UTC): a gateway's list is complete then.
+_COMPARED_AFTER = timedelta(seconds=3_700)
+#: A test does not begin so shortly before midnight that its payments could fall on two days.
+_MIDNIGHT_MARGIN = timedelta(seconds=30)
 
 
 @asynccontextmanager
@@ -41,14 +45,24 @@ async def stripe_service(settings: Settings, gateway: FakeGateway) -> AsyncGener
     await http.close()
 
 
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 class Shop:
     """A merchant's card at the sandbox's Stripe, and buyers who pay with it."""
 
     def __init__(self, world: World, url: str, http: aiohttp.ClientSession) -> None:
         self.world, self.url, self.http = world, url, http
         self.account_id = self.method = self.days = 0
+        self.opened_on = datetime.now(UTC)
 
     async def open(self) -> None:
+        """Add the account and the card; payments made from now on fall on the day of opening."""
+        midnight = _midnight(datetime.now(UTC)) + timedelta(days=1)
+        if (left := midnight - datetime.now(UTC)) < _MIDNIGHT_MARGIN:
+            await asyncio.sleep(left.total_seconds())
+        self.opened_on = _midnight(datetime.now(UTC))
         account = await self.world.perform(
             AddAccount(provider="stripe", base_url=self.url, credentials=credentials(self.url))
         )
@@ -108,10 +122,15 @@ class Shop:
             return await answer.json()
 
     async def next_day(self) -> list[RunRecord]:
-        """Let a day be over, and compare what is due; gives the runs, newest first."""
-        self.days += 1
-        await self.world.move_clock(self.days * DAY_S + LATER_S)
+        """Compare the day that has just ended; return the runs, newest first."""
+        await self.end_day()
         return await self.compare()
+
+    async def end_day(self) -> None:
+        """Move the service's clock to shortly after the end of the next day that is not over."""
+        self.days += 1
+        now = self.opened_on + timedelta(days=self.days) + _COMPARED_AFTER
+        await self.world.move_clock((now - datetime.now(UTC)).total_seconds())
 
     async def compare(self) -> list[RunRecord]:
         await compare_movements(self.comparison)

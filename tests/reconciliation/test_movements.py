@@ -27,7 +27,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent.worker import reconcile_movements
 from tests.accounting.test_payouts import balance
-from tests.reconciliation.stripe_shop import DAY_S, LATER_S, Shop, stripe_service
+from tests.reconciliation.stripe_shop import Shop, stripe_service
 from tests.refunds.refunding import Books, asked, books, work
 from tests.support.fakes import FakeGateway
 from tests.support.stripe import Buyer
@@ -203,12 +203,11 @@ async def test_a_gateway_that_is_away_is_asked_again_and_no_run_begins(
 
 async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
     await shop.sell()
-    await shop.world.move_clock(DAY_S + LATER_S)
+    await shop.end_day()
     await asyncio.gather(*(compare_movements(shop.comparison) for _ in range(3)))
     [run] = await shop.compare()
     assert (run.status, run.attempts) == ("matched", 1)
     url = shop.world.service.settings.database_url
-    shop.days += 1
     async with hold_advisory_lock(url, f"movements:{shop.account_id}") as lock:
         assert lock.is_held
         assert await shop.next_day() == [run]
@@ -216,7 +215,7 @@ async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
 
 async def test_a_worker_compares_the_accounts_that_report(shop: Shop) -> None:
     await shop.sell()
-    await shop.world.move_clock(DAY_S + LATER_S)
+    await shop.end_day()
     await reconcile_movements(replace(shop.world.service))
     [run] = await shop.world.perform(ListReconciliationRuns())
     assert (run.account_id, run.status) == (shop.account_id, "matched")
