@@ -132,7 +132,7 @@ async def prune(database: Database, settings: Settings) -> bool:
         await fraud_store.delete_old(database, settings.fraud_decisions_days, limit),
         await call_store.delete_old(database, settings.api_calls_days, limit),
         await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
-        await proposals_store.forget_lapsed(database, limit),
+        await proposals_store.delete_lapsed_arguments(database, limit),
         await endpoint_store.delete_old(database, limit),
     )
 

@@ -27,8 +27,8 @@ from payintent.operators.fields import (
     check_note,
     is_database_id,
     option,
+    parse_day,
     quote_input,
-    read_day,
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 
@@ -69,7 +69,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
                 chain=account.chain,
             ),
             reference=self.reference,
-            paid_on=read_day("paid_on", self.paid_on),
+            paid_on=parse_day("paid_on", self.paid_on),
             recorded_by=context.who,
         )
         if not await record_gateway_payout(tx, new):

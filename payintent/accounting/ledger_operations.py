@@ -15,7 +15,7 @@ from payintent.core.access import Role
 from payintent.core.errors import BadRequestError
 from payintent.core.money import MINOR_DECIMALS, to_smallest_unit
 from payintent.db.database import Executor, Tx
-from payintent.operators.fields import OfMerchantId, check_merchant, option, quote_input
+from payintent.operators.fields import MerchantFilter, check_merchant, option, quote_input
 from payintent.operators.operation import BatchOperation, OperationContext, ReadOperation
 
 _BATCH = 500
@@ -33,7 +33,7 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
 
     action: ClassVar[str] = "ledger.show"
     columns = ("account", "currency", "chain", "debits_minor", "credits_minor", "balance_minor")
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
 
     async def read(self, context: OperationContext) -> list[AccountBalance]:
@@ -72,7 +72,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
     async def total(self, context: OperationContext) -> int:
         return await ledger_check_store.count_missing(context.database)
 
-    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+    async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
         return {"facts": await self.total(context)}
 
     def cursor(self) -> tuple[FactKind, UUID]:
@@ -92,7 +92,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
     def count(self, batch: LedgerBackfilled) -> int:
         return batch.facts
 
-    def following(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
+    def next_batch(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
         if batch.last_id is None:
             return None
         return _FurtherBackfill(kind=batch.kind, after=batch.last_id)

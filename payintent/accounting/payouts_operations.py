@@ -25,16 +25,16 @@ from payintent.db.database import Executor, Tx
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
     ListLimit,
+    MerchantFilter,
     MerchantId,
-    OfMerchantId,
     argument,
     check_list_limit,
     check_merchant,
     check_name,
     check_note,
     option,
+    parse_day,
     quote_input,
-    read_day,
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 
@@ -144,7 +144,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
         *("id", "merchant_id", "amount", "currency", "reference", "paid_on", "recorded_by"),
         "reversed_at",
     )
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
     before: Annotated[UUID | None, option("The next page: the id of the last payout shown.")] = None
     limit: ListLimit = 20
@@ -215,7 +215,7 @@ async def _parse_payout(
     return NewPayout(
         payout=payout,
         reference=request.reference,
-        paid_on=read_day("paid_on", request.paid_on),
+        paid_on=parse_day("paid_on", request.paid_on),
         recorded_by=context.who,
     )
 

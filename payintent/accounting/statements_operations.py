@@ -30,14 +30,14 @@ from payintent.db.database import Executor
 from payintent.merchants import store as merchant_store
 from payintent.operators.fields import (
     ListLimit,
-    OfMerchantId,
+    MerchantFilter,
     argument,
     check_list_limit,
     check_merchant,
     option,
     parse_before,
+    parse_day,
     quote_input,
-    read_day,
 )
 from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.runtime.json_format import format_timestamp
@@ -65,7 +65,7 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
 
     action: ClassVar[str] = "statement.list"
     columns = ("id", "merchant_id", "day", "currency", "opening", "payments", "refunds", "closing")
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
     since: Annotated[str | None, option("The first day.")] = None
     until: Annotated[str | None, option("The last day.")] = None
@@ -82,8 +82,8 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
             self.limit,
             merchant_id=self.merchant_id,
             currency=self.currency,
-            since=read_day("since", self.since),
-            until=read_day("until", self.until),
+            since=parse_day("since", self.since),
+            until=parse_day("until", self.until),
             before=parse_before(ids.STATEMENT, self.before),
         )
         return list(map(statement_view, records))

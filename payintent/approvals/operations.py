@@ -16,10 +16,10 @@ from payintent.operators.fields import (
     ListLimit,
     ListOrder,
     argument,
+    check_cursor,
     check_list_limit,
     check_note,
     check_order,
-    check_pages,
     option,
     parse_before,
     quote_input,
@@ -64,7 +64,7 @@ class ApprovalView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approved:
+class ApprovalResult:
     """An approved proposal and its operation's result. Secrets are shown only in this result."""
 
     approval: ApprovalView
@@ -97,7 +97,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         check_list_limit(self.limit)
         is_oldest_first = self.order == "oldest"
         check_order(self.order, "status WAITING", self.status == _WAITING)
-        check_pages(self.order, self.before, self.after)
+        check_cursor(self.order, self.before, self.after)
         status = None if self.status == "ALL" else self.status
         before, after = _parse_cursor("before", self.before), _parse_cursor("after", self.after)
         page = (
@@ -137,7 +137,7 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
         return replace(view, changes=await operation.changes(_as_proposer(context, proposal)))
 
 
-class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
+class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
     """Approve and run the operation. A new secret is printed once."""
 
     action: ClassVar[str] = "approval.approve"
@@ -159,12 +159,12 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         check_role(context, operation)
         await operation.check(_as_proposer(context, proposal))
 
-    async def apply(self, context: OperationContext, tx: Tx) -> Approved:
+    async def apply(self, context: OperationContext, tx: Tx) -> ApprovalResult:
         """Run the operation as its proposer, or approve the refund."""
         if _is_refund(self.approval_id):
             approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
             refund = await run(context, tx, approval)
-            return Approved(approval=_refund_view(refund), result=to_json_value(refund))
+            return ApprovalResult(approval=_refund_view(refund), result=to_json_value(refund))
         proposal = await _lock_undecided(tx, self.approval_id)
         operation = _decrypt_operation(context, proposal)
         await _check_approver(context, tx, proposal, operation)
@@ -172,12 +172,12 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         approval = {"approval_id": self.approval_id, "approved_by": context.who}
         result = await run(approved_context, tx, operation, approval)
         decided = await _record_decision(tx, proposal, "APPROVED", context.who, self.note)
-        return Approved(approval=proposal_view(decided), result=to_json_value(result))
+        return ApprovalResult(approval=proposal_view(decided), result=to_json_value(result))
 
-    def merchant_id_of(self, result: Approved) -> int | None:
+    def merchant_id_of(self, result: ApprovalResult) -> int | None:
         return result.approval.merchant_id
 
-    def audit_details(self, result: Approved) -> dict[str, object]:
+    def audit_details(self, result: ApprovalResult) -> dict[str, object]:
         return _proposal_details(result.approval)
 
 
@@ -288,12 +288,12 @@ async def _check_approver(
     The proposer must also still have a role that allows the operation.
     """
     check_role(context, operation)
-    if context.who == proposal.proposed_by and not context.is_unbound:
+    if context.who == proposal.proposed_by and not context.is_exempt:
         raise ConflictError(
             f"another operator than {quote_input(proposal.proposed_by)}, who proposed it, "
             "must approve"
         )
-    role = await tokens_store.role_of(tx, proposal.proposed_by)
+    role = await tokens_store.find_role(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
         raise ConflictError(
             f"{quote_input(proposal.proposed_by)} may no longer propose this operation: reject it"

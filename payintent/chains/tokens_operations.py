@@ -20,7 +20,7 @@ from payintent.operators.fields import argument, option
 from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
-    check_agreed,
+    check_approved,
     details,
     to_json_value,
 )
@@ -83,7 +83,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> TokenRecord:
         await lock_known_chain(tx, self.chain)
-        check_agreed(context, needs_approval=self._decides_money(await self._get_current(tx)))
+        check_approved(context, needs_approval=self._decides_money(await self._get_current(tx)))
         token = await self._get_changed(tx)
         await chain_store.save_token(tx, token)
         return token

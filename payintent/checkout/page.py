@@ -49,7 +49,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.errors import http_status
 from payintent.http.middleware import ScriptSources
 from payintent.http.pages.forms import read_form_fields
-from payintent.merchants.model import Merchant, is_in_service
+from payintent.merchants.model import Merchant, accepts_payments
 from payintent.payment_sessions.inquire import inquire_on_return
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
@@ -168,7 +168,7 @@ async def _open_page(visit: CheckoutVisit) -> _Page:
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "bill": make_bill(view, language),
         "result": None,
-        "out_of_service": not is_in_service(merchant.activation),
+        "out_of_service": not accepts_payments(merchant.activation),
     }
     return _Page(merchant, language, view, fields)
 

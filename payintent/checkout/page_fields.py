@@ -14,7 +14,7 @@ from payintent.core.addresses import web_origin, web_url
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CURRENCIES, format_amount
 from payintent.gateways.port import FailureReason
-from payintent.merchants.model import Merchant, is_in_service
+from payintent.merchants.model import Merchant, accepts_payments
 from payintent.payments.model import Payment, PaymentStatus
 from payintent.payments.store import PaymentSnapshot
 
@@ -146,7 +146,7 @@ def problem_text(
     """
     if refused is None or not view["can"]["select"]:
         return None
-    is_closed = not is_in_service(merchant.activation)
+    is_closed = not accepts_payments(merchant.activation)
     if is_closed and refused.code is ErrorCode.PG_NOT_AVAILABLE:
         return None
     if refused.code is ErrorCode.CONFLICT:

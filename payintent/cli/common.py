@@ -33,7 +33,7 @@ from payintent.operators.operation import (
     to_json_value,
 )
 from payintent.operators.proposals_store import Proposal
-from payintent.operators.submit import describe, foresee
+from payintent.operators.submit import count_changes, describe
 from payintent.runtime.address_checks import AddressUnusableError
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.log import configure_logging
@@ -176,7 +176,7 @@ def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]
 
 def foresee_as_operator(operation: ChangeOperation[Any]) -> dict[str, object]:
     return _with_actor(
-        lambda service, actor: foresee(service.operation_context, operation, actor), ""
+        lambda service, actor: count_changes(service.operation_context, operation, actor), ""
     )
 
 

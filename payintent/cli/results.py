@@ -18,7 +18,7 @@ from payintent.runtime.json_format import format_timestamp
 
 if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.accounting.statements_operations import StatementText
-    from payintent.approvals.operations import Approved
+    from payintent.approvals.operations import ApprovalResult
     from payintent.cases.list_store import CaseDetails
     from payintent.chains.operations import ChainView
     from payintent.fraud.model import FraudRule
@@ -181,7 +181,7 @@ def _format_attempt(attempt: "StoredAttempt") -> str:
     return "\n".join(wrap_at_terminal(line, 5) for line in lines)
 
 
-def _approved(approved: "Approved") -> Iterator[Part]:
+def _approved(approved: "ApprovalResult") -> Iterator[Part]:
     yield approved.approval, ()
     if approved.result:
         yield approved.result, ()

@@ -16,7 +16,7 @@ from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, Revoke
 from payintent.merchants.limits_operations import ListRateLimits, SetRateLimit
 from payintent.merchants.list_operations import ListCallbackSecrets, ListMerchants, ShowChecklist
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
-from payintent.merchants.model import ActivationStatus, Merchant, is_in_service
+from payintent.merchants.model import ActivationStatus, Merchant, accepts_payments
 from payintent.merchants.operations import (
     CreateMerchant,
     RotateCallbackSecret,
@@ -100,7 +100,7 @@ def _actions(visit: OperatorVisit, merchant: Merchant) -> list[PageAction]:
         ("Set callback URL", SetCallbackUrl),
         ("Set refund threshold", SetRefundThreshold),
     ]
-    if is_in_service(merchant.activation):
+    if accepts_payments(merchant.activation):
         operations.append(("Suspend", SuspendMerchant))
     if merchant.activation is ActivationStatus.SUSPENDED:
         operations.append(("Resume", ResumeMerchant))

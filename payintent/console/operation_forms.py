@@ -177,7 +177,7 @@ def _is_key(field: OperationField) -> bool:
 
 
 def _is_secret(operation: OperationType, field: OperationField) -> bool:
-    return issubclass(operation, ChangeOperation) and field.name in operation.hidden
+    return issubclass(operation, ChangeOperation) and field.name in operation.secret_fields
 
 
 def _default_text(default: Any) -> str:

@@ -23,7 +23,7 @@ from payintent.http.errors import http_status
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation, OperationType, ReadOperation
 from payintent.operators.proposals_store import Proposal
-from payintent.operators.submit import describe, find_operation, foresee, submit
+from payintent.operators.submit import count_changes, describe, find_operation, submit
 
 _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
 
@@ -87,7 +87,7 @@ async def _run_step(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) -> R
     actor = replace(visit.actor, why=form.get("why", "").strip())
     step = form.get("step", "")
     if step == _DRY_RUN:
-        foreseen = to_plain(await foresee(context, operation, actor))
+        foreseen = to_plain(await count_changes(context, operation, actor))
         return _form_page(visit, kind, form, foreseen=foreseen)
     if kind.is_destructive and step != _CONFIRMED:
         changes = await describe(context, operation, actor)

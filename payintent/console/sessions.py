@@ -111,8 +111,8 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
     async with context.attempts.attempt(request, OPERATOR):
         if not is_current:
             await _check_previous(context, record, digest)
-    if not record.is_use_noted:
-        await session_store.note_use(context.database, record.id, record.holder)
+    if not record.used_recently:
+        await session_store.record_use(context.database, record.id, record.holder)
     return OperatorSession(
         id=record.id,
         actor=Actor(record.name, role=record.role, over_http=True),

@@ -41,7 +41,7 @@ class ConsoleSessionRecord:
     previous_digest: bytes | None = field(repr=False)
     is_previous_valid: bool  # for one minute after rotation
     is_rotation_due: bool
-    is_use_noted: bool  # the last use was recorded less than a minute ago
+    used_recently: bool  # the last use was recorded less than a minute ago
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | N
             s.digest_before AS previous_digest,
             s.rotated_at > clock() - interval '1 minute' AS is_previous_valid,
             s.rotated_at < clock() - interval '15 minutes' AS is_rotation_due,
-            s.last_used_at > clock() - interval '1 minute' AS is_use_noted
+            s.last_used_at > clock() - interval '1 minute' AS used_recently
         FROM console_session s
             LEFT JOIN operator_token t ON t.public_id = s.token_public_id
                 AND t.revoked_at IS NULL
@@ -110,7 +110,7 @@ async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | N
     return ConsoleSessionRecord(holder=holder, **fields)
 
 
-async def note_use(database: Executor, session_id: UUID, holder: SessionHolder) -> None:
+async def record_use(database: Executor, session_id: UUID, holder: SessionHolder) -> None:
     """Record the use of a session and, if it has one, of its token."""
     await database.fetch(
         """

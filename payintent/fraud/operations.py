@@ -13,7 +13,7 @@ from payintent.fraud.model import VELOCITIES, FraudRule, FraudRuleKind, RiskLeve
 from payintent.fraud.store import FraudDecisionRecord
 from payintent.operators.fields import (
     ListLimit,
-    OfMerchantId,
+    MerchantFilter,
     argument,
     check_list_limit,
     check_merchant,
@@ -153,7 +153,7 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionRecord]], frozen=True, 
 
     action: ClassVar[str] = "fraud.decisions"
     columns = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[FraudDecisionRecord]:

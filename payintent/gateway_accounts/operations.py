@@ -125,7 +125,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Add a gateway account. Its credentials are encrypted and never shown again."""
 
     action: ClassVar[str] = "account.add"
-    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    secret_fields: ClassVar[frozenset[str]] = frozenset({"credentials"})
     provider: Annotated[str, option("The provider, such as simulator.")]
     base_url: Annotated[str, option("The base URL of the provider's API.")]
     credentials: Annotated[dict[str, str], option(_CREDENTIALS_HELP)]
@@ -247,7 +247,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "account.change"
-    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    secret_fields: ClassVar[frozenset[str]] = frozenset({"credentials"})
     account_id: _AccountId
     name: Annotated[str | None, option("A name for its purpose.")] = None
     base_url: Annotated[str | None, option("The base URL of the provider's API.")] = None

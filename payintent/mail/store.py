@@ -84,7 +84,7 @@ async def overdue_s(database: Executor) -> float:
     )
 
 
-async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
+async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
     """Lock and return a batch of encrypted mail, in id order."""
     rows = await tx.fetch(
         """

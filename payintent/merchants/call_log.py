@@ -117,7 +117,7 @@ class KeyUses:
         public_ids, self._public_ids = self._public_ids, set()
         if public_ids:
             with suppress(StorageUnavailableError, LockTimeoutError):
-                await key_store.note_uses(self._database, sorted(public_ids))
+                await key_store.record_uses(self._database, sorted(public_ids))
 
     async def run(self) -> None:
         while True:

@@ -112,7 +112,7 @@ async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> boo
     return row is not None
 
 
-async def note_uses(database: Executor, public_ids: Sequence[str]) -> None:
+async def record_uses(database: Executor, public_ids: Sequence[str]) -> None:
     """Record that keys were just used, at most once a minute for each key."""
     await database.fetch(
         """

@@ -10,8 +10,8 @@ from payintent.merchants.limits_store import RateLimitSetting
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
     LISTED_MAX,
+    MerchantFilter,
     MerchantId,
-    OfMerchantId,
     argument,
     check_list_limit,
     check_merchant,
@@ -63,7 +63,7 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
 
     action: ClassVar[str] = "limit.list"
     columns = ("merchant_id", "kind", "per_s", "burst")
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[RateLimitSetting]:

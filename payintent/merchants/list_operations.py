@@ -14,7 +14,7 @@ from payintent.merchants.model import (
     Market,
     Merchant,
     PaymentMethod,
-    is_in_service,
+    accepts_payments,
 )
 from payintent.merchants.store import ActivationRecord, require_merchant
 from payintent.operators.fields import (
@@ -214,6 +214,6 @@ def _status_step(record: ActivationRecord, status: ActivationStatus, action: str
     if current is ActivationStatus.SUSPENDED:
         says += ": resume it"
         action = "merchant.resume"
-    elif not is_in_service(current):
+    elif not accepts_payments(current):
         says += ": complete the earlier steps first"
     return ChecklistStep(step=status.capitalize(), done=done, says=says, action=action)

@@ -28,7 +28,7 @@ from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
     ReadOperation,
-    check_agreed,
+    check_approved,
     details,
     to_json_value,
 )
@@ -60,7 +60,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval once the merchant has gone live: a method sets the fee and payee."""
         await require_merchant(context.database, self.merchant_id)
-        return await merchant_store.is_in_service(context.database, self.merchant_id)
+        return await merchant_store.has_gone_live(context.database, self.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
@@ -106,8 +106,8 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         await merchant_store.lock(tx, self.merchant_id)  # waits for a concurrent activation
-        in_service = await merchant_store.is_in_service(tx, self.merchant_id)
-        check_agreed(context, needs_approval=in_service)
+        in_service = await merchant_store.has_gone_live(tx, self.merchant_id)
+        check_approved(context, needs_approval=in_service)
         contract = await chain_store.get_contract(tx, self.account_id)
         new = NewPaymentMethod(
             kind=self.kind,
@@ -165,7 +165,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
             None,
             before.fee_rate,
         )
-        return changes_fee and await merchant_store.is_in_service(database, before.merchant_id)
+        return changes_fee and await merchant_store.has_gone_live(database, before.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
         before = await _require_method(context.database, self.method_id)
@@ -186,7 +186,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         method = await _require_method(tx, self.method_id)
         await merchant_store.lock(tx, method.merchant_id)  # waits for a concurrent activation
         before = await _lock_method(tx, self.method_id)
-        check_agreed(context, needs_approval=await self._requires_approval(tx, before))
+        check_approved(context, needs_approval=await self._requires_approval(tx, before))
         changed = replace(
             before,
             label=self.label or before.label,

@@ -62,7 +62,7 @@ class ActivationAction(StrEnum):
 
 
 _A = ActivationStatus
-_IN_SERVICE = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
+_ACCEPTING = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
 
 #: An active merchant stays active while it requests a new market.
 TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
@@ -91,16 +91,16 @@ def next_activation_status(
     return TRANSITIONS[status, action]
 
 
-def require_in_service(activation: ActivationStatus) -> None:
+def require_accepting_payments(activation: ActivationStatus) -> None:
     """Raise `UNPROCESSABLE` if the merchant does not accept payments."""
-    if activation not in _IN_SERVICE:
+    if activation not in _ACCEPTING:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE, f"this merchant does not accept payments: it is {activation}"
         )
 
 
-def is_in_service(activation: ActivationStatus) -> bool:
-    return activation in _IN_SERVICE
+def accepts_payments(activation: ActivationStatus) -> bool:
+    return activation in _ACCEPTING
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
     ReadOperation,
-    check_agreed,
+    check_approved,
     details,
     to_json_value,
 )
@@ -157,11 +157,11 @@ class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
         await require_merchant(tx, self.merchant_id)
         before = await merchant_store.lock(tx, self.merchant_id)
         assert before is not None  # noqa: S101 - merchants are never deleted
-        check_agreed(context, needs_approval=await self._is_sensitive_now(tx, before))
+        check_approved(context, needs_approval=await self._is_sensitive_now(tx, before))
         return before
 
     async def _is_sensitive_now(self, database: Executor, before: Merchant) -> bool:
-        return self.is_sensitive(before) and await merchant_store.is_in_service(database, before.id)
+        return self.is_sensitive(before) and await merchant_store.has_gone_live(database, before.id)
 
 
 class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):

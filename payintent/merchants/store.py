@@ -187,7 +187,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
     )
 
 
-async def is_in_service(database: Executor, merchant_id: int | None = None) -> bool:
+async def has_gone_live(database: Executor, merchant_id: int | None = None) -> bool:
     """Return whether the given live merchant (None: any live merchant) was ever activated."""
     return await database.value(
         """

@@ -14,7 +14,7 @@ from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
     ReadOperation,
-    check_agreed,
+    check_approved,
 )
 
 
@@ -57,7 +57,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval once any merchant has gone live: buyers pay the tax."""
-        return await merchant_store.is_in_service(context.database)
+        return await merchant_store.has_gone_live(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [await _describe_change(context, self.country, self.rate)]
@@ -68,7 +68,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
         check_rate("rate", self.rate)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
-        check_agreed(context, needs_approval=await merchant_store.is_in_service(tx))
+        check_approved(context, needs_approval=await merchant_store.has_gone_live(tx))
         await set_tax_rate(tx, self.country, self.rate)
         return TaxRate(self.country, self.rate)
 
@@ -93,7 +93,7 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval once any merchant has gone live: buyers pay the tax."""
-        return await merchant_store.is_in_service(context.database)
+        return await merchant_store.has_gone_live(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [await _describe_change(context, self.country, Decimal(0))]
@@ -103,7 +103,7 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
             raise _no_rate(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
-        check_agreed(context, needs_approval=await merchant_store.is_in_service(tx))
+        check_approved(context, needs_approval=await merchant_store.has_gone_live(tx))
         if not await remove_tax_rate(tx, self.country):
             raise _no_rate(self.country)
         return TaxRate(self.country, Decimal(0))

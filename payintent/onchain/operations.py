@@ -27,7 +27,7 @@ from payintent.operators.fields import (
 from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
-    check_agreed,
+    check_approved,
     details,
     to_json_value,
 )
@@ -94,7 +94,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         if self.auto_refund_gas is not None and self.auto_refund_gas > before.auto_refund_gas:
             return True
         weakens_protection = self._redirects_wallets(before) or self._weakens_finality(before)
-        return weakens_protection and await merchant_store.is_in_service(database)
+        return weakens_protection and await merchant_store.has_gone_live(database)
 
     def _redirects_wallets(self, before: ChainRecord) -> bool:
         """Return whether wallets would be directed to a new URL."""
@@ -147,7 +147,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
             name: getattr(self, name) for name in _DIRECT_FIELDS if getattr(self, name) is not None
         }
         before = await lock_known_chain(tx, self.chain)
-        check_agreed(context, needs_approval=await self._needs_second_operator(tx, before))
+        check_approved(context, needs_approval=await self._needs_second_operator(tx, before))
         refunder, above = self._parse_refund_settings()
         if refunder is not None:
             earlier = [address for address in before.refunders if address != refunder]

@@ -66,8 +66,8 @@ async def check_operator_token(
     operator = await tokens_store.find_by_public_id(database, token.public_id)
     if operator is None or not hmac.compare_digest(operator.digest, encryption.digest(token.text)):
         raise UnauthorizedError(api_key.OPERATOR, mismatch_reason(operator and operator.digest))
-    if not operator.is_use_noted:
-        await tokens_store.note_use(database, token.public_id)
+    if not operator.used_recently:
+        await tokens_store.record_use(database, token.public_id)
     return operator
 
 

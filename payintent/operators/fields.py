@@ -130,7 +130,7 @@ def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | 
     return uuid
 
 
-def read_day(what: str, text: str | None) -> date | None:
+def parse_day(what: str, text: str | None) -> date | None:
     """Parse a day such as 2026-01-31; returns None for None."""
     if text is None:
         return None
@@ -165,7 +165,7 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
     return parts.scheme in schemes and web_origin(url) is not None
 
 
-def as_utc(name: str, moment: datetime | None) -> datetime | None:
+def to_utc(name: str, moment: datetime | None) -> datetime | None:
     """Convert a time to UTC. A time without a zone is assumed to be UTC."""
     if moment is None:
         return None
@@ -244,7 +244,7 @@ def _without_none(field_type: Any) -> Any:
 
 
 MerchantId = Annotated[int, argument("The number of the merchant.")]
-OfMerchantId = Annotated[int | None, option("Only of this merchant.", name="merchant")]
+MerchantFilter = Annotated[int | None, option("Only of this merchant.", name="merchant")]
 OwnerId = Annotated[
     int | None, option("The merchant who owns it; default: the platform.", name="merchant")
 ]
@@ -268,37 +268,37 @@ def check_order(order: str, needs: str, is_pending: object) -> None:
         raise BadRequestError(f"order `oldest` needs {needs}")
 
 
-def check_pages(order: str, before: object, after: object) -> None:
+def check_cursor(order: str, before: object, after: object) -> None:
     """Raise `BAD_REQUEST` if the cursor does not match the order."""
     name, cursor = ("before", before) if order == "oldest" else ("after", after)
     if cursor is not None:
         raise BadRequestError(f"{name} cannot be combined with the order `{order}`")
 
 
-MadeSince = Annotated[datetime | None, option("Created at or after this time (UTC).")]
-MadeUntil = Annotated[datetime | None, option("Created before this time (UTC).")]
+CreatedSince = Annotated[datetime | None, option("Created at or after this time (UTC).")]
+CreatedBefore = Annotated[datetime | None, option("Created before this time (UTC).")]
 OlderThan = Annotated[
     str | None, option("Created at least this long ago, such as 90s, 30m, 2h or 1d.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class MadeBetween:
+class TimeRange:
     """A time range. None means unbounded."""
 
     since: datetime | None
     until: datetime | None
 
 
-async def made_between(
+async def parse_time_range(
     database: Executor, since: datetime | None, until: datetime | None, older_than: str | None
-) -> MadeBetween:
+) -> TimeRange:
     """Combine list filters into a time range; the earlier end applies. Raises `BAD_REQUEST`."""
-    since, until = as_utc("since", since), as_utc("until", until)
+    since, until = to_utc("since", since), to_utc("until", until)
     if older_than is None:
-        return MadeBetween(since, until)
+        return TimeRange(since, until)
     age = _AGE.fullmatch(older_than)
     if age is None:
         raise BadRequestError("older_than must be a number and s, m, h or d, such as 30m")
     latest = await current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
-    return MadeBetween(since, latest if until is None else min(latest, until))
+    return TimeRange(since, latest if until is None else min(latest, until))

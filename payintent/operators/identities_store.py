@@ -38,7 +38,7 @@ class NewSignIn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignedIn:
+class SignInResult:
     """An identity after a sign-in. `role_before` is None at the first sign-in."""
 
     id: UUID
@@ -79,7 +79,7 @@ async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
     return row is not None
 
 
-async def sign_in(tx: Tx, new: NewSignIn) -> SignedIn | None:
+async def sign_in(tx: Tx, new: NewSignIn) -> SignInResult | None:
     """Add an identity or update its role; return None if the identity is blocked."""
     before = await tx.row(
         "SELECT role FROM operator_identity WHERE issuer = $1 AND subject = $2 FOR UPDATE",
@@ -105,7 +105,7 @@ async def sign_in(tx: Tx, new: NewSignIn) -> SignedIn | None:
     if row is None:
         return None
     role_before = Role(before["role"]) if before else None
-    return SignedIn(id=row["id"], name=row["name"], role=new.role, role_before=role_before)
+    return SignInResult(id=row["id"], name=row["name"], role=new.role, role_before=role_before)
 
 
 async def end_role(tx: Tx, issuer: str, subject: str) -> None:

@@ -17,18 +17,18 @@ from payintent.evm.abi import to_checksum_address, to_hex
 from payintent.gateways.port import Gateway, GatewayCapabilities
 from payintent.operators import audit_store
 from payintent.operators.fields import (
+    CreatedBefore,
+    CreatedSince,
     ListLimit,
     ListOrder,
-    MadeBetween,
-    MadeSince,
-    MadeUntil,
-    OfMerchantId,
+    MerchantFilter,
     OlderThan,
+    TimeRange,
+    check_cursor,
     check_list_limit,
     check_merchant,
     check_order,
-    check_pages,
-    made_between,
+    parse_time_range,
 )
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.json_format import format_timestamp
@@ -124,14 +124,14 @@ class OperationContext:
         return gateway.capabilities if gateway else None
 
     @property
-    def is_unbound(self) -> bool:
+    def is_exempt(self) -> bool:
         """Whether the actor never needs approval: a terminal in the sandbox."""
         return self.settings.sandbox and self.actor.role is None
 
     @property
-    def is_agreed(self) -> bool:
+    def is_approved(self) -> bool:
         """Whether the operation may run without further approval."""
-        return self.is_unbound or self.approved_by is not None
+        return self.is_exempt or self.approved_by is not None
 
 
 class Operation(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,25 +158,25 @@ class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
 class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
     """A list, newest first, whose pending entries can also be listed oldest first."""
 
-    merchant_id: OfMerchantId = None
-    since: MadeSince = None
-    until: MadeUntil = None
+    merchant_id: MerchantFilter = None
+    since: CreatedSince = None
+    until: CreatedBefore = None
     older_than: OlderThan = None
     order: ListOrder = "newest"
     limit: ListLimit = 20
 
     async def check_list(
         self, context: OperationContext, before: object, after: object, pending: tuple[str, bool]
-    ) -> MadeBetween:
+    ) -> TimeRange:
         """Check the fields and return the time range; raises `BAD_REQUEST` or `NOT_FOUND`.
 
         `pending` is the filter that the order `oldest` requires, and whether it is set.
         """
         check_list_limit(self.limit)
         check_order(self.order, *pending)
-        check_pages(self.order, before, after)
+        check_cursor(self.order, before, after)
         await check_merchant(context.database, self.merchant_id)
-        return await made_between(context.database, self.since, self.until, self.older_than)
+        return await parse_time_range(context.database, self.since, self.until, self.older_than)
 
 
 class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
@@ -185,12 +185,12 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     is_bootstrap: ClassVar[bool] = False
     #: Whether terminals ask for confirmation, because it is irreversible or stops payments.
     is_destructive: ClassVar[bool] = False
-    #: Whether `foresee` is implemented, for operations that may change many rows.
+    #: Whether `count_changes` is implemented, for operations that may change many rows.
     has_dry_run: ClassVar[bool] = False
     #: Secret fields, which are never shown again or written to the audit log.
-    hidden: ClassVar[frozenset[str]] = frozenset()
+    secret_fields: ClassVar[frozenset[str]] = frozenset()
     #: Fields with personal data, which must not remain in the audit log forever.
-    unrecorded: ClassVar[frozenset[str]] = frozenset()
+    personal_fields: ClassVar[frozenset[str]] = frozenset()
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return whether the operation can redirect money or reveal a secret."""
@@ -203,7 +203,7 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         """Validate the arguments outside a transaction. Only this method may make network calls."""
 
-    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+    async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
         """Count the changes for a dry run without making them."""
         raise NotImplementedError
 
@@ -243,7 +243,7 @@ class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
     def combine(self, total: R, batch: R) -> R:
         raise NotImplementedError
 
-    def following(self, batch: R) -> "BatchOperation[R] | None":
+    def next_batch(self, batch: R) -> "BatchOperation[R] | None":
         """Return the operation for the next batch, or None after the last batch."""
         raise NotImplementedError
 
@@ -270,17 +270,19 @@ async def run(
 
 
 def details(change: ChangeOperation[Any]) -> dict[str, Any]:
-    """Return the fields for the audit entry, with hidden and unrecorded values masked."""
+    """Return the fields for the audit entry, with secret and personal values masked."""
     return {
-        name: "(hidden)" if name in change.hidden | change.unrecorded else to_json_value(value)
+        name: "(hidden)"
+        if name in change.secret_fields | change.personal_fields
+        else to_json_value(value)
         for name in change.__struct_fields__
         if (value := getattr(change, name)) is not None
     }
 
 
-def check_agreed(context: OperationContext, *, needs_approval: bool) -> None:
+def check_approved(context: OperationContext, *, needs_approval: bool) -> None:
     """Raise `CONFLICT` if a concurrent change made the operation require approval."""
-    if needs_approval and not context.is_agreed:
+    if needs_approval and not context.is_approved:
         raise ConflictError("this was changed just now; try again")
 
 

@@ -22,13 +22,13 @@ from payintent.operators.fields import (
     LISTED_MAX,
     ListLimit,
     argument,
-    as_utc,
     check_list_limit,
     check_merchant,
     check_name,
     check_text_if_given,
     option,
     quote_input,
+    to_utc,
 )
 from payintent.operators.identities_store import OperatorIdentityRecord
 from payintent.operators.operation import (
@@ -79,8 +79,8 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
             merchant_id=self.merchant_id,
             action=self.of,
             who=self.who,
-            since=as_utc("since", self.since),
-            until=as_utc("until", self.until),
+            since=to_utc("since", self.since),
+            until=to_utc("until", self.until),
         )
 
 
@@ -117,7 +117,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     async def check(self, context: OperationContext) -> None:
         _check_name(self.name)
         _check_days(self.days)
-        if await tokens_store.is_taken(context.database, self.name):
+        if await tokens_store.is_name_taken(context.database, self.name):
             raise _name_in_use(self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
@@ -139,7 +139,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
 
     async def _check_first(self, tx: Tx) -> None:
         """Allow a terminal without a token to issue only the first two tokens, both to admins."""
-        await tokens_store.hold(tx)
+        await tokens_store.lock_table(tx)
         if await tokens_store.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
@@ -170,7 +170,7 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         token = _require(await tokens_store.lock(tx, self.public_id), self.public_id)
-        if not token.role.includes(self.role) and not context.is_agreed:
+        if not token.role.includes(self.role) and not context.is_approved:
             raise ConflictError("the role was changed just now; try again")
         return await tokens_store.set_role(tx, self.public_id, self.role)
 
@@ -213,7 +213,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        token = await tokens_store.lock_named(tx, context.who)
+        token = await tokens_store.lock_by_name(tx, context.who)
         if token is None or context.actor.role is None:
             raise NotFoundError("operator replace needs to run with the token that it replaces")
         new = generate_key_text(api_key.OPERATOR)

@@ -113,7 +113,7 @@ async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: s
     )
 
 
-async def forget_lapsed(database: Executor, limit: int) -> int:
+async def delete_lapsed_arguments(database: Executor, limit: int) -> int:
     """Delete the arguments of expired proposals; return how many were deleted."""
     rows = await database.fetch(
         """
@@ -133,7 +133,7 @@ async def forget_lapsed(database: Executor, limit: int) -> int:
     return len(rows)
 
 
-async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
+async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
     """Lock a batch of proposals with encrypted arguments, in id order."""
     rows = await tx.fetch(
         _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",

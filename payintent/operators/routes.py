@@ -24,7 +24,7 @@ from payintent.operators.operation import (
     to_json_value,
 )
 from payintent.operators.proposals_store import Proposal
-from payintent.operators.submit import convert_operation, find_operation, foresee, submit
+from payintent.operators.submit import convert_operation, count_changes, find_operation, submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class OperationRoutes:
         dry_run = fields.pop("dry_run", False)
         operation = convert_operation(fields, kind, strict=True)
         if dry_run is True:
-            return json_response(to_json_value(await foresee(self.context, operation, actor)))
+            return json_response(to_json_value(await count_changes(self.context, operation, actor)))
         if dry_run is not False:
             raise RefusedError(ErrorCode.BAD_REQUEST, "dry_run must be true or false")
         actor = replace(actor, why=why)

@@ -88,7 +88,7 @@ async def describe(
     return await operation.changes(context)
 
 
-async def foresee(
+async def count_changes(
     context: OperationContext,
     operation: AnyOperation[Any],
     actor: Actor,
@@ -102,7 +102,7 @@ async def foresee(
     if isinstance(operation, ReadOperation) or not operation.has_dry_run:
         raise BadRequestError(f"{operation.action} has no dry run")
     await operation.check(context)
-    return {"dry_run": True, "action": operation.action, **await operation.foresee(context)}
+    return {"dry_run": True, "action": operation.action, **await operation.count_changes(context)}
 
 
 async def run_operation(context: OperationContext, operation: AnyOperation[R], actor: Actor) -> R:
@@ -142,7 +142,7 @@ async def _run_batches(
                 batch = await run(context, tx, next_operation)
             advance(next_operation.count(batch))
             result = batch if result is None else next_operation.combine(result, batch)
-            next_operation = next_operation.following(batch)
+            next_operation = next_operation.next_batch(batch)
     assert result is not None  # noqa: S101 - there is a first batch
     return result
 

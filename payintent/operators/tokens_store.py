@@ -15,7 +15,7 @@ class AuthenticatedOperator:
     name: str
     role: Role
     digest: bytes = field(repr=False)
-    is_use_noted: bool  # whether a use was recorded within the last minute
+    used_recently: bool  # whether a use was recorded within the last minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ async def add(
     )
 
 
-async def hold(tx: Tx) -> None:
+async def lock_table(tx: Tx) -> None:
     """Prevent other transactions from issuing tokens until this transaction ends."""
     await tx.fetch("LOCK TABLE operator_token IN SHARE ROW EXCLUSIVE MODE")
 
@@ -85,7 +85,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
     row = await database.row(
         """
         SELECT name, role, digest,
-            coalesce(last_used_at > clock() - interval '1 minute', false) AS is_use_noted
+            coalesce(last_used_at > clock() - interval '1 minute', false) AS used_recently
         FROM operator_token
         WHERE public_id = $1 AND revoked_at IS NULL AND expires_at > clock()
         """,
@@ -93,16 +93,18 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
     )
     if row is None:
         return None
-    return AuthenticatedOperator(row["name"], Role(row["role"]), row["digest"], row["is_use_noted"])
+    return AuthenticatedOperator(
+        row["name"], Role(row["role"]), row["digest"], row["used_recently"]
+    )
 
 
-async def note_use(database: Executor, public_id: str) -> None:
+async def record_use(database: Executor, public_id: str) -> None:
     await database.fetch(
         "UPDATE operator_token SET last_used_at = clock() WHERE public_id = $1", public_id
     )
 
 
-async def role_of(database: Executor, name: str) -> Role | None:
+async def find_role(database: Executor, name: str) -> Role | None:
     """Return the role of the valid token or identity with this name."""
     row = await database.row(
         """
@@ -119,7 +121,7 @@ async def role_of(database: Executor, name: str) -> Role | None:
     return Role(row["role"]) if row else None
 
 
-async def is_taken(database: Executor, name: str) -> bool:
+async def is_name_taken(database: Executor, name: str) -> bool:
     """Return whether a token has ever had this name."""
     row = await database.row("SELECT FROM operator_token WHERE lower(name) = lower($1)", name)
     return row is not None
@@ -130,7 +132,7 @@ async def lock(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
     return _to_record(row) if row else None
 
 
-async def lock_named(tx: Tx, name: str) -> OperatorTokenRecord | None:
+async def lock_by_name(tx: Tx, name: str) -> OperatorTokenRecord | None:
     row = await tx.row(_SELECT + "WHERE lower(name) = lower($1) FOR UPDATE", name)
     return _to_record(row) if row else None
 

@@ -28,7 +28,7 @@ from payintent.gateways.port import (
     OutcomeUnknown,
     SessionCreated,
 )
-from payintent.merchants.model import Merchant, PaymentMethod, Quote, is_in_service
+from payintent.merchants.model import Merchant, PaymentMethod, Quote, accepts_payments
 from payintent.merchants.payable import Restrictions, find_payable_methods
 from payintent.payment_sessions.inquire import buyer_call, session_call
 from payintent.payment_sessions.open_session import (
@@ -166,7 +166,7 @@ def _quote_selection(
     method = next((method for method in methods if method.id == selection.payment_method_id), None)
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
-    if not method.account_enabled or not is_in_service(merchant.activation):
+    if not method.account_enabled or not accepts_payments(merchant.activation):
         raise _not_available()
     quote_country = resolve_quote_country(
         payment,

@@ -14,18 +14,18 @@ from payintent.core.errors import BadRequestError
 from payintent.core.money import CURRENCIES
 from payintent.db.database import Executor, Tx
 from payintent.operators.fields import (
+    CreatedBefore,
+    CreatedSince,
     ListLimit,
-    MadeSince,
-    MadeUntil,
-    OfMerchantId,
+    MerchantFilter,
     OlderThan,
     argument,
-    as_utc,
     check_list_limit,
     check_merchant,
-    made_between,
     option,
+    parse_time_range,
     quote_input,
+    to_utc,
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.payments import search_store
@@ -62,7 +62,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
 
     action: ClassVar[str] = "payment.list"
     columns = (*_COLUMNS, "created_at")
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     status: Annotated[PaymentStatus | None, option("Only this status.")] = None
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
     provider: Annotated[str | None, option("Only this gateway, such as stripe.")] = None
@@ -80,8 +80,8 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
     ] = False
     amount_min: Annotated[Decimal | None, option("Minimum amount.")] = None
     amount_max: Annotated[Decimal | None, option("Maximum amount.")] = None
-    since: MadeSince = None
-    until: MadeUntil = None
+    since: CreatedSince = None
+    until: CreatedBefore = None
     older_than: OlderThan = None
     end: Annotated[
         Literal["PAID", "FAILED", "EXPIRED", "CANCELLED"] | None,
@@ -118,7 +118,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
                 raise BadRequestError(f"{name} is not an amount")
-        creation_range = await made_between(database, self.since, self.until, self.older_than)
+        creation_range = await parse_time_range(database, self.since, self.until, self.older_than)
         return PaymentFilter(
             merchant_id=self.merchant_id,
             statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
@@ -127,8 +127,8 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
             created_from=creation_range.since,
             created_before=creation_range.until,
             end=self.end,
-            ended_from=as_utc("ended_since", self.ended_since),
-            ended_before=as_utc("ended_until", self.ended_until),
+            ended_from=to_utc("ended_since", self.ended_since),
+            ended_before=to_utc("ended_until", self.ended_until),
             amount_min=self.amount_min,
             amount_max=self.amount_max,
             provider=self.provider,
@@ -173,7 +173,7 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
     text: Annotated[
         str, argument("Such as pay_0351NDickobV3yYH8omp8v, A-1001, 0x… or a reference.")
     ]
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     before: _Before = None
     limit: ListLimit = 20
 

@@ -25,7 +25,7 @@ from payintent.core.texts import check_email, check_text
 from payintent.http.bodies import MetadataDecoder, nesting_depth, read_idempotency_key, read_json
 from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants.keys_store import AuthenticatedMerchant
-from payintent.merchants.model import require_in_service
+from payintent.merchants.model import require_accepting_payments
 from payintent.payments.create import OPERATION, RefusedCreate
 from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.list_store import PaymentFilter
@@ -215,7 +215,7 @@ def _check_create_values(
 ) -> CreatePaymentRequest:
     """Validate a create request. The order of the checks determines which error is returned."""
     payable, pegged = merchant.payable, body.include_pegged_assets is not False
-    require_in_service(merchant.activation)
+    require_accepting_payments(merchant.activation)
     require_payable_currency(body.currency, payable, pegged=pegged)
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
     _check_token_decimals(amount, body.currency, payable)

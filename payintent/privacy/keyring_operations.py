@@ -62,7 +62,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
     is_destructive: ClassVar[bool] = True
     has_dry_run: ClassVar[bool] = True
 
-    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+    async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
         writer, encryption = context.encryption.writer, context.encryption
         records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)
@@ -97,14 +97,14 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         await _reencrypt(
             encryption,
             tx,
-            proposals_store.sealed_after,
+            proposals_store.lock_sealed_after,
             lambda row: proposal_context(row.id, row.action, row.proposed_by),
             proposals_store.seal,
         )
         await _reencrypt(
             encryption,
             tx,
-            mail_store.sealed_after,
+            mail_store.lock_sealed_after,
             lambda row: mail_context(row.id),
             mail_store.seal,
         )

@@ -73,7 +73,7 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "payer.erase"
     is_destructive: ClassVar[bool] = True
-    unrecorded: ClassVar[frozenset[str]] = frozenset({"payer_uid"})
+    personal_fields: ClassVar[frozenset[str]] = frozenset({"payer_uid"})
     merchant_id: MerchantId
     payer_uid: _PayerUid
 

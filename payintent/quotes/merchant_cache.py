@@ -11,7 +11,7 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.methods_store import ConfigurationVersion
-from payintent.merchants.model import Merchant, PaymentMethod, is_in_service
+from payintent.merchants.model import Merchant, PaymentMethod, accepts_payments
 from payintent.merchants.payable import PayableMethods, apply_capabilities, find_payable_methods
 from payintent.merchants.taxes import list_tax_rates
 
@@ -36,7 +36,7 @@ class MerchantSetup:
         ]
 
     def payable_without(self, accounts: Collection[int]) -> PayableMethods:
-        if not accounts or not is_in_service(self.merchant.activation):
+        if not accounts or not accepts_payments(self.merchant.activation):
             return self.payable
         return find_payable_methods(self.merchant.market, self.methods_without(accounts))
 
@@ -80,7 +80,7 @@ class MerchantCache:
                 self._database, merchant_id, version.watched_chains
             )
         )
-        usable = methods if is_in_service(merchant.activation) else ()
+        usable = methods if accepts_payments(merchant.activation) else ()
         return MerchantSetup(
             version=version,
             merchant=merchant,

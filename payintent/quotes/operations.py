@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.gateway_accounts.accounts import GatewayAccounts
-from payintent.merchants.model import PaymentMethod, Quote, is_in_service
+from payintent.merchants.model import PaymentMethod, Quote, accepts_payments
 from payintent.operators.fields import option
 from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.payments.model import Payment
@@ -90,7 +90,7 @@ def _explain(
 
 def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_available: bool) -> str:
     """Return why no buyer can use a method; empty if it can be used."""
-    if not is_in_service(setup.merchant.activation):
+    if not accepts_payments(setup.merchant.activation):
         return f"the merchant is {setup.merchant.activation}"
     if not method.enabled:
         return "the method is disabled"

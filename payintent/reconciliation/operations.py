@@ -11,11 +11,11 @@ from payintent.gateway_accounts import store as account_store
 from payintent.operators.fields import (
     ListLimit,
     argument,
-    as_utc,
     check_list_limit,
     is_database_id,
     option,
     quote_input,
+    to_utc,
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.reconciliation import blocks_store, compare_store, runs_store
@@ -87,8 +87,8 @@ def _complete(context: OperationContext, comparison: ReconciliationInput) -> Rec
     """Convert the times to UTC, and add the gateway's file layouts and currencies."""
     return replace(
         comparison.for_gateway(context.capabilities(comparison.provider)),
-        since=as_utc("since", comparison.since),
-        until=as_utc("until", comparison.until),
+        since=to_utc("since", comparison.since),
+        until=to_utc("until", comparison.until),
     )
 
 

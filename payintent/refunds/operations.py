@@ -15,12 +15,12 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import read_unavailable_channels
 from payintent.operators.fields import (
     argument,
-    as_utc,
     check_note,
     check_text_if_given,
     option,
     parse_before,
     quote_input,
+    to_utc,
 )
 from payintent.operators.operation import (
     ChangeOperation,
@@ -74,8 +74,8 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
             currency=self.currency,
             created_from=times.since,
             created_before=times.until,
-            updated_from=as_utc("changed_since", self.changed_since),
-            updated_before=as_utc("changed_until", self.changed_until),
+            updated_from=to_utc("changed_since", self.changed_since),
+            updated_before=to_utc("changed_until", self.changed_until),
             oldest_first=self.order == "oldest",
             last=parse_before(ids.REFUND, self.before)
             or parse_before(ids.REFUND, self.after, "after"),
@@ -256,7 +256,7 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
         creator = RefundCreator(database=context.database, accounts=accounts)
         refund = (await creator.create_within(tx, request, unavailable_channels)).refund
-        if refund.step is RefundStep.APPROVAL and context.is_agreed:
+        if refund.step is RefundStep.APPROVAL and context.is_approved:
             await refund_store.skip_approval(tx, refund.id)
         return await read_refund_details(tx, ids.format_id(ids.REFUND, refund.id))
 

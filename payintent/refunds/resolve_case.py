@@ -68,7 +68,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
             raise UnprocessableError(_explain_no_money(case))
         await _lock(tx, case)
         refund = await refund_case(tx, case.id, capture_id, context.who, self.destination)
-        if refund.step is RefundStep.APPROVAL and context.is_agreed:
+        if refund.step is RefundStep.APPROVAL and context.is_approved:
             await refund_store.skip_approval(tx, refund.id)
         await case_store.add_note(tx, case.id, self.note)
 

@@ -12,13 +12,13 @@ from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.db.database import Tx
 from payintent.operators.fields import (
     ListLimit,
-    OfMerchantId,
+    MerchantFilter,
     argument,
-    as_utc,
     check_after,
     check_list_limit,
     check_merchant,
     option,
+    to_utc,
 )
 from payintent.operators.operation import (
     Actor,
@@ -80,7 +80,7 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
 
     action: ClassVar[str] = "webhooks.list"
     columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     state: Annotated[
         Literal["pending", "delivered", "dead", "skipped"] | None,
         option("Only this state: pending, delivered, dead or skipped.", any_text=True),
@@ -105,8 +105,8 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
             self.before,
             merchant_id=self.merchant_id,
             state=self.state,
-            since=as_utc("since", self.since),
-            until=as_utc("until", self.until),
+            since=to_utc("since", self.since),
+            until=to_utc("until", self.until),
             tried=self.tried,
         )
 
@@ -119,7 +119,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
         *("merchant_id", "merchant_name", "callback_url", "pending", "late_s", "dead"),
         *("attempts", "delivered", "median_ms", "p95_ms", "open_until", "last_outcome"),
     )
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     after: Annotated[
         int, option("The last merchant of the previous page, to get the next page.", min=0)
     ] = 0
@@ -176,7 +176,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
     is_destructive: ClassVar[bool] = True
     has_dry_run: ClassVar[bool] = True
     batch_size: ClassVar[int] = BATCH
-    merchant_id: OfMerchantId = None
+    merchant_id: MerchantFilter = None
     since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
 
@@ -192,7 +192,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
     async def total(self, context: OperationContext) -> int:
         return (await delivery_store.count_missed(context.database, self._missed())).events
 
-    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+    async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
         missed = await delivery_store.count_missed(context.database, self._missed())
         return {
             "events": missed.events,
@@ -212,8 +212,8 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
     def _missed(self) -> MissedEvents:
         return MissedEvents(
             merchant_id=self.merchant_id,
-            since=as_utc("since", self.since),
-            until=as_utc("until", self.until),
+            since=to_utc("since", self.since),
+            until=to_utc("until", self.until),
         )
 
     def done_up_to(self) -> UUID:
@@ -223,7 +223,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
     def count(self, batch: ReplayedEvents) -> int:
         return batch.events
 
-    def following(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
+    def next_batch(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
         """Return the operation for the next batch, which starts after this batch's last event."""
         if batch.last_event_id is None or batch.events < BATCH:
             return None

@@ -481,7 +481,7 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
     await stage.world.rows("DELETE FROM operator_token")
 
     async def issue_two(tx: Tx) -> None:
-        await tokens_store.hold(tx)
+        await tokens_store.lock_table(tx)
         for at, name in enumerate(("Grace", "Edsger")):
             await _add_admin(tx, name, f"{at:08}")
 

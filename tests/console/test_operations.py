@@ -156,7 +156,7 @@ def test_a_list_has_every_column_that_its_table_names() -> None:
 
 def test_no_form_of_an_operation_shows_a_secret_that_was_typed() -> None:
     for kind in OPERATIONS.values():
-        secrets = getattr(kind, "hidden", frozenset[str]())
+        secrets = getattr(kind, "secret_fields", frozenset[str]())
         shown = {f"{name}.value.0": SECRET for name in secrets} | dict.fromkeys(secrets, SECRET)
         for field in build_form(kind, shown):
             assert field.is_secret == (field.name in secrets)

@@ -7,9 +7,9 @@ from payintent.merchants.model import (
     TRANSITIONS,
     ActivationAction,
     ActivationStatus,
-    is_in_service,
+    accepts_payments,
     next_activation_status,
-    require_in_service,
+    require_accepting_payments,
 )
 
 # From | Step | To. One that was active before comes back as ACTIVE.
@@ -65,12 +65,12 @@ def test_every_state_takes_every_step_as_the_table_says(
 @pytest.mark.parametrize("now", ActivationStatus)
 def test_payments_are_taken_from_the_moment_the_market_is_applied(now: ActivationStatus) -> None:
     serves = now.value in {"APPLIED", "VALIDATED", "ACTIVE"}
-    assert is_in_service(now) is serves
+    assert accepts_payments(now) is serves
     if serves:
-        require_in_service(now)
+        require_accepting_payments(now)
         return
     with pytest.raises(RefusedError) as refused:
-        require_in_service(now)
+        require_accepting_payments(now)
     assert refused.value.code is ErrorCode.UNPROCESSABLE
     assert now.value in refused.value.message
 

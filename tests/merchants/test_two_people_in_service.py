@@ -181,7 +181,7 @@ async def test_what_became_a_redirection_meanwhile_is_not_done_by_one(
         await change.check(context)
         assert not await change.needs_approval(context)
     await world.rows("UPDATE merchant SET activated_at = clock()")
-    assert await merchant_store.is_in_service(world.database, world.merchant_id)
+    assert await merchant_store.has_gone_live(world.database, world.merchant_id)
     for change in redirections(world):
         async with world.database.transaction() as tx:
             with pytest.raises(RefusedError, match="changed just now") as refused:

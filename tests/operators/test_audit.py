@@ -87,7 +87,7 @@ def _agreed(action: str, others: dict[str, Any]) -> dict[str, Any]:
 def _details(operation: ChangeOperation[Any]) -> dict[str, Any]:
     return {
         name: "(hidden)"
-        if name in operation.hidden | operation.unrecorded
+        if name in operation.secret_fields | operation.personal_fields
         else to_json_value(value)
         for name, value in msgspec.structs.asdict(operation).items()
         if value is not None

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from payintent.merchants.operations import SetCallbackUrl
-from payintent.operators.submit import foresee
+from payintent.operators.submit import count_changes
 from payintent.webhooks.operations import BATCH, ReplayedEvents, ReplayMissedEvents
 from tests.support.rows import write_payments
 from tests.support.world import ACTOR, World
@@ -68,7 +68,7 @@ async def test_a_dry_run_counts_events_and_merchants_and_replays_none(world: Wor
         "SELECT min(occurred_at) AS oldest, max(occurred_at) AS newest FROM event"
     )
     missed = ReplayMissedEvents(merchant_id=world.merchant_id)
-    foreseen = await foresee(world.service.operation_context, missed, ACTOR)
+    foreseen = await count_changes(world.service.operation_context, missed, ACTOR)
     counted = {"events": 5, "merchants": 1, **row}
     assert foreseen == {"dry_run": True, "action": missed.action, **counted}
     assert "pending" not in await states(world)

@@ -23,7 +23,7 @@ from payintent.db.database import Tx, current_time
 from payintent.http.address_limits import PROVIDER_SIGN_IN
 from payintent.http.pages.forms import SignInCookie
 from payintent.operators import audit_store, identities_store
-from payintent.operators.identities_store import NewSignIn, SignedIn
+from payintent.operators.identities_store import NewSignIn, SignInResult
 from payintent.operators.operation import IDENTITY
 from payintent.runtime.settings import Settings
 
@@ -119,7 +119,7 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
 
 async def _open_session(
     context: ConsoleContext, request: Request, flow: SignInFlow, token: "IdToken"
-) -> tuple[NewSessionCookie, SignedIn]:
+) -> tuple[NewSessionCookie, SignInResult]:
     """Create a session with the role in the claims. Each sign-in can be completed only once."""
     settings, database = context.settings, context.database
     claim = token.claims.get(settings.oidc_claim)
@@ -148,7 +148,7 @@ async def _open_session(
         return await add_session(context, tx, request, holder), identity
 
 
-async def _audit(tx: Tx, identity: SignedIn, token: "IdToken") -> None:
+async def _audit(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
     """Record that the provider's claims created an operator or changed an operator's role."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
