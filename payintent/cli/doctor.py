@@ -216,7 +216,7 @@ async def _examine_database(report: _Report, settings: Settings) -> bool:
                 COMMAND_WAIT_S,
                 partial(report_unavailable_database, url),
             )
-        missing = await migrations.pending(direct)
+        missing = await migrations.pending_migrations(direct)
     except STOPPING as error:
         report.wrong("database", _database_problem(error))
         return False
@@ -241,7 +241,7 @@ async def _examine_server(report: _Report, settings: Settings) -> bool:
     if facts.version < server_facts.VERSION_MIN:
         text = f"PostgreSQL {facts.version} is too old: use {server_facts.VERSION_MIN} or later"
         report.wrong("database", text)
-    if facts.compiles and settings.database_pooled:
+    if facts.jit_enabled and settings.database_pooled:
         text = "jit is on for this role and slows down connections behind a pooler"
         report.doubtful("database", f"{text}; deploy/database/pooled.sql turns it off")
     _examine_clock(report, facts)
@@ -317,9 +317,9 @@ async def _examine_rights(report: _Report, service: Service) -> None:
 
 
 async def _examine_replica(report: _Report, service: Service) -> None:
-    finding = await service.reading.examine()
+    finding = await service.reading.status()
     if finding is not None:
-        add_line = report.right if finding.is_standby and finding.is_near else report.doubtful
+        add_line = report.right if finding.is_standby and finding.is_current else report.doubtful
         add_line("replica", finding.text)
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 
 from payintent.core.errors import DatabaseRefusedError, StorageUnavailableError
 from payintent.db.database import Database
-from payintent.db.driver import GONE, connect
+from payintent.db.driver import UNAVAILABLE, connect
 from payintent.db.hosts import storage_error
 from payintent.runtime.log import get_logger
 
@@ -67,7 +67,7 @@ async def reach_database(url: str) -> None:
     """Connect and disconnect; raises `StorageUnavailableError` or `DatabaseRefusedError`."""
     try:
         connection = await connect(url)
-    except GONE as error:
+    except UNAVAILABLE as error:
         raise storage_error(error) from error
     await connection.close()
 
@@ -76,7 +76,7 @@ async def reach_database(url: str) -> None:
 class ServerFacts:
     version: int
     clock_ahead_s: float  # negative if the server's clock is behind ours
-    compiles: bool  # the `jit` setting of a pooled connection
+    jit_enabled: bool  # the `jit` setting of a pooled connection
     connections_max: int  # excluding reserved connections
 
 
@@ -85,7 +85,7 @@ async def read_facts(database: Database) -> ServerFacts:
     started = time.time()
     [row] = await database.fetch(
         "SELECT current_setting('server_version_num')::int AS version,\n"
-        "    current_setting('jit')::bool AS compiles,\n"
+        "    current_setting('jit')::bool AS jit_enabled,\n"
         "    extract(epoch FROM clock())::float8 AS seconds,\n"
         "    current_setting('max_connections')::int\n"
         "        - current_setting('superuser_reserved_connections')::int\n"
@@ -94,12 +94,12 @@ async def read_facts(database: Database) -> ServerFacts:
     ended = time.time()
     return ServerFacts(
         version=row["version"] // _PER_MAJOR,
-        clock_ahead_s=outside(row["seconds"], started, ended),
-        compiles=row["compiles"],
+        clock_ahead_s=seconds_outside(row["seconds"], started, ended),
+        jit_enabled=row["jit_enabled"],
         connections_max=row["connections"],
     )
 
 
-def outside(at: float, started: float, ended: float) -> float:
+def seconds_outside(at: float, started: float, ended: float) -> float:
     """Return the distance from a time to an interval: negative before it, 0 inside it."""
     return min(at - started, 0.0) + max(at - ended, 0.0)

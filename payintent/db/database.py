@@ -16,13 +16,13 @@ from payintent.core.errors import (
 )
 from payintent.db.driver import (
     DISK_FULL,
-    GONE,
+    INSUFFICIENT_PRIVILEGE,
     INTERNAL,
+    INVALID_TEXT,
     LOCK_TIMEOUT,
-    NO_PERMISSION,
-    NOT_TEXT,
-    OLD_SCHEMA,
     READ_ONLY,
+    SCHEMA_MISMATCH,
+    UNAVAILABLE,
     Connection,
     Row,
     connect_as,
@@ -44,7 +44,7 @@ in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 _IDLE_IN_TRANSACTION_MS = 10_000
 _ANSWER_S = 1.0  # added to the server's statement timeout
 
-_FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
+_FAILURES = (*INVALID_TEXT, *SCHEMA_MISMATCH, LOCK_TIMEOUT, INSUFFICIENT_PRIVILEGE, *UNAVAILABLE)
 
 
 class Executor(Protocol):
@@ -84,7 +84,7 @@ class Tx(Executor):
         self._pool = pool
         self._payer_sealing = payer_sealing
         self.id_generator = id_generator
-        self.wakes_delivery = False  # True if an event was recorded
+        self.has_new_events = False  # True if an event was recorded
         self.after_commit: list[Callable[[], None]] = []
 
     @property
@@ -103,7 +103,7 @@ class Tx(Executor):
         """Insert rows with COPY, which is much cheaper than an INSERT from arrays."""
         await self._connection.copy_records_to_table(table, records=rows, columns=columns)
 
-    async def allow(self, *, statement_s: float, lock_s: float) -> None:
+    async def extend_timeouts(self, *, statement_s: float, lock_s: float) -> None:
         """Raise this transaction's timeouts, for background work.
 
         `statement_s` also limits the idle time between two statements.
@@ -116,7 +116,7 @@ class Tx(Executor):
             f"{statement_s:.0f}s",
             f"{lock_s:.0f}s",
         )
-        self._pool.allow(self._connection, statement_s + _ANSWER_S)
+        self._pool.set_deadline(self._connection, statement_s + _ANSWER_S)
 
 
 class Database(Executor):
@@ -154,7 +154,7 @@ class Database(Executor):
         except TimeoutError:
             self._pool.terminate()
 
-    def cut_off(self) -> None:
+    def drop_connections(self) -> None:
         """Drop all connections. Running statements fail; later statements reconnect."""
         self._pool.terminate()
 
@@ -193,14 +193,14 @@ class Database(Executor):
         finally:
             self._pool.release(connection)
             in_transaction.reset(token)
-        if tx.wakes_delivery:
+        if tx.has_new_events:
             self.on_event()
         for call in tx.after_commit:
             call()
 
-    def guarded_by(self, prove: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
-        """Return a view that calls `prove` before each commit and each single statement."""
-        guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, prove)
+    def guarded_by(self, verify_lock: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
+        """Return a view that calls `verify_lock` before each commit and each single statement."""
+        guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, verify_lock)
         guarded.on_event = self.on_event
         return guarded
 
@@ -213,15 +213,14 @@ class Database(Executor):
     async def _borrow(self) -> Connection:
         try:
             return await self._pool.acquire(self.settings.database_acquire_timeout_s)
-        except GONE as error:
+        except UNAVAILABLE as error:
             raise storage_error(error) from error
 
 
 class GuardedDatabase(Database):
-    """A database that calls `prove` before each commit and each statement outside a transaction.
+    """A database that verifies a lock before each commit and each statement outside a transaction.
 
-    `prove` raises if this process no longer holds its lock, so that a process that has lost the
-    lock cannot write.
+    `verify_lock` must raise if this process no longer holds the lock, which prevents the write.
     """
 
     def __init__(
@@ -229,32 +228,32 @@ class GuardedDatabase(Database):
         settings: Settings,
         pool: ConnectionPool,
         id_generator: IdGenerator,
-        prove: Callable[[], Awaitable[None]],
+        verify_lock: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(settings, pool=pool, id_generator=id_generator)
-        self._prove = prove
+        self._verify_lock = verify_lock
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        await self._prove()
+        await self._verify_lock()
         return await super().fetch(query, *args)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
-        await self._prove()
+        await self._verify_lock()
         return await super().row(query, *args)
 
     @asynccontextmanager
     async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
         async with super().transaction(lock_timeout_ms) as tx:
             yield tx
-            await self._prove()  # last, immediately before the commit
+            await self._verify_lock()  # last, immediately before the commit
 
 
 def _translate_error(error: BaseException) -> Exception:
-    if isinstance(error, NOT_TEXT):
+    if isinstance(error, INVALID_TEXT):
         return InvalidTextError()
-    if isinstance(error, OLD_SCHEMA):
+    if isinstance(error, SCHEMA_MISMATCH):
         return StorageUnavailableError("the schema is missing or old; run payintent migrate")
-    if isinstance(error, NO_PERMISSION):
+    if isinstance(error, INSUFFICIENT_PRIVILEGE):
         return PermissionDeniedError(str(error).partition("\n")[0])
     if isinstance(error, LOCK_TIMEOUT):
         return LockTimeoutError()

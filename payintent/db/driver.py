@@ -30,7 +30,7 @@ _OIDS_BUILT_IN = 16_384  # lower OIDs are the same on every server (FirstNormalO
 _built_in_types: dict[frozenset[int], Sequence[Row]] = {}
 
 #: The database is unreachable, is shutting down, or ended our session; the caller may retry.
-GONE: tuple[type[BaseException], ...] = (
+UNAVAILABLE: tuple[type[BaseException], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a socket closed between two messages
@@ -50,7 +50,7 @@ INTERNAL: type[BaseException] = asyncpg.InternalServerError
 DISK_FULL: type[BaseException] = asyncpg.DiskFullError
 READ_ONLY: type[BaseException] = asyncpg.ReadOnlySQLTransactionError
 LOCK_TIMEOUT: type[BaseException] = asyncpg.LockNotAvailableError
-NOT_TEXT: tuple[type[BaseException], ...] = (
+INVALID_TEXT: tuple[type[BaseException], ...] = (
     asyncpg.InvalidTextRepresentationError,
     asyncpg.UntranslatableCharacterError,
     asyncpg.CharacterNotInRepertoireError,
@@ -58,8 +58,8 @@ NOT_TEXT: tuple[type[BaseException], ...] = (
 )
 POSTGRES_ERROR: type[BaseException] = asyncpg.PostgresError
 NOT_SUPPORTED: type[BaseException] = asyncpg.FeatureNotSupportedError
-NO_PERMISSION: type[BaseException] = asyncpg.InsufficientPrivilegeError
-OLD_SCHEMA: tuple[type[BaseException], ...] = (
+INSUFFICIENT_PRIVILEGE: type[BaseException] = asyncpg.InsufficientPrivilegeError
+SCHEMA_MISMATCH: tuple[type[BaseException], ...] = (
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedColumnError,
     asyncpg.UndefinedFunctionError,
@@ -166,7 +166,7 @@ class _UncancelledConnection(asyncpg.Connection):
     async def close(self, *, timeout: float | None = _CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109
         try:
             await super().close(timeout=timeout)
-        except GONE:
+        except UNAVAILABLE:
             self.terminate()
 
 
@@ -228,7 +228,7 @@ async def _roll_back(connection: Connection) -> None:
     try:
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
-    except GONE:
+    except UNAVAILABLE:
         connection.terminate()
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 from prometheus_client import Counter
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
-from payintent.db.driver import GONE, Connection, connect
+from payintent.db.driver import UNAVAILABLE, Connection, connect
 from payintent.runtime.log import get_logger
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _log = get_logger("workers")
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the others
 _CLASS = 0x5041  # distinguishes our locks from other applications' locks
-PROOF_S = 1.0  # how long a proof is valid
+VERIFIED_FOR_S = 1.0  # how long a proof is valid
 ANSWER_S = 5.0  # how long the server may take to confirm
 _IS_HELD = """
     SELECT EXISTS (SELECT FROM pg_locks
@@ -44,13 +44,13 @@ class AdvisoryLock:
     """The result of an attempt to acquire an advisory lock."""
 
     def __init__(
-        self, connection: Connection, number: int, proof_s: float, *, is_acquired: bool
+        self, connection: Connection, number: int, verified_for_s: float, *, is_acquired: bool
     ) -> None:
         self._connection = connection
         self._number = number
-        self._proof_s = proof_s
+        self._verified_for_s = verified_for_s
         self._is_acquired = is_acquired
-        self._proven_at = monotonic()
+        self._verified_at = monotonic()
         self._statement = asyncio.Lock()  # the connection runs one statement at a time
 
     @property
@@ -58,31 +58,31 @@ class AdvisoryLock:
         """Return whether the lock was acquired and its connection is open, without a query."""
         return self._is_acquired and not self._connection.is_closed()
 
-    async def prove(self) -> None:
+    async def verify(self) -> None:
         """Raise `LockLostError` unless the server confirms the lock.
 
-        A confirmation remains valid for `proof_s` seconds.
+        A confirmation remains valid for `verified_for_s` seconds.
         """
         async with self._statement:
             if not self.is_held:
                 raise LockLostError
             at = monotonic()
-            if at - self._proven_at < self._proof_s:
+            if at - self._verified_at < self._verified_for_s:
                 return
             try:
                 is_confirmed = await self._connection.fetchval(_IS_HELD, _CLASS, self._number)
-            except GONE as error:
+            except UNAVAILABLE as error:
                 self._connection.terminate()
                 raise LockLostError from error
             if not is_confirmed:
                 self._is_acquired = False
                 raise LockLostError
-            self._proven_at = at
+            self._verified_at = at
 
 
 @asynccontextmanager
 async def hold_advisory_lock(
-    url: str, name: str, proof_s: float = PROOF_S, answer_s: float = ANSWER_S
+    url: str, name: str, verified_for_s: float = VERIFIED_FOR_S, answer_s: float = ANSWER_S
 ) -> AsyncGenerator[AdvisoryLock]:
     """Try to acquire the advisory lock `name`; the caller must check `is_held`.
 
@@ -94,7 +94,7 @@ async def hold_advisory_lock(
         is_acquired = await connection.fetchval(
             "SELECT pg_try_advisory_lock($1::int, $2::int)", _CLASS, _signed(number)
         )
-        yield AdvisoryLock(connection, number, proof_s, is_acquired=bool(is_acquired))
+        yield AdvisoryLock(connection, number, verified_for_s, is_acquired=bool(is_acquired))
     finally:
         await connection.close()
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from payintent.core.errors import LockTimeoutError, PermissionDeniedError
 from payintent.db.driver import (
-    GONE,
+    INSUFFICIENT_PRIVILEGE,
     LOCK_TIMEOUT,
-    NO_PERMISSION,
     NOT_SUPPORTED,
     POSTGRES_ERROR,
+    UNAVAILABLE,
     Connection,
     connect,
     transaction,
@@ -117,11 +117,11 @@ async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGener
             yield connection
         finally:
             await connection.close()
-    except NO_PERMISSION as error:
+    except INSUFFICIENT_PRIVILEGE as error:
         raise PermissionDeniedError(str(error).partition("\n")[0]) from error
     except LOCK_TIMEOUT as error:
         raise LockTimeoutError("a migration waited too long for a lock; run it again") from error
-    except GONE as error:
+    except UNAVAILABLE as error:
         raise storage_error(error) from error
 
 
@@ -157,7 +157,7 @@ async def _lock(connection: Connection) -> None:
         await asyncio.sleep(_LOCK_EVERY_S)
 
 
-async def pending(url: str) -> list[str]:
+async def pending_migrations(url: str) -> list[str]:
     """Return the migrations that are not applied, or were applied with a different text.
 
     Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
-from payintent.db.driver import GONE, Connection, connect
+from payintent.db.driver import UNAVAILABLE, Connection, connect
 from payintent.runtime.log import get_logger
 from payintent.runtime.waiting import wait_until_stopped
 
@@ -52,7 +52,7 @@ class EventNotifier:
             while True:
                 try:
                     await self._listen_once(callback)
-                except GONE as error:
+                except UNAVAILABLE as error:
                     _notifier_log.warning("listener_lost", why=type(error).__name__)
                 await asyncio.sleep(_RETRY_S)
         finally:
@@ -84,7 +84,7 @@ class EventNotifier:
                 self._is_due.clear()
                 await connection.execute(f"NOTIFY {CHANNEL}")
                 await asyncio.sleep(_PAUSE_S)
-        except GONE as error:
+        except UNAVAILABLE as error:
             _notifier_log.warning("notifier_lost", why=type(error).__name__)
         finally:
             if connection is not None:

@@ -32,8 +32,8 @@ class ConnectionPool:
     """Up to `size_max` connections, opened on demand. The most recently used is lent first.
 
     If no statement begins on a borrowed connection for `deadline_s`, its server is presumed
-    unresponsive: the connection and all idle connections to the same server are dropped. `allow`
-    extends the deadline for a long transaction.
+    unresponsive: the connection and all idle connections to the same server are dropped.
+    `set_deadline` extends the deadline for a long transaction.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ConnectionPool:
         else:
             self._hand_over(connection)
 
-    def allow(self, connection: Connection, seconds: float) -> None:
+    def set_deadline(self, connection: Connection, seconds: float) -> None:
         """Replace the deadline of a borrowed connection until it is released."""
         self._checks_max[connection] = ceil(seconds / self._check_every_s)
 

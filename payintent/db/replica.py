@@ -22,7 +22,7 @@ from payintent.runtime.settings import Settings
 
 _CHECK_EVERY_S = 1.0
 _CHECK_TIMEOUT_S = 2.0
-_EXAMINE_S = 5.0  # how long `examine` waits for the replica to catch up
+_EXAMINE_S = 5.0  # how long `status` waits for the replica to catch up
 _RETRY_S = 5.0  # after a failed check
 _CATCH_UP_S = (0.0, 0.02, 0.1)  # pauses, during which a replica usually catches up
 #: Allows for the time from `created_at` to the commit, and for clock differences.
@@ -45,10 +45,10 @@ READS = Counter("payintent_list_reads_total", "Statements of lists by server", [
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaFinding:
+class ReplicaStatus:
     is_standby: bool
     text: str
-    is_near: bool = True
+    is_current: bool = True
 
 
 class ReadDatabase(Executor):
@@ -99,7 +99,7 @@ class ReadDatabase(Executor):
         youngest = datetime.now(UTC) - timedelta(seconds=self._lag_max_s + _PAGE_MARGIN_S)
         return self if last_at < youngest else self._primary
 
-    async def examine(self) -> ReplicaFinding | None:
+    async def status(self) -> ReplicaStatus | None:
         """Describe the replica for operators; None if no replica is configured."""
         if self._replica is None:
             return None
@@ -109,15 +109,15 @@ class ReadDatabase(Executor):
                 standby = await self._position(self._replica, primary)
         except _FAILURES as error:
             why = str(error) or "it does not respond"
-            return ReplicaFinding(is_standby=False, text=f"{why}; lists are read on the primary")
+            return ReplicaStatus(is_standby=False, text=f"{why}; lists are read on the primary")
         if not standby["is_standby"]:
-            return ReplicaFinding(is_standby=False, text="it is a primary, not a replica")
+            return ReplicaStatus(is_standby=False, text="it is a primary, not a replica")
         behind = max(0, primary["position"] - (standby["position"] or 0))
         if behind and not await self._catches_up(self._replica, primary["position"]):
             text = f"a standby that is more than {self._lag_max_s:g} s behind"
             why = f"{text}, {behind} bytes of log; lists are read on the primary"
-            return ReplicaFinding(is_standby=True, text=why, is_near=False)
-        return ReplicaFinding(is_standby=True, text=f"a standby, {behind} bytes of log behind")
+            return ReplicaStatus(is_standby=True, text=why, is_current=False)
+        return ReplicaStatus(is_standby=True, text=f"a standby, {behind} bytes of log behind")
 
     async def _catches_up(self, replica: Database, position: int) -> bool:
         try:
@@ -172,7 +172,7 @@ class ReadDatabase(Executor):
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
                 replayed = await self._replayed_position(replica, primary)
         except _FAILURES as error:
-            replica.cut_off()  # no list may wait for an unresponsive replica
+            replica.drop_connections()  # no list may wait for an unresponsive replica
             self._next_check_at = monotonic() + _RETRY_S
             self._stop_using(str(error))
             return

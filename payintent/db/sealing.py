@@ -106,7 +106,7 @@ class PayerSealing:
             return not self.is_on
         return bare.split(":", 2)[1] == self.writer
 
-    def always(self) -> "PayerSealing":
+    def with_sealing(self) -> "PayerSealing":
         """Return a copy with sealing enabled, to re-encrypt values with the first key."""
         return PayerSealing(self._encryption, is_on=True)
 
@@ -132,7 +132,7 @@ class PayerSealing:
         return self._encryption.decrypt(bytes([len(name)]) + name.encode() + box, context).decode()
 
 
-def note_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None:
+def report_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None:
     """Report a row that was skipped because it could not be decrypted."""
     UNREADABLE.labels(table).inc()
     _log.error("sealed_row_unreadable", table=table, id=str(row_id), why=str(error))

@@ -84,7 +84,7 @@ async def _watch_while_locked(
     context: WatchContext, slug: str, stop: asyncio.Event, lock: AdvisoryLock
 ) -> None:
     """Watch a chain while the lock is held. Every commit verifies the lock."""
-    context = replace(context, database=context.database.guarded_by(lock.prove))
+    context = replace(context, database=context.database.guarded_by(lock.verify))
     holder = _ReaderHolder(context, slug)
     next_at = 0.0
     loop = asyncio.get_running_loop()

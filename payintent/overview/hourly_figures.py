@@ -73,7 +73,7 @@ async def _count(tx: Tx, outcomes: list[CountedOutcomes]) -> bool:
 
 async def _close_hour(tx: Tx, hour: datetime) -> None:
     """Recount an hour from scratch, and delete figures past their retention."""
-    await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
+    await tx.extend_timeouts(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour = $1", hour)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour < $1", hour - RETENTION)
     await _add(tx, hour, hour + _HOUR, _SKEW_CLOSED)

@@ -12,7 +12,7 @@ from uuid import UUID
 from payintent.core import ids
 from payintent.db.database import Executor, Row
 from payintent.db.lists import KeysetList
-from payintent.db.sealing import PayerSealing, note_unreadable, order_id_of
+from payintent.db.sealing import PayerSealing, order_id_of, report_unreadable
 from payintent.payments.list_store import NewestPayments, PaymentFilter, Position
 from payintent.runtime.encryption import EncryptionKeyError
 
@@ -228,7 +228,7 @@ def _order_id(payment_id: UUID, sealed_metadata: str, sealing: PayerSealing) -> 
     try:
         return order_id_of(sealing.metadata(payment_id, sealed_metadata))
     except EncryptionKeyError as error:  # list the payment without its order id
-        note_unreadable("payment", payment_id, error)
+        report_unreadable("payment", payment_id, error)
         return None
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from payintent.core import ids
 from payintent.core.errors import NotFoundError, quote_input
 from payintent.db.database import Executor, Row, Tx
-from payintent.db.sealing import PayerSealing, is_sealed, note_unreadable
+from payintent.db.sealing import PayerSealing, is_sealed, report_unreadable
 from payintent.gateways.port import FailureReason
 from payintent.merchants.model import TaxManager
 from payintent.payments import sessions_store as session_store
@@ -295,7 +295,7 @@ def _payment_or_sealed(row: Row, payer_sealing: PayerSealing) -> Payment:
         metadata = payer_sealing.metadata(row["id"], metadata)
         email = payer_sealing.email(row["id"], email)
     except EncryptionKeyError as error:
-        note_unreadable("payment", row["id"], error)
+        report_unreadable("payment", row["id"], error)
     return _payment(row, email, metadata)
 
 

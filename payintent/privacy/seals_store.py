@@ -7,7 +7,7 @@ from typing import LiteralString, TypeVar
 from uuid import UUID
 
 from payintent.db.database import Executor, Row, Tx
-from payintent.db.sealing import PayerSealing, note_unreadable
+from payintent.db.sealing import PayerSealing, report_unreadable
 from payintent.runtime.encryption import EncryptionKeyError
 
 _Resealed = TypeVar("_Resealed")
@@ -192,7 +192,7 @@ def _reseal(
         try:
             resealed = reseal_row(row)
         except EncryptionKeyError as error:
-            note_unreadable(table, row["id"], error)
+            report_unreadable(table, row["id"], error)
         else:
             yield row["id"], resealed
 
@@ -200,10 +200,10 @@ def _reseal(
 def _reseal_payment(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
     payment_id, email, metadata = row["id"], row["payer_email"], row["metadata"]
     if not sealing.is_as_written(email):
-        email = sealing.always().email_to_store(payment_id, sealing.email(payment_id, email))
+        email = sealing.with_sealing().email_to_store(payment_id, sealing.email(payment_id, email))
     if not sealing.is_as_written(metadata):
         plain = sealing.metadata(payment_id, metadata)
-        metadata = sealing.always().metadata_to_store(payment_id, plain)
+        metadata = sealing.with_sealing().metadata_to_store(payment_id, plain)
     return email, metadata
 
 
@@ -211,4 +211,4 @@ def _reseal_body(sealing: PayerSealing, row: Row) -> str:
     event_id, body = row["id"], row["body"]
     if sealing.is_as_written(body):
         return body
-    return sealing.always().body_to_store(event_id, sealing.body(event_id, body))
+    return sealing.with_sealing().body_to_store(event_id, sealing.body(event_id, body))

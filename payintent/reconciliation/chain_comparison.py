@@ -143,7 +143,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
             chain = await chain_store.get_chain(context.database, slug)
             if not lock.is_held or chain is None:
                 return
-            guarded = replace(context, database=context.database.guarded_by(lock.prove))
+            guarded = replace(context, database=context.database.guarded_by(lock.verify))
             await compare_contracts(guarded, chain)
     except (ChainUnavailableError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()

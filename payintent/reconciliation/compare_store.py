@@ -84,7 +84,7 @@ async def list_provider_accounts(database: Executor, provider: str) -> dict[int,
 
 async def create_tables(tx: Tx) -> None:
     """Create the temporary tables, and raise the transaction's timeouts."""
-    await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
+    await tx.extend_timeouts(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("SELECT set_config('work_mem', $1, true)", _WORK_MEMORY)
     await tx.fetch(
         """

@@ -149,7 +149,7 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
 
     Returns None if the event does not exist.
     """
-    tx.wakes_delivery = True
+    tx.has_new_events = True
     return await tx.value(
         """
         UPDATE delivery
@@ -167,7 +167,7 @@ async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -
 
     Returns the sorted event IDs.
     """
-    tx.wakes_delivery = True
+    tx.has_new_events = True
     rows = await tx.fetch(
         """
         WITH missed AS MATERIALIZED (

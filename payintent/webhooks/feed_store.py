@@ -17,7 +17,7 @@ from uuid import UUID
 
 from payintent.db.database import Database, Executor, Row
 from payintent.db.lists import build
-from payintent.db.sealing import PayerSealing, note_unreadable
+from payintent.db.sealing import PayerSealing, report_unreadable
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.settings import FEED_DAYS
 
@@ -246,6 +246,6 @@ def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[FeedEvent]:
         try:
             body = sealing.body(row["id"], row["body"])
         except EncryptionKeyError as error:
-            note_unreadable("event", row["id"], error)
+            report_unreadable("event", row["id"], error)
         else:
             yield build(FeedEvent, row, body=body)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
-from payintent.db.sealing import PayerSealing, note_unreadable
+from payintent.db.sealing import PayerSealing, report_unreadable
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.webhooks.model import OutgoingDelivery
 
@@ -103,7 +103,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
     """
     if not events:
         return
-    tx.wakes_delivery = True
+    tx.has_new_events = True
     await tx.fetch(
         """
         WITH stored AS (
@@ -204,7 +204,7 @@ def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[OutgoingDeli
         try:
             body = sealing.body(row["event_id"], row["body"])
         except EncryptionKeyError as error:
-            note_unreadable("event", row["event_id"], error)
+            report_unreadable("event", row["event_id"], error)
         else:
             yield build(OutgoingDelivery, row, body=body.encode(), secrets=())
 

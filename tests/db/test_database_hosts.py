@@ -241,11 +241,11 @@ async def test_a_lock_whose_server_does_not_answer_is_not_held(
 ) -> None:
     proxy = proxies[0]
     async with hold_advisory_lock(proxy.url, "watch:bsc", 0.0, PATIENCE_S) as lock:
-        await lock.prove()
+        await lock.verify()
     async with hold_advisory_lock(proxy.url, "watch:bsc", 0.0, 0.5) as lock:
         proxy.freeze()
         with pytest.raises(LockLostError):
-            await lock.prove()
+            await lock.verify()
         assert not lock.is_held
     assert proxy.cancels == 0
 
@@ -256,14 +256,14 @@ async def test_a_lock_that_was_not_taken_proves_nothing(database_url: str) -> No
         hold_advisory_lock(database_url, "watch:bsc") as second,
     ):
         with pytest.raises(LockLostError):
-            await second.prove()
+            await second.verify()
 
 
 async def test_nothing_is_committed_once_the_lock_is_lost(world: World) -> None:
     payment = await world.create()
     killer = await asyncpg.connect(world.service.settings.database_url)
     async with hold_advisory_lock(world.service.settings.database_url, "watch:bsc", 0.0) as lock:
-        database = world.database.guarded_by(lock.prove)
+        database = world.database.guarded_by(lock.verify)
         assert await database.row("SELECT 1") is not None
 
         async def cancel() -> None:

@@ -93,7 +93,7 @@ async def test_a_transaction_that_needs_longer_is_given_more_time_and_its_connec
     database: Database, pool: ConnectionPool
 ) -> None:
     async with database.transaction() as tx:
-        await tx.allow(statement_s=36_000, lock_s=30)
+        await tx.extend_timeouts(statement_s=36_000, lock_s=30)
         look(pool, 2 * _LOOKS)
         for setting, value in (("idle_in_transaction_session", "10h"), ("lock", "30s")):
             [shown] = (await tx.fetch(f"SHOW {setting}_timeout"))[0].values()  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 from prometheus_client import REGISTRY
 
-from payintent.db.driver import GONE, connect
+from payintent.db.driver import UNAVAILABLE, connect
 from payintent.db.pool import ConnectionPool
 
 SIZE = 2
@@ -109,7 +109,7 @@ async def test_connections_that_the_server_ended_make_room_for_new_ones(
         await killer.execute("SELECT pg_terminate_backend($1, 1000)", await backend(connection))
     waiting = asyncio.create_task(pool.acquire(1))
     for connection in lent:
-        with pytest.raises(GONE):
+        with pytest.raises(UNAVAILABLE):
             await backend(connection)
         pool.release(connection)
     fresh = [await waiting, await pool.acquire(1)]

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from payintent.db.driver import connect
-from payintent.db.replica import ReadDatabase, ReplicaFinding
+from payintent.db.replica import ReadDatabase, ReplicaStatus
 from payintent.refunds.operations import ListRefunds
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
@@ -266,7 +266,7 @@ async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: 
     [row] = await other._replica.fetch("SHOW default_transaction_read_only")
     assert row["default_transaction_read_only"] == "on"
     assert await other.fetch("SELECT 1")  # the primary itself will do, as after a promotion
-    assert await other.examine() == ReplicaFinding(
+    assert await other.status() == ReplicaStatus(
         is_standby=False, text="it is a primary, not a replica"
     )
     await other.close()
@@ -277,29 +277,29 @@ async def test_an_operator_is_told_what_the_replica_is(
 ) -> None:
     reading = api.world.service.reading
     await until_used(api)
-    found = await reading.examine()
+    found = await reading.status()
     assert found is not None
     assert (found.is_standby, found.text.partition(",")[0]) == (True, "a standby")
     await proxy.stop()
-    reading._replica.cut_off()  # type: ignore[union-attr]
-    found = await reading.examine()
+    reading._replica.drop_connections()  # type: ignore[union-attr]
+    found = await reading.status()
     assert found is not None
     assert not found.is_standby
     assert found.text == (
         "the database cannot be reached: connection refused; lists are read on the primary"
     )
     alone = api.world.service.settings.model_copy(update={"database_read_url": None})
-    assert await ReadDatabase(api.world.database, alone).examine() is None
+    assert await ReadDatabase(api.world.database, alone).status() is None
 
 
-async def until_behind(api: Api, reading: ReadDatabase) -> ReplicaFinding:
+async def until_behind(api: Api, reading: ReadDatabase) -> ReplicaStatus:
     """Write until the primary's position has moved: it is flushed a moment after a commit."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         await create(api)
-        found = await reading.examine()
+        found = await reading.status()
         assert found is not None
-        if not found.is_near:
+        if not found.is_current:
             return found
         assert time.monotonic() < deadline, found
 
@@ -327,7 +327,7 @@ async def test_what_is_no_replica_of_this_database_is_never_read(
         with capture_logs() as lines:
             [row] = await service.reading.fetch("SELECT current_database() AS name")
         assert row["name"] in settings.database_url
-        assert await service.reading.examine() == ReplicaFinding(
+        assert await service.reading.status() == ReplicaStatus(
             is_standby=False,
             text="it is not a replica of this database; lists are read on the primary",
         )

@@ -183,8 +183,8 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
 
 async def test_a_lock_is_proven_for_several_at_once(settings: Settings) -> None:
     """What is read and what is written at the same time are both proven."""
-    async with hold_advisory_lock(settings.database_url, "watch:native", proof_s=0) as lock:
-        await asyncio.gather(*(lock.prove() for _ in range(3)))
+    async with hold_advisory_lock(settings.database_url, "watch:native", verified_for_s=0) as lock:
+        await asyncio.gather(*(lock.verify() for _ in range(3)))
         assert lock.is_held
 
 

@@ -206,7 +206,7 @@ async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(wor
             sealing = asyncio.create_task(sealer.step())
             while await sealed_payments(world) < 2:
                 await asyncio.sleep(0.01)
-            killed.service.database.cut_off()
+            killed.service.database.drop_connections()
             with pytest.raises(StorageUnavailableError):
                 await sealing
     finally:
