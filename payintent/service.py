@@ -35,9 +35,9 @@ from payintent.privacy.keyring_operations import check_encryption_keys
 from payintent.quotes.catalog import Catalogs
 from payintent.quotes.merchant_cache import MerchantCache
 from payintent.refunds.create import RefundCreator
-from payintent.runtime.address_checks import check_addresses
 from payintent.runtime.encryption import Encryption, load_encryption
 from payintent.runtime.settings import Settings
+from payintent.runtime.settings_checks import check_addresses
 from payintent.test_mode.gateway import TestGateway
 
 if TYPE_CHECKING:

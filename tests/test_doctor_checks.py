@@ -12,7 +12,7 @@ from payintent.gateway_accounts.operations import DisableAccount
 from payintent.operators.operation import OperationContext
 from payintent.operators.operations import IssueOperatorToken, RevokeOperatorToken
 from payintent.runtime.encryption import EncryptionKeyError, account_context, first_account_context
-from payintent.runtime.settings_problems import interpreter_doubts
+from payintent.runtime.settings_checks import interpreter_doubts
 from tests.cli.conftest import Run, run
 from tests.support.fakes import FakeGateway
 from tests.support.world import World

@@ -13,8 +13,8 @@ from payintent.callbacks.store import NewCallback, WaitingCallback
 from payintent.cases.model import CaseKind
 from payintent.cases.store import open_case
 from payintent.core import ids
-from payintent.core.card_data import mask_card_data
 from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.core.texts import mask_card_data
 from payintent.db.batcher import LOCK_TIMEOUT_MS, Batcher
 from payintent.db.database import Database, Tx
 from payintent.disputes.record import EarlyReportError, record_dispute, record_fraud_warning

@@ -55,7 +55,7 @@ from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import OPEN, Payment, PaymentStatus
-from payintent.runtime.addresses import encode_unsendable
+from payintent.runtime.http_session import encode_unsendable
 from payintent.runtime.json_format import format_timestamp
 
 _ID_DIGITS_MAX = 18

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from payintent.runtime.version import API_VERSION
+from payintent.runtime import API_VERSION
 
 #: Help texts of top-level commands, by the module in this package that adds them.
 _COMMANDS = {

@@ -34,11 +34,10 @@ from payintent.operators.operation import (
 )
 from payintent.operators.proposals_store import Proposal
 from payintent.operators.submit import count_changes, describe
-from payintent.runtime.address_checks import AddressUnusableError
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.log import configure_logging
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_problems import problem_lines
+from payintent.runtime.settings_checks import AddressUnusableError, problem_lines
 from payintent.runtime.tracing import TracingUnavailableError
 from payintent.service import Service, open_service
 

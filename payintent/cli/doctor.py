@@ -30,18 +30,20 @@ from payintent.gateways.packages import (
     load_gateway_packages,
 )
 from payintent.operators import audit_store
-from payintent.runtime.address_checks import (
+from payintent.runtime import API_VERSION
+from payintent.runtime.encryption import EncryptionKeyError, load_encryption
+from payintent.runtime.log import error_location
+from payintent.runtime.settings import Settings
+from payintent.runtime.settings_checks import (
     AddressUnusableError,
     address_doubts,
     check_addresses,
     endpoint_problems,
     insecure_bases,
+    interpreter_doubts,
+    problem_lines,
+    unknown_settings,
 )
-from payintent.runtime.encryption import EncryptionKeyError, load_encryption
-from payintent.runtime.log import error_location
-from payintent.runtime.settings import Settings
-from payintent.runtime.settings_problems import interpreter_doubts, problem_lines, unknown_settings
-from payintent.runtime.version import API_VERSION
 from payintent.service import BUILT_IN, Service, most_connections, open_service
 
 

@@ -19,15 +19,19 @@ from payintent.core.errors import LockTimeoutError
 from payintent.db import migrations_runner as migrations
 from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.db.hosts import list_hosts
-from payintent.runtime.address_checks import insecure_bases
+from payintent.runtime import API_VERSION
 from payintent.runtime.log import get_logger
 from payintent.runtime.processes.child import usable_cores
 from payintent.runtime.processes.handover import BindError, end_trial
 from payintent.runtime.processes.member import Member
 from payintent.runtime.processes.supervisor import Plan, supervise
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_problems import interpreter_doubts, set_names, unknown_settings
-from payintent.runtime.version import API_VERSION
+from payintent.runtime.settings_checks import (
+    insecure_bases,
+    interpreter_doubts,
+    set_names,
+    unknown_settings,
+)
 
 Address = tuple[str, int]
 

@@ -11,13 +11,13 @@ from payintent.chains.tokens_operations import SetToken
 from payintent.evm.abi import to_checksum_address
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
+from payintent.mail.message import to_comparable
 from payintent.merchants.limits_operations import SetRateLimit
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.payable import RestrictionType
 from payintent.onchain.operations import SetChain
 from payintent.operators.fields import OperationField, list_fields
 from payintent.operators.operation import ChangeOperation
-from payintent.runtime.addresses import to_comparable
 from payintent.runtime.settings import RetentionRule
 
 Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})?$")]

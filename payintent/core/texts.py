@@ -1,4 +1,4 @@
-"""Validate text sent by callers: length, characters and e-mail addresses."""
+"""Validate text from callers, and mask card data in gateway messages."""
 
 import re
 
@@ -28,3 +28,43 @@ def check_email(value: str | None) -> None:
     """Raise `BAD_REQUEST` if a text is not an e-mail address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
+
+
+_VISIBLE_FIRST, _VISIBLE_LAST = 6, 4  # digits (PCI DSS 3.4.1)
+_MASKED = b'"***"'
+# Repetitions are bounded, so that matching takes linear time.
+_NUMBER = re.compile(rb"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
+_NAMES = (
+    rb"card_?token|customer_?token(?:_?expiry)?|card_?holder(?:_?name)?|cvv2?|cvc2?|security_?code"
+    rb"|card_?expiry|expiry|exp_?(?:month|year)|fingerprint|client_?secret"
+)
+_JSON = re.compile(
+    rb'("(?:' + _NAMES + rb')"\s{0,4}:\s{0,4})(?:"(?:[^"\\]|\\.){0,500}"|[0-9]{1,20})',
+    re.IGNORECASE,
+)
+_FORM = re.compile(rb"((?:^|&)(?:" + _NAMES + rb")=)[^&]{1,500}", re.IGNORECASE)
+
+
+def mask_card_data(text: bytes) -> bytes:
+    """Mask card numbers, except their first and last digits, and the values of card fields."""
+    result = _JSON.sub(rb"\1" + _MASKED, text)
+    if b"=" in result:
+        result = _FORM.sub(rb"\1***", result)
+    return _NUMBER.sub(_mask_number, result)
+
+
+def _mask_number(match: re.Match[bytes]) -> bytes:
+    digits = bytes(byte for byte in match[0] if byte in b"0123456789")
+    if not _has_check_digit(digits):
+        return match[0]
+    mask = b"*" * (len(digits) - _VISIBLE_FIRST - _VISIBLE_LAST)
+    return digits[:_VISIBLE_FIRST] + mask + digits[-_VISIBLE_LAST:]
+
+
+def _has_check_digit(digits: bytes) -> bool:
+    """Return whether the last digit is a valid card number check digit (ISO/IEC 7812)."""
+    total = 0
+    for index, byte in enumerate(reversed(digits)):
+        digit = byte - ord("0")
+        total += digit if index % 2 == 0 else digit * 2 - 9 * (digit > 4)  # noqa: PLR2004
+    return total % 10 == 0

@@ -16,8 +16,7 @@ import msgspec
 from prometheus_client import Counter
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.runtime.addresses import exact_url
-from payintent.runtime.http_session import HttpSession
+from payintent.runtime.http_session import HttpSession, exact_url
 from payintent.runtime.log import get_logger
 from payintent.runtime.waiting import release_slot
 

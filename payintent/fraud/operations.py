@@ -11,6 +11,7 @@ from payintent.db.database import Tx
 from payintent.fraud import store as fraud_store
 from payintent.fraud.model import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
 from payintent.fraud.store import FraudDecisionRecord
+from payintent.mail.message import to_comparable
 from payintent.operators.fields import (
     ListLimit,
     MerchantFilter,
@@ -22,7 +23,6 @@ from payintent.operators.fields import (
     option,
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
-from payintent.runtime.addresses import to_comparable
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _EMAIL = re.compile(r"[^\s@]*@[^\s@]+")

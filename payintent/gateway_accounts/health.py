@@ -14,7 +14,7 @@ from uuid import UUID
 
 from prometheus_client import Counter
 
-from payintent.core.card_data import mask_card_data
+from payintent.core.texts import mask_card_data
 from payintent.db.database import Database, Executor
 from payintent.gateways.port import OutcomeUnknown
 from payintent.runtime.caches import TtlCache

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from payintent.gateways.port import AccountProblem, NotContacted, OutcomeUnknown
-from payintent.runtime.addresses import exact_url
-from payintent.runtime.http_session import HttpSession
+from payintent.runtime.http_session import HttpSession, exact_url
 from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:

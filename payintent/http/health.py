@@ -10,9 +10,9 @@ from starlette.routing import Route
 from payintent.core.errors import ErrorCode, StorageUnavailableError
 from payintent.db import migrations_runner
 from payintent.http.responses import json_response
+from payintent.runtime import API_VERSION
 from payintent.runtime.caches import TtlCache
 from payintent.runtime.settings import Settings
-from payintent.runtime.version import API_VERSION
 
 
 class Readiness:

@@ -1,5 +1,7 @@
-"""Kinds of mail, their retry schedule, and composition of messages."""
+"""E-mail addresses, the kinds of mail, their retry schedule, and composition of messages."""
 
+import re
+import unicodedata
 from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -7,9 +9,10 @@ from email.policy import SMTP
 from email.utils import formatdate
 from enum import StrEnum
 
+import idna
 from msgspec import Struct
 
-from payintent.runtime.addresses import to_mailbox
+from payintent.core.addresses import is_mail_address
 
 #: Unsent mail is deleted after this time, for example because the mail server was removed.
 KEPT_DAYS = 3
@@ -83,3 +86,40 @@ def _build(mail: Mail, mailbox: str, sender: str, message_id: str) -> EmailMessa
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(body_text(mail.text))
     return message
+
+
+_LOCAL_BYTES_MAX = 64  # RFC 5321, section 4.5.3.1.1
+#: RFC 6532's dot-atom: characters that RFC 5322 allows without quotes, and non-ASCII characters.
+_ATOM = r"[\w!#$%&'*+/=?^`{|}~-]+"
+_LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
+
+
+def to_mailbox(address: str) -> str | None:
+    """Return an address with its domain in ASCII, for SMTP; None if it is invalid.
+
+    The local part is unchanged; if it is not ASCII, the server must support SMTPUTF8.
+    """
+    local, _, domain = address.rpartition("@")
+    ascii_domain = _to_ascii(domain)
+    if ascii_domain is None:
+        return None
+    mailbox = f"{local}@{ascii_domain}"
+    if local.isascii():
+        return mailbox if is_mail_address(mailbox) else None
+    is_local = _LOCAL.fullmatch(local) and len(local.encode()) <= _LOCAL_BYTES_MAX
+    return mailbox if is_local and is_mail_address(f"x@{ascii_domain}") else None
+
+
+def to_comparable(address: str) -> str:
+    """Return a form that is equal for all spellings of an address, or of `@domain`."""
+    local, _, domain = unicodedata.normalize("NFC", address).rpartition("@")
+    return f"{local}@{_to_ascii(domain) or domain}".lower()
+
+
+def _to_ascii(domain: str) -> str | None:
+    if domain.isascii():
+        return domain
+    try:
+        return idna.encode(domain, uts46=True).decode()
+    except idna.IDNAError:
+        return None

@@ -28,6 +28,7 @@ from payintent.gateways.port import (
     OutcomeUnknown,
     SessionCreated,
 )
+from payintent.mail.message import to_mailbox
 from payintent.merchants.model import Merchant, PaymentMethod, Quote, accepts_payments
 from payintent.merchants.payable import Restrictions, find_payable_methods
 from payintent.payment_sessions.inquire import buyer_call, session_call
@@ -54,7 +55,6 @@ from payintent.quotes.model import (
     make_quotes,
     resolve_quote_country,
 )
-from payintent.runtime.addresses import to_mailbox
 from payintent.runtime.log import get_logger
 
 _log = get_logger("select_quote")

@@ -16,6 +16,7 @@ from payintent.fraud.model import (
     FraudSubject,
 )
 from payintent.fraud.policy_cache import PolicyCache
+from payintent.mail.message import to_comparable
 from payintent.payments import idempotency
 from payintent.payments.create import (
     OPERATION,
@@ -26,7 +27,6 @@ from payintent.payments.create import (
 )
 from payintent.payments.idempotency import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentStatus
-from payintent.runtime.addresses import to_comparable
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.log import get_logger
 

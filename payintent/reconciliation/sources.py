@@ -18,8 +18,7 @@ from xml.etree import ElementTree as ET
 import aiohttp
 
 from payintent.reconciliation.runs_store import SourceFile
-from payintent.runtime.addresses import exact_url
-from payintent.runtime.http_session import HttpSession
+from payintent.runtime.http_session import HttpSession, exact_url
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import release_slot
 

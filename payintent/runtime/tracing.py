@@ -17,10 +17,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from payintent.runtime import log
+from payintent.runtime import API_VERSION, log
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
-from payintent.runtime.version import API_VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

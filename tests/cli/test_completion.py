@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent.runtime.version import API_VERSION
+from payintent.runtime import API_VERSION
 from tests.docs.reading import page
 
 pytestmark = pytest.mark.full

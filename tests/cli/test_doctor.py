@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from payintent.cli import doctor
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_problems import (
+from payintent.runtime.settings_checks import (
     interpreter_doubts,
     set_names,
     unknown_settings,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from payintent.runtime.address_checks import AddressUnusableError, check_addresses
 from payintent.runtime.settings import Settings
+from payintent.runtime.settings_checks import AddressUnusableError, check_addresses
 from payintent.service import open_service
 from tests.support.terminal import Terminal
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import pytest
 
+from payintent.runtime import API_VERSION
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_problems import interpreter_doubts
-from payintent.runtime.version import API_VERSION
+from payintent.runtime.settings_checks import interpreter_doubts
 from tests.http.fault_proxy import FaultProxy
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import free_port

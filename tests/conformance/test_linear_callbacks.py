@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from payintent.core.card_data import mask_card_data
+from payintent.core.texts import mask_card_data
 from payintent.gateways.port import (
     CallbackRequest,
     GatewayAccount,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.core.card_data import mask_card_data
+from payintent.core.texts import mask_card_data
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from jsonschema import Draft7Validator
 from payintent.http.server import _STOP_WAIT_S
 from payintent.reconciliation.sources import _FILE_BYTES_MAX
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_problems import variable_of
+from payintent.runtime.settings_checks import variable_of
 from tests.docs.command_line import take
 from tests.docs.nginx import read
 from tests.docs.reading import ROOT, examples, page

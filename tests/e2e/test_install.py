@@ -21,7 +21,7 @@ import aiohttp
 import asyncpg
 import pytest
 
-from payintent.runtime.version import API_VERSION
+from payintent.runtime import API_VERSION
 from payintent_sandbox.postgres import Postgres, find_binaries
 from tests.docs.playing import Block, Machine, Shell, read_blocks
 from tests.docs.reading import page

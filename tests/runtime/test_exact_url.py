@@ -12,7 +12,7 @@ from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from payintent.gateways.port import OutcomeUnknown
 from payintent.http.egress import EgressRules
 from payintent.reconciliation.sources import S3Credentials, S3Source, SourceUnavailableError
-from payintent.runtime.addresses import encode_unsendable, exact_url
+from payintent.runtime.http_session import encode_unsendable, exact_url
 from tests.gateways.speaking import reply, speaking
 
 #: As given, and as it must arrive.
