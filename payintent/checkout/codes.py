@@ -10,8 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.fields import next_action_fields
 from payintent.checkout.page_fields import read_page_url
-from payintent.checkout.refusal_pages import answers_with_pages
-from payintent.checkout.rendering import HEADERS
+from payintent.checkout.rendering import HEADERS, answers_with_pages
 from payintent.checkout.steps import wallet_step
 from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core.errors import ErrorCode, RefusedError

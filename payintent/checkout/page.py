@@ -6,9 +6,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.codes import full_page_url
-from payintent.checkout.fields import next_action_fields, quote_fields
+from payintent.checkout.fields import (
+    compared_price,
+    make_bill,
+    next_action_fields,
+    price_parts,
+    quote_fields,
+)
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
     embedding_frame,
@@ -22,12 +27,14 @@ from payintent.checkout.page_fields import (
     return_link,
     returns_to_shop,
 )
-from payintent.checkout.refusal_pages import OUR_SCRIPTS, answers_with_pages, merchant_policy
 from payintent.checkout.rendering import (
     HEADERS,
+    OUR_SCRIPTS,
+    answers_with_pages,
     common_fields,
     country_options,
     language_options,
+    merchant_policy,
     page_language,
     render_page,
 )

@@ -3,8 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from payintent.checkout.bill import price_parts
-from payintent.checkout.fields import checkout_fields
+from payintent.checkout.fields import checkout_fields, price_parts
 from payintent.checkout.languages import Language, load_language, negotiate_language
 from payintent.db.database import Database
 from payintent.mail.message import Mail

@@ -1,15 +1,28 @@
-"""Template rendering, language options and headers of hosted pages."""
+"""Templates, language options, headers and error pages of hosted pages."""
 
-from collections.abc import Mapping
-from functools import lru_cache, partial
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial, wraps
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
-from payintent.checkout.static_files import page_style, static_url
+from payintent.checkout.page_fields import embedding_frame, read_page_url
+from payintent.checkout.static_files import page_style, picture_path, static_url
+from payintent.checkout.steps import api_url
+from payintent.core.addresses import web_url
+from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.fraud.model import FraudDeniedError
+from payintent.http.application import Handler
+from payintent.http.bodies import BodyTooLargeError
+from payintent.http.errors import Failure, answer_failures
+from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.static_files import html_response, make_environment
+from payintent.merchants.model import Merchant
+from payintent.runtime.encryption import EncryptionKeyError
 
 #: Headers of every response to buyers. The middleware adds `Cache-Control: no-store`.
 HEADERS = {
@@ -20,6 +33,17 @@ HEADERS = {
 }
 _OPTIONS_MAX = 1_000  # cached lists of about 3 KiB, 53 per language
 _templates = make_environment("checkout/templates")
+OUR_SCRIPTS = ScriptSources()
+#: Translation keys of error messages; the default is `sorry_other`.
+_SORRY: Mapping[ErrorCode | type[Exception], str] = {
+    ErrorCode.CHECKOUT_NOT_FOUND: "sorry_not_found",
+    ErrorCode.RATE_LIMITED: "sorry_many",
+    StorageUnavailableError: "sorry_later",
+    LockTimeoutError: "sorry_busy",
+    EncryptionKeyError: "sorry_unreadable",
+}
+#: Errors after which retrying is pointless, so the page has no retry link.
+_FINAL = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, EncryptionKeyError})
 
 
 def page_language(request: Request, fallback: str) -> Language:
@@ -61,3 +85,85 @@ def render_page(
 ) -> Response:
     html = _templates.get_template(template).render(fields)
     return html_response(request, html, {**HEADERS, "Content-Security-Policy": policy}, status)
+
+
+def answers_with_pages(handler: Handler) -> Handler:
+    """Render failures as HTML pages, because buyers open these URLs in a browser."""
+
+    @answer_failures(_failure_page)
+    @wraps(handler)
+    async def respond(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except FraudDeniedError:
+            return await _denial_page(request)
+
+    return respond
+
+
+def _failure_page(request: Request, failure: Failure) -> Response:
+    reason = failure.code if failure.kind is RefusedError else failure.kind
+    checkout_id = request.path_params.get("checkout_id")
+    again = None
+    if checkout_id and reason not in _FINAL:
+        again = read_page_url(request, checkout_id).current
+    fields = _sorry_fields(page_language(request, "en"), "sorry", _SORRY.get(reason, "sorry_other"))
+    policy = content_security_policy(styles=[page_style().source])
+    page = fields | {"mood": "bad", "again": again}
+    return render_page(request, "sorry.html", page, policy, failure.status)
+
+
+def _sorry_fields(language: Language, heading: str, message: str) -> dict[str, Any]:
+    return common_fields(language) | {
+        "title": language.t(heading),
+        "heading": language.t(heading),
+        "message": language.t(message),
+        "mood": "plain",
+        "status": None,
+        "again": None,
+        "merchant": None,
+    }
+
+
+def merchant_policy(
+    context: CheckoutContext,
+    merchant: Merchant,
+    scripts: ScriptSources = OUR_SCRIPTS,
+    form_targets: Iterable[str | None] = (),
+) -> str:
+    """Return the content security policy of a page with the merchant's accent colour and frame.
+
+    It allows requests to the API even if the API has a different origin.
+    """
+    origin = api_url(context.settings)[1]
+    connections = (*scripts.connections, *([origin] if origin else ()))
+    return content_security_policy(
+        frame_ancestors=merchant.origins,
+        form_targets=form_targets,
+        scripts=replace(scripts, connections=connections),
+        styles=[page_style(merchant.accent_colour).source],
+    )
+
+
+async def _denial_page(request: Request) -> Response:
+    """Render a fraud denial with a link back to the shop. The reason is not disclosed."""
+    context = get_checkout_context(request)
+    snapshot = await context.payment_lookup.find_checkout_payment(
+        request.path_params["checkout_id"]
+    )
+    merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
+    language = page_language(request, merchant.locale)
+    fields = _sorry_fields(language, "blocked", "blocked_text") | {
+        "status": "BLOCKED",
+        "merchant": replace(
+            merchant,
+            return_url=web_url(merchant.return_url),
+            support_url=web_url(merchant.support_url),
+            terms_url=web_url(merchant.terms_url),
+        ),
+        "logo": picture_path(context, merchant.logo_url, merchant.id),
+        "style": page_style(merchant.accent_colour),
+        "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
+        "scripts": ["checkout.js"],
+    }
+    return render_page(request, "sorry.html", fields, merchant_policy(context, merchant))

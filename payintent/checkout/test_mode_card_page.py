@@ -11,8 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import load_language
-from payintent.checkout.refusal_pages import answers_with_pages
-from payintent.checkout.rendering import HEADERS, common_fields, render_page
+from payintent.checkout.rendering import HEADERS, answers_with_pages, common_fields, render_page
 from payintent.checkout.static_files import page_style
 from payintent.core import ids
 from payintent.core.addresses import web_origin

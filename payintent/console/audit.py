@@ -16,7 +16,7 @@ from payintent.console.operation_forms import (
     find_wrong_field,
     read_operation,
 )
-from payintent.console.results import to_plain
+from payintent.console.rendering import to_plain
 from payintent.core.errors import NotFoundError, RefusedError
 from payintent.operators.audit_store import AuditEntry
 from payintent.operators.operations import ListAuditEntries

@@ -1,12 +1,22 @@
-"""The gateways page, with providers, accounts, outages and recent errors."""
+"""Pages for gateways and chains, with outages, endpoints and runbook steps for problems."""
 
+import asyncio
+import re
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 
 from starlette.responses import Response
 
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.compare_endpoints import EndpointState
+from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
 from payintent.console.operations import allowed_actions
+from payintent.console.today import age
 from payintent.db.database import current_time
+from payintent.evm.chain_reader import Finality
 from payintent.gateway_accounts.health import GatewayChannel, GatewayOutage
 from payintent.gateway_accounts.operations import ListAccounts
 from payintent.gateway_accounts.providers_operations import (
@@ -14,8 +24,12 @@ from payintent.gateway_accounts.providers_operations import (
     ListGatewayOutages,
     ListProviders,
 )
+from payintent.http.docs.pages import read_document, render_markdown
 
 _ERRORS = 5
+_LINK_TAG = re.compile(r'<a href="[^"<]*">|</a>')
+_HALTED = "A chain is halted"
+_UNWATCHED = "A chain is not watched"
 
 
 async def get_gateways(visit: OperatorVisit) -> Response:
@@ -45,3 +59,80 @@ def _channel_state(outage: GatewayOutage | None, now: datetime) -> tuple[str, st
     if outage is None:
         return "available", "good"
     return ("circuit open", "bad") if outage.until > now else ("retry pending", "warn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainPart:
+    chain: ChainRecord
+    cursor: ChainCursor | None  # None: no merchant uses this chain
+    sessions: int  # open on-chain sessions
+    endpoints: list[EndpointState]
+
+    @property
+    def newest(self) -> int | None:
+        blocks = (state.latest for state in self.endpoints)
+        return max((block for block in blocks if block is not None), default=None)
+
+    @property
+    def runbook(self) -> str | None:
+        """The runbook section for the chain's current problem, as HTML; None if it is healthy."""
+        if self.cursor is None:
+            return None
+        if self.cursor.halted is not None:
+            return runbook_section(_HALTED)
+        return None if self.cursor.watched else runbook_section(_UNWATCHED)
+
+
+async def get_chains(visit: OperatorVisit) -> Response:
+    """`GET /chains`: all chains. Endpoint queries time out after four seconds."""
+    database = visit.context.database
+    records = await chain_store.list_chains(database)
+    sessions = {
+        watch.chain: watch.sessions for watch in await chain_watch_store.list_watches(database)
+    }
+    states = await asyncio.gather(*(visit.context.endpoints.compare(chain) for chain in records))
+    parts = [
+        ChainPart(
+            chain=chain,
+            cursor=await chain_store.get_cursor(database, chain.slug),
+            sessions=sessions.get(chain.slug, 0),
+            endpoints=endpoints,
+        )
+        for chain, endpoints in zip(records, states, strict=True)
+    ]
+    now = await current_time(database)
+    return visit.render(
+        "chains.html",
+        parts=[part for part in parts if part.cursor is not None or part.endpoints],
+        unused=[part.chain for part in parts if part.cursor is None and not part.endpoints],
+        now=now,
+        ago=partial(_ago, now=now),
+        finality=_finality,
+        allowed=allowed_actions(visit),
+    )
+
+
+@cache
+def runbook_section(heading: str) -> str:
+    """Render the steps of a runbook section as HTML, without its heading and alert names.
+
+    Links are removed, because their targets are not on the page.
+    """
+    _, _, following = read_document("runbook.md").partition(f"\n### {heading}\n")
+    section = following.partition("\n### ")[0].partition("\n## ")[0]
+    _, _, steps = section.partition("\n\n- **See**")
+    return _LINK_TAG.sub("", render_markdown("- **See**" + steps)[1])
+
+
+def _finality(chain: ChainRecord) -> str:
+    if chain.instant_finality:
+        return "immediately"
+    if chain.finality == Finality.FINALIZED:
+        return "when the nodes report it"
+    if chain.confirmations is None:
+        return "not set: the chain cannot be watched"
+    return f"after {chain.confirmations} confirmations"
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    return "never" if moment is None else f"{age(moment, now)} ago"

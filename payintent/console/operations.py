@@ -17,7 +17,7 @@ from payintent.console.operation_forms import (
     hidden_fields,
     read_operation,
 )
-from payintent.console.results import has_secret, to_plain
+from payintent.console.rendering import has_secret, to_plain
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.http.errors import http_status
 from payintent.operations import OPERATIONS

@@ -1,15 +1,19 @@
-"""Templates, navigation and headers of console pages."""
+"""Templates, headers and navigation of console pages, and the display of values."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, cast
+from urllib.parse import quote, urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.console.results import find_link, is_amount, label, show_value, table_columns
 from payintent.console.sessions import OperatorSession
+from payintent.core import ids
 from payintent.core.money import format_rate
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.static_files import (
@@ -20,9 +24,34 @@ from payintent.http.pages.static_files import (
     make_environment,
 )
 from payintent.operators.fields import summarize
-from payintent.operators.operation import OperationType
-from payintent.runtime.json_format import format_timestamp
+from payintent.operators.operation import OperationType, to_json_value
+from payintent.runtime.json_format import encode_json, format_timestamp
 
+_LISTS = {
+    "payments": "/payments",
+    "cases": "/cases",
+    "refunds": "/refunds",
+    "disputes": "/disputes",
+    "approvals": "/approvals",
+    "webhooks": "/webhooks/events",
+}
+_BY_NAME = {
+    "merchant_id": "/merchants/{}",
+    "account_id": "/operations/account/show?account_id={}",
+    "event_id": "/webhooks/events/{}",
+}
+_BY_PREFIX = {
+    ids.PAYMENT: "/payments/{}",
+    ids.REFUND: "/refunds/{}",
+    ids.CASE: "/cases/{}",
+    ids.APPROVAL: "/approvals/{}",
+}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_STATUSES = frozenset({"status", "state", "step", "activation", "outcome", "level"})
+_AMOUNTS = re.compile(r"(?:.*_)?(?:amount|fee|tax|total|rate|minor|limit|count|attempts|ms)")
+_KINDS: dict[type, str] = {bool: "flag", dict: "record", int: "number", float: "number"}
+#: Secret fields, which are shown only once.
+_SECRETS = frozenset({"api_key", "token", "callback_secret", "secret"})
 #: Navigation labels and their paths.
 NAVIGATION = {
     "Today": "/",
@@ -38,12 +67,6 @@ NAVIGATION = {
     "Audit": "/audit",
     "Operations": "/operations",
 }
-
-
-def is_current(entry: str, path: str) -> bool:
-    return path == entry or (entry != "/" and path.startswith(f"{entry}/"))
-
-
 _NAMES = (
     "console.css",
     "figures.css",
@@ -54,6 +77,93 @@ _NAMES = (
     "uPlot.min.css",
 )
 CONSOLE_FILES = StaticFiles("console/static", "/static", _NAMES)
+_LONG_CHARS = 40
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+_WORDS_OF_TONES = {
+    "good": "PAID SUCCEEDED ACTIVE APPROVED DELIVERED ENABLED OK HEALTHY RESOLVED WON",
+    "warn": "WAITING PENDING PROCESSING OPEN SUSPENDED APPROVAL LAPSED LATE PARTIALLY_REFUNDED",
+    "bad": "FAILED REJECTED DEAD REVOKED EXPIRED DISABLED HALTED LOST",
+    "info": "REFUNDED QUEUED SENT NEW REQUESTED VALIDATED",
+}
+_TONES = {word: tone for tone, words in _WORDS_OF_TONES.items() for word in words.split()}
+_templates = make_environment("console/templates")
+#: Headers of every response. With `no-referrer`, browsers would send forms with origin `null`.
+COMMON_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def list_url(name: str, **filters: str) -> str:
+    """Return the URL of a list page; `filters` are fields of the list operation."""
+    return _LISTS[name] + (f"?{urlencode(filters)}" if filters else "")
+
+
+def find_link(value: object, name: str) -> str | None:
+    if isinstance(value, str):
+        prefix, underscore, _ = value.partition("_")
+        if underscore and prefix in _BY_PREFIX and ids.parse_id(prefix, value) is not None:
+            return _BY_PREFIX[prefix].format(quote(value))
+    if name in _BY_NAME and isinstance(value, str | int) and value != "":
+        return _BY_NAME[name].format(quote(str(value)))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    kind: str  # none, flag, time, status, link, number, record, table, list or text
+    value: Any
+    href: str | None = None
+
+
+def to_plain(result: object) -> Any:
+    return msgspec.json.decode(encode_json({"result": to_json_value(result)}))["result"]
+
+
+def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> list[str]:
+    """Return `columns` or, if it is empty, the fields of all rows."""
+    if columns:
+        return list(columns)
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def show_value(value: Any, name: str = "") -> ShownValue:
+    if value is None or value in ("", [], {}):
+        return ShownValue("none", None)
+    href = find_link(value, name)
+    return ShownValue(_kind(value, name) if href is None else "link", value, href)
+
+
+def _kind(value: Any, name: str) -> str:
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        return "table" if all(isinstance(item, dict) for item in items) else "list"
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return "time"
+    if isinstance(value, str) and name in _STATUSES:
+        return "status"
+    return _KINDS.get(value.__class__, "text")
+
+
+def is_amount(name: str) -> bool:
+    """Return whether a column contains amounts or counts, which are right-aligned."""
+    return _AMOUNTS.fullmatch(name) is not None
+
+
+def has_secret(result: Any) -> bool:
+    if isinstance(result, dict):
+        fields = cast("dict[str, Any]", result)
+        return not _SECRETS.isdisjoint(fields) or any(map(has_secret, fields.values()))
+    return False
+
+
+def label(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def is_current(entry: str, path: str) -> bool:
+    return path == entry or (entry != "/" and path.startswith(f"{entry}/"))
 
 
 @cache
@@ -65,12 +175,6 @@ def style_sources() -> list[str]:
     return [console_style(name).source for name in _NAMES if name.endswith(".css")]
 
 
-#: Headers of every response. With `no-referrer`, browsers would send forms with origin `null`.
-COMMON_HEADERS = {
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
 #: Headers of every page and page fragment.
 HEADERS = COMMON_HEADERS | {
     "Content-Security-Policy": content_security_policy(
@@ -82,16 +186,6 @@ HEADERS = COMMON_HEADERS | {
     "X-Frame-Options": "DENY",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_LONG_CHARS = 40
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-_WORDS_OF_TONES = {
-    "good": "PAID SUCCEEDED ACTIVE APPROVED DELIVERED ENABLED OK HEALTHY RESOLVED WON",
-    "warn": "WAITING PENDING PROCESSING OPEN SUSPENDED APPROVAL LAPSED LATE PARTIALLY_REFUNDED",
-    "bad": "FAILED REJECTED DEAD REVOKED EXPIRED DISABLED HALTED LOST",
-    "info": "REFUNDED QUEUED SENT NEW REQUESTED VALIDATED",
-}
-_TONES = {word: tone for tone, words in _WORDS_OF_TONES.items() for word in words.split()}
-_templates = make_environment("console/templates")
 
 
 def render(

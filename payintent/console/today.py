@@ -12,8 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from payintent.console.access import OperatorVisit
 from payintent.console.context import ConsoleContext
-from payintent.console.rendering import HEADERS, format_age, render_part
-from payintent.console.results import list_url
+from payintent.console.rendering import HEADERS, format_age, list_url, render_part
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.core.money import TENDER, format_amount, minor_decimals
 from payintent.http.pages.static_files import html_response

@@ -35,8 +35,7 @@ from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable
 from payintent.merchants.store import require_merchant
 from payintent.portal.payments import requester
-from payintent.portal.rendering import HEADERS
-from payintent.portal.visits import PAGE_ROWS, Visit, member_page, next_query, redirect
+from payintent.portal.visits import HEADERS, PAGE_ROWS, Visit, member_page, next_query, redirect
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.lookup import refund_fields
 from payintent.webhooks import deliveries_store as delivery_store

@@ -3,8 +3,8 @@
 from starlette.routing import Route
 
 from payintent.http.application import Handler
-from payintent.portal import access, lists, payments, sign_in
-from payintent.portal.rendering import PORTAL_FILES
+from payintent.portal import lists, payments, sign_in
+from payintent.portal.visits import PORTAL_FILES
 
 
 def _get(path: str, handler: Handler) -> Route:
@@ -25,10 +25,10 @@ PORTAL_ROUTES: list[Route] = [
     _get("/merchant/link/{token}", sign_in.get_link),
     _post("/merchant/link/{token}", sign_in.post_link),
     _post("/merchant/sign-out", sign_in.post_portal_sign_out),
-    _get("/merchant/access", access.get_access),
-    _get("/merchant/passkeys/options", access.get_passkey_options),
-    _post("/merchant/passkeys", access.post_passkey),
-    _post("/merchant/passkeys/{passkey_id}/remove", access.post_remove_passkey),
+    _get("/merchant/access", sign_in.get_access),
+    _get("/merchant/passkeys/options", sign_in.get_passkey_options),
+    _post("/merchant/passkeys", sign_in.post_passkey),
+    _post("/merchant/passkeys/{passkey_id}/remove", sign_in.post_remove_passkey),
     _get("/merchant/payments", payments.get_portal_payments),
     _get("/merchant/payments/{payment_id}", payments.get_portal_payment_story),
     _post("/merchant/payments/{payment_id}/refunds", payments.post_refund_form),

@@ -1,7 +1,8 @@
-"""Requests of signed-in members: sessions, rights, forms and error pages."""
+"""Requests of signed-in members: sessions, rights, forms, page templates and error pages."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,9 +19,11 @@ from payintent.core.errors import (
     RefusedError,
     StorageUnavailableError,
 )
+from payintent.core.money import format_rate
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
 from payintent.http.errors import Failure, answer_failures
+from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.forms import (
     SignedInVisit,
     SignInCookie,
@@ -30,15 +33,31 @@ from payintent.http.pages.forms import (
     make_token,
     read_form_fields,
 )
+from payintent.http.pages.static_files import (
+    StaticFiles,
+    html_response,
+    inline_part,
+    make_environment,
+)
 from payintent.http.pagination import write_id_cursor
 from payintent.members import sessions_store as session_store
 from payintent.members.model import SESSION_HOURS, MemberRight, has_right
 from payintent.members.sessions_store import MemberSession
 from payintent.portal.context import PortalContext, get_portal_context
-from payintent.portal.rendering import HEADERS, render_portal_page, render_sorry
 from payintent.runtime.encryption import Encryption, EncryptionKeyError
 from payintent.runtime.settings import Settings
 
+#: Headers of every page. The middleware adds `Cache-Control: no-store`.
+HEADERS = {
+    "Referrer-Policy": "no-referrer",  # sign-in links are secret
+    "Vary": "Accept-Encoding, Cookie",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex, nofollow",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+PORTAL_FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
+_STYLE = inline_part(PORTAL_FILES.text("portal.css"))
+_templates = make_environment("portal/templates")
 SIGN_IN = "/merchant/sign-in"
 #: Rows per page in lists.
 PAGE_ROWS = 25
@@ -52,6 +71,29 @@ _FAILURES: Mapping[type[Exception], str] = {
 }
 _VISITOR_S = 3_600
 _NEXT_MAX = 500
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+_templates.filters["time"] = _time
+_templates.filters["rate"] = format_rate
+_POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.source])
+
+
+def render_portal_page(
+    request: Request, template: str, fields: dict[str, Any], status: int = 200
+) -> Response:
+    common: dict[str, Any] = {"scripts": [], "asset": PORTAL_FILES.url, "style": _STYLE}
+    html = _templates.get_template(template).render({**common, **fields})
+    headers = {**HEADERS, "Content-Security-Policy": _POLICY}
+    return html_response(request, html, headers, status)
+
+
+def render_sorry(request: Request, message: str, status: int) -> Response:
+    fields = {"title": "That did not work", "message": message}
+    return render_portal_page(request, "sorry.html", fields, status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from pydantic import SecretStr
 
-from payintent.console.chains import runbook_section
+from payintent.console.gateways import runbook_section
 from payintent.core.access import Role
 from payintent.runtime.settings import Settings
 from tests.console.visitor import signed_in, words

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from payintent.checkout.refusal_pages import answers_with_pages
+from payintent.checkout.rendering import answers_with_pages
 from payintent.console.access import console_page
 from payintent.core.errors import (
     ErrorCode,
