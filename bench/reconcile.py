@@ -31,7 +31,7 @@ from payintent.db import migrations_runner
 from payintent.db.driver import Connection, connect, transaction
 from payintent.reconciliation import runs_store
 from payintent.reconciliation.file import HEADER
-from payintent.reconciliation.intake import compare_new_files
+from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.settings import Settings

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from payintent.payment_sessions.inquire import SessionInquirer
     from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrls
     from payintent.payments.screen import FraudScreening
-    from payintent.reconciliation.intake import ReconciliationContext
+    from payintent.reconciliation.runs import ReconciliationContext
     from payintent.refunds.send import RefundSender
     from payintent.test_mode.buyer_simulator import BuyerSimulator
 
@@ -198,7 +198,7 @@ class Service:
 
     @cached_property
     def reconciliation_context(self) -> "ReconciliationContext":
-        from payintent.reconciliation.intake import ReconciliationContext
+        from payintent.reconciliation.runs import ReconciliationContext
 
         return ReconciliationContext(
             database=self.database, capabilities=self.accounts.capabilities

@@ -36,8 +36,8 @@ from payintent.payments.sessions_store import DueSession
 from payintent.privacy.retention_store import prune_step
 from payintent.privacy.seal import PayerDataSealer
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
-from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.movements import MovementComparison, compare_movements
+from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.sources import FileSource, FolderSource, open_s3_source
 from payintent.refunds import store as refund_store
 from payintent.refunds.store import DueRefund

@@ -7,8 +7,7 @@ import asyncpg
 
 from payintent.accounting import ledger_store
 from payintent.accounting import statements_store as statement_store
-from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
-from payintent.accounting.payouts_operations import RecordPayout
+from payintent.accounting.payouts_operations import RecordGatewayPayout, RecordPayout
 from payintent.core.money import format_smallest_units
 from payintent.operators.operation import Actor
 from payintent.service import Service

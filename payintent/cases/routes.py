@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.cases import list_store as case_lists
-from payintent.cases.lookup import case_fields, read_case_filter
+from payintent.cases.operations import case_fields, read_case_filter
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
 from payintent.http.pagination import read_limit, write_id_cursor

@@ -18,8 +18,8 @@ from payintent.accounting.statements_operations import (
 )
 from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
-from payintent.cases.lookup import case_fields, read_case_filter
 from payintent.cases.model import CaseKind
+from payintent.cases.operations import case_fields, read_case_filter
 from payintent.cases.store import STATUSES
 from payintent.core.access import merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from payintent.cases import list_store as case_lists
 from payintent.cases.list_store import CaseFilter
-from payintent.cases.lookup import case_fields
+from payintent.cases.operations import case_fields
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units

@@ -32,19 +32,19 @@ from payintent.payments import captures_store as capture_store
 from payintent.reconciliation import runs_store
 from payintent.reconciliation.compare import ReconciliationInput
 from payintent.reconciliation.file import HEADER, ProviderFile
-from payintent.reconciliation.intake import (
-    RECORDED_BY,
-    ReconciliationContext,
-    compare_list,
-    read_digest,
-)
 from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
     PayoutAccount,
     make_payout_cases,
     settle_payouts,
 )
-from payintent.reconciliation.runs import SOURCE_FAILURES
+from payintent.reconciliation.runs import (
+    RECORDED_BY,
+    SOURCE_FAILURES,
+    ReconciliationContext,
+    compare_list,
+    read_digest,
+)
 from payintent.reconciliation.runs_store import NewRun, ReportingAccount
 from payintent.refunds.record_outside import RefundUnderWayError, record_outside_refund
 from payintent.runtime.json_format import format_timestamp

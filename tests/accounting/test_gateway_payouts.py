@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from payintent.accounting import ledger_check_store
-from payintent.accounting.gateway_payouts_operations import (
+from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.accounting.payouts_operations import (
     ListGatewayPayouts,
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
-from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
-from payintent.accounting.ledger_operations import CheckLedger
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.store import NewAccount

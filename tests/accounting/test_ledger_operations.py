@@ -6,8 +6,12 @@ import asyncpg
 import pytest
 from prometheus_client import REGISTRY
 
-from payintent.accounting.adjustments import AdjustLedger
-from payintent.accounting.ledger_operations import BackfillLedger, CheckLedger, ShowLedger
+from payintent.accounting.ledger_operations import (
+    AdjustLedger,
+    BackfillLedger,
+    CheckLedger,
+    ShowLedger,
+)
 from payintent.callbacks.receive import apply_waiting_callbacks
 from payintent.cases.operations import ListCases
 from payintent.gateways.port import DisputeState

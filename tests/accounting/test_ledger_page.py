@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from payintent.accounting import ledger_check_store
-from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
 from payintent.accounting.model import Fact
-from payintent.accounting.payouts_operations import RecordPayout
+from payintent.accounting.payouts_operations import RecordGatewayPayout, RecordPayout
 from payintent.callbacks.receive import apply_waiting_callbacks
 from payintent.cases.operations import ListCases
 from payintent.gateways.port import DisputeState

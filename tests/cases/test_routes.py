@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.cases.list_store import MerchantCase
-from payintent.cases.lookup import case_fields
+from payintent.cases.operations import case_fields
 from payintent.core import ids
 from payintent.gateways.port import DisputeReport, DisputeState, VerifiedCallback
 from tests.refunds.requests import paid, send

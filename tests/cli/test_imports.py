@@ -27,7 +27,7 @@ _SERVICE = {
     "payintent.payment_sessions.inquire",
     "payintent.payment_sessions.select_quote",
     "payintent.refunds.send",
-    "payintent.reconciliation.intake",
+    "payintent.reconciliation.runs",
 }
 _OURS_MAX = 250  # modules of ours that a command which reads imports; 245 in November 2026
 _HEAVY = _SERVERS | _CLIENTS | _CHAINS | _RARE | {"structlog", "prometheus_client", "msgspec"}
@@ -121,7 +121,7 @@ def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
                 "payment_sessions.inquire",
                 "refunds.send",
                 "onchain.watch_loop",
-                "reconciliation.intake",
+                "reconciliation.runs",
             },
             _PAGES,
         ),

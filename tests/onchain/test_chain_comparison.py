@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
+from payintent.accounting.payouts_operations import RecordGatewayPayout
 from payintent.cases.operations import ListCases
 from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError

@@ -16,7 +16,7 @@ from aiohttp import web
 from pydantic import SecretStr
 from standardwebhooks import Webhook
 
-from payintent.accounting.adjustments import AdjustLedger
+from payintent.accounting.ledger_operations import AdjustLedger
 from payintent.chains.operations import AddContract
 from payintent.core.access import Role
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError

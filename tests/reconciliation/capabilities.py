@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from payintent.gateways.port import GatewayCapabilities
-from payintent.reconciliation.intake import ReconciliationContext
+from payintent.reconciliation.runs import ReconciliationContext
 
 
 def with_capabilities(context: ReconciliationContext, **changes: Any) -> ReconciliationContext:

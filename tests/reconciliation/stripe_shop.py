@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from payintent.accounting.gateway_payouts_operations import ListGatewayPayouts
 from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.payouts_operations import ListGatewayPayouts
 from payintent.cases.operations import ListCases
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.http_client import GatewayHttpClient

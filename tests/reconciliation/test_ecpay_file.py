@@ -9,8 +9,8 @@ from payintent.cases.operations import ListCases
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.ecpay.settlement_file import COLUMNS, LAYOUTS
 from payintent.payments.model import Payment
-from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import ListReconciliationRuns
+from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.runs_store import RunRecord
 from payintent.reconciliation.sources import FolderSource
 from tests.reconciliation.capabilities import with_capabilities

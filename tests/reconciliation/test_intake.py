@@ -18,12 +18,12 @@ from payintent.db.database import Tx
 from payintent.gateways.settlement_file import FileLayout, ProviderFileLine
 from payintent.reconciliation import intake, runs, runs_store, sources
 from payintent.reconciliation.file import HEADER
-from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import (
     ListReconciliationRuns,
     RetryReconciliationRun,
     ShowReconciliationRun,
 )
+from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.runs_store import NewRun, RunEnd, RunRecord
 from payintent.reconciliation.sources import FolderSource
 from payintent.worker import reconcile

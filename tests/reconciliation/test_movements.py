@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from payintent.accounting.gateway_payouts_operations import (
+from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.accounting.payouts_operations import (
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
-from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
-from payintent.accounting.ledger_operations import CheckLedger
 from payintent.db.locks import hold_advisory_lock
 from payintent.gateways.port import (
     GatewayRefundState,

@@ -8,21 +8,21 @@ from uuid import UUID
 import pytest
 
 from payintent.accounting import gateway_payouts_store as gateway_payout_store
-from payintent.accounting.gateway_payouts_operations import (
+from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.ledger_operations import CheckLedger
+from payintent.accounting.payouts_operations import (
     ListGatewayPayouts,
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
-from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
-from payintent.accounting.ledger_operations import CheckLedger
 from payintent.cases.operations import ListCases
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.database import Executor, Tx
 from payintent.reconciliation import file as payout_lines
 from payintent.reconciliation import runs_store
 from payintent.reconciliation.file import HEADER, HEADER_WITH_FEE
-from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import ListReconciliationRuns, ShowReconciliationRun
+from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.runs_store import RunEnd, RunRecord
 from payintent.reconciliation.sources import FolderSource
 from payintent.reconciliation.sums_store import ReconciliationSum

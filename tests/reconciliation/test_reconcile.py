@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from payintent.accounting.gateway_payouts_operations import ListGatewayPayouts
 from payintent.accounting.ledger_operations import CheckLedger
+from payintent.accounting.payouts_operations import ListGatewayPayouts
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases
 from payintent.core import ids

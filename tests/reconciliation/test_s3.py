@@ -17,9 +17,8 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.reconciliation.file import HEADER
-from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import ListReconciliationRuns
-from payintent.reconciliation.runs import SOURCE_FAILURES
+from payintent.reconciliation.runs import SOURCE_FAILURES, compare_new_files
 from payintent.reconciliation.sources import (
     S3Credentials,
     S3Source,

@@ -10,8 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from payintent.accounting.gateway_payouts_operations import RecordGatewayPayout
-from payintent.accounting.payouts_operations import RecordPayout
+from payintent.accounting.payouts_operations import RecordGatewayPayout, RecordPayout
 from payintent.approvals.operations import Approve
 from payintent.chains.operations import AddContract
 from payintent.core import ids

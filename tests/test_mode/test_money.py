@@ -13,8 +13,8 @@ from payintent.cases.operations import ListCases
 from payintent.overview import store as overview_store
 from payintent.overview.hourly_figures import count_outcomes
 from payintent.reconciliation.file import HEADER
-from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.operations import ListReconciliationRuns
+from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.worker_metrics import measure
