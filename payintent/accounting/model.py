@@ -13,7 +13,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from payintent.core.money import EXACT
-from payintent.gateways.port import HOLDING, DisputeState
+from payintent.gateways.port import HOLDING_STATES, DisputeState
 from payintent.merchants.model import Price
 
 
@@ -294,7 +294,7 @@ def dispute_entries(
     `recorded` maps accounts to debits minus credits over the `entries` entries made so far.
     """
     target = {}
-    if state in HOLDING and amount_minor:
+    if state in HOLDING_STATES and amount_minor:
         holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
         target = {money.owner: amount_minor, holder: -amount_minor}
     differences = {

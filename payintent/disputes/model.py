@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from payintent.gateways.port import HOLDING, DisputedFunds, DisputeReport, DisputeState
+from payintent.gateways.port import HOLDING_STATES, DisputedFunds, DisputeReport, DisputeState
 
 _RANKS = {
     DisputeState.INQUIRY: 0,
@@ -38,7 +38,7 @@ class Dispute:
 
     @property
     def held_minor(self) -> int:
-        return self.amount_minor if self.state in HOLDING else 0
+        return self.amount_minor if self.state in HOLDING_STATES else 0
 
 
 def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:

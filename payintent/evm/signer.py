@@ -151,7 +151,9 @@ class ExternalSigner:
             return OutcomeUnknown(detail=str(error))
         if isinstance(answer, RpcErrorAnswer):
             # This proves nothing: the signer's node may have accepted the transaction anyway.
-            return OutcomeUnknown(detail=f"the signer refuses, code {answer.code}", answered=True)
+            return OutcomeUnknown(
+                detail=f"the signer refuses, code {answer.code}", has_responded=True
+            )
         return answer
 
     def _add_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
@@ -175,7 +177,7 @@ class ExternalSigner:
         WAITING.labels(self._chain, blocker.value).inc()
         # A signer that answers is not down. For example, a token that rejects one payer's address
         # must not block all refunds.
-        return NotContacted(detail=detail, answered=blocker is not RefundBlocker.AWAY)
+        return NotContacted(detail=detail, has_responded=blocker is not RefundBlocker.AWAY)
 
 
 def open_signers(

@@ -258,7 +258,7 @@ def describe_answer(answer: object) -> tuple[CallOutcome, str]:
         case NotContacted():
             return CallOutcome.NOT_CONTACTED, answer.detail
         case OutcomeUnknown():
-            outcome = CallOutcome.THROTTLED if answer.throttled else CallOutcome.UNKNOWN
+            outcome = CallOutcome.THROTTLED if answer.is_throttled else CallOutcome.UNKNOWN
             return outcome, answer.detail
         case SessionRejected():
             return CallOutcome.REJECTED, answer.detail

@@ -217,13 +217,13 @@ class GatewayHealth:
         slow (see `is_too_slow`), which counts as a failure.
         """
         key = (account_id, channel)
-        if isinstance(answer, OutcomeUnknown) and answer.neutral:
+        if isinstance(answer, OutcomeUnknown) and answer.is_skipped:
             return
-        if isinstance(answer, OutcomeUnknown) and answer.throttled:
+        if isinstance(answer, OutcomeUnknown) and answer.is_throttled:
             THROTTLED.labels(channel).inc()
             _log.warning("gateway_throttles", account=account_id, channel=channel)
             return
-        if isinstance(answer, OutcomeUnknown) and not answer.answered:
+        if isinstance(answer, OutcomeUnknown) and not answer.has_responded:
             await self._count_failure(key, answer.detail)
             return
         if slow_s is not None:

@@ -92,7 +92,7 @@ def check_origins(
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
     """Reject test credentials in live accounts and live credentials in test accounts."""
     capabilities = context.capabilities(account.provider)
-    if capabilities and (mistake := capabilities.mistaken_mode(account)):
+    if capabilities and (mistake := capabilities.mode_mismatch(account)):
         raise BadRequestError(mistake)
 
 

@@ -19,11 +19,11 @@ _SERVER_ERROR = 500
 _THROTTLING = frozenset({403, 429})
 
 
-def works(detail: str) -> AccountCheck:
+def account_works(detail: str) -> AccountCheck:
     return AccountCheck(problem=None, detail=detail)
 
 
-def refused(detail: str) -> AccountCheck:
+def credentials_rejected(detail: str) -> AccountCheck:
     return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=detail)
 
 
@@ -36,7 +36,7 @@ def check_response(
         detail = f"{origin}: {_connection_problem(answer)}"
         return AccountCheck(problem=answer.problem, detail=detail)
     if isinstance(answer, OutcomeUnknown):
-        return AccountCheck(problem=AccountProblem.SILENCE, detail=f"{origin}: {answer.detail}")
+        return AccountCheck(problem=AccountProblem.NO_RESPONSE, detail=f"{origin}: {answer.detail}")
     ahead_s = _clock_ahead_s(answer, now)
     if abs(ahead_s) > CLOCK_TOLERANCE_S:
         relation = "ahead of" if ahead_s > 0 else "behind"
@@ -46,12 +46,13 @@ def check_response(
         )
     if answer.status >= _SERVER_ERROR:
         return AccountCheck(
-            problem=AccountProblem.SILENCE, detail=f"{origin} responds with status {answer.status}"
+            problem=AccountProblem.NO_RESPONSE,
+            detail=f"{origin} responds with status {answer.status}",
         )
     return answer
 
 
-def not_understood(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck:
+def unexpected_response(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck:
     origin = web_origin(account.base_url) or "base_url"
     if answer.status in _THROTTLING:
         return AccountCheck(

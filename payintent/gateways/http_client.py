@@ -43,9 +43,14 @@ def decode_json(body: bytes, kind: type[T]) -> T | None:
         return None
 
 
-def unusable(status: int, detail: str) -> OutcomeUnknown:
+def unusable_response(status: int, detail: str) -> OutcomeUnknown:
     """Return the outcome of a response without a result; 403 and 429 count as throttling."""
-    return OutcomeUnknown(detail=detail, throttled=status in _THROTTLING)
+    return OutcomeUnknown(detail=detail, is_throttled=status in _THROTTLING)
+
+
+def inconclusive_response(detail: str) -> OutcomeUnknown:
+    """Return the outcome of an authentic response that does not settle the request."""
+    return OutcomeUnknown(detail=detail, has_responded=True)
 
 
 def printable_text(text: str, chars_max: int | None = None) -> str:

@@ -31,7 +31,7 @@ def from_gateway(units: int, currency: str, decimals: int) -> int:
     return amount_minor
 
 
-def read_capture(reference: str, amount: str, currency: str) -> Capture:
+def parse_capture(reference: str, amount: str, currency: str) -> Capture:
     """Build a capture from a decimal amount in any currency; ValueError if it is malformed.
 
     An amount that is finer than the minor unit is rounded down, and `verbatim` has the exact

@@ -21,7 +21,7 @@ from payintent.gateways.settlement_file import FileLayout
 class AccountProblem(StrEnum):
     ADDRESS = "address"  # no connection: host name, port or firewall
     TLS = "tls"  # the certificate cannot be verified
-    SILENCE = "silence"  # connected, but no usable response
+    NO_RESPONSE = "silence"  # connected, but no usable response
     THROTTLED = "throttled"  # the gateway limits our requests or blocks our address
     CREDENTIALS = "credentials"
     CLOCK = "clock"  # our clock and the gateway's differ
@@ -103,7 +103,7 @@ class GatewayCapabilities:
         page_url = self.pages or account.credentials.get("page_url")
         return page_url or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
 
-    def mistaken_mode(self, account: GatewayAccount) -> str | None:
+    def mode_mismatch(self, account: GatewayAccount) -> str | None:
         """Explain a contradiction between an account's mode and its credentials, or return None."""
         livemode = self.livemode_of(account.base_url, account.credentials)
         if livemode is None or livemode == account.livemode:
@@ -235,13 +235,13 @@ class OutcomeUnknown:
 
     detail: str
     #: The gateway limits our requests, so it is reachable.
-    throttled: bool = False
+    is_throttled: bool = False
     #: The adapter sent no request, by its own rules: not an outage of the gateway.
-    neutral: bool = False
+    is_skipped: bool = False
     #: The response is authentic but inconclusive: not an outage of the gateway.
-    answered: bool = False
+    has_responded: bool = False
     #: The result if this happens in an account check.
-    problem: AccountProblem = field(default=AccountProblem.SILENCE, compare=False)
+    problem: AccountProblem = field(default=AccountProblem.NO_RESPONSE, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class RefundReport:
     state: GatewayRefundState
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
-    hopeless: bool = False  # a retry would fail the same way, so an operator must decide
+    needs_operator: bool = False  # a retry would fail the same way, so an operator must decide
 
 
 RefundResult = RefundReport | OutcomeUnknown
@@ -297,7 +297,7 @@ class DisputeState(StrEnum):
 
 
 #: States in which the disputed money may not be refunded, since the bank may take it.
-HOLDING = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
+HOLDING_STATES = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
 
 
 class DisputedFunds(StrEnum):

@@ -16,7 +16,7 @@ class MovementKind(StrEnum):
     DISPUTE = "dispute"
     DISPUTE_REVERSAL = "dispute_reversal"
     PAYOUT = "payout"
-    PAYOUT_BACK = "payout_back"  # a failed or cancelled payout
+    PAYOUT_REVERSAL = "payout_back"  # a failed or cancelled payout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,4 +50,4 @@ class FileLayout:
     has_header: bool = True  # the first line has the column names
     encoding: str = "utf-8-sig"
     #: Lines identify the paid order, by our id or the gateway's, and refunds have no id.
-    names_orders: bool = False
+    identifies_orders: bool = False

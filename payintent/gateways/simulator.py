@@ -14,13 +14,19 @@ import msgspec
 from msgspec import Meta, Struct
 
 from payintent.core import ids
-from payintent.gateways.account_check import check_response, not_understood, refused, works
+from payintent.gateways.account_check import (
+    account_works,
+    check_response,
+    credentials_rejected,
+    unexpected_response,
+)
 from payintent.gateways.http_client import (
     GatewayHttpClient,
     HttpAnswer,
     HttpResult,
     decode_json,
-    unusable,
+    inconclusive_response,
+    unusable_response,
 )
 from payintent.gateways.port import (
     AccountCheck,
@@ -158,7 +164,7 @@ class SimulatorGateway:
             return _parse_creation(answer, request)
         if _is_error(answer, _REFUSED):
             return SessionRejected(detail=_error_detail(answer))
-        return unusable(answer.status, _error_detail(answer))
+        return unusable_response(answer.status, _error_detail(answer))
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
@@ -214,10 +220,10 @@ class SimulatorGateway:
         if isinstance(answer, AccountCheck):
             return answer
         if _is_error(answer, _NOT_FOUND):
-            return works("the simulator accepts api_key; signing_secret was not tried")
+            return account_works("the simulator accepts api_key; signing_secret was not tried")
         if _is_error(answer, _REFUSED):
-            return refused(f"the simulator refuses api_key: {_error_detail(answer)}")
-        return not_understood(account, answer)
+            return credentials_rejected(f"the simulator refuses api_key: {_error_detail(answer)}")
+        return unexpected_response(account, answer)
 
     async def _request(
         self, account: GatewayAccount, method: str, path: str, body: bytes | None = None
@@ -266,9 +272,11 @@ def _parse_creation(
 ) -> SessionCreated | OutcomeUnknown:
     session = decode_json(answer.body, _Session)
     if session is None or session.reference != _wire_id(request.session_id):
-        return unusable(answer.status, f"invalid response to a creation, status {answer.status}")
+        return unusable_response(
+            answer.status, f"invalid response to a creation, status {answer.status}"
+        )
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
-        return OutcomeUnknown(detail="the session has a different amount", answered=True)
+        return inconclusive_response("the session has a different amount")
     return SessionCreated.redirect(session.id, session.pay_url, request.expires_at)
 
 
@@ -281,8 +289,8 @@ def _parse_session(
         return answer
     session = decode_json(answer.body, _Session) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(requested.session_id):
-        return unusable(answer.status, _error_detail(answer))
-    contradiction = OutcomeUnknown(detail="the response contradicts itself", answered=True)
+        return unusable_response(answer.status, _error_detail(answer))
+    contradiction = inconclusive_response("the response contradicts itself")
     return _session_report(session) or contradiction
 
 
@@ -309,7 +317,7 @@ def _parse_refund(
         return answer
     refund = decode_json(answer.body, _Refund) if answer.status in statuses else None
     if refund is None or refund.reference != _refund_id(requested):
-        return unusable(answer.status, _error_detail(answer))
+        return unusable_response(answer.status, _error_detail(answer))
     return _refund_report(refund)
 
 

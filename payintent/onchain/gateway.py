@@ -187,14 +187,16 @@ class OnchainGateway:
         """
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
-            return OutcomeUnknown(detail="no transfer of this money is known", neutral=True)
+            return OutcomeUnknown(detail="no transfer of this money is known", is_skipped=True)
         if facts.done_by is not None:
             return _done(facts.done_by)
         if facts.sender is None:
             return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was called")
         refunder = self._refunders.get(facts.chain)
         if refunder is None:
-            return OutcomeUnknown(detail=f"no signer is configured for {facts.chain}", neutral=True)
+            return OutcomeUnknown(
+                detail=f"no signer is configured for {facts.chain}", is_skipped=True
+            )
         state = await refunder.trace(
             facts.sender, _build_call(facts, request), facts.tx_hash, facts.read_up_to
         )
@@ -208,7 +210,7 @@ class OnchainGateway:
         return RefundReport(
             state=GatewayRefundState.ABSENT,
             detail=f"its transaction was reverted (revert {reverts})",
-            hopeless=reverts >= REVERTS_MAX,
+            needs_operator=reverts >= REVERTS_MAX,
         )
 
     def classify_failure(self, code: str) -> FailureReason:
@@ -252,7 +254,7 @@ def _decline_or_hold(facts: OnchainRefundFacts, detail: str) -> RefundReport | N
 
 def _held_back(detail: str) -> NotContacted:
     """Report that nothing was sent, without counting it as a signer or chain outage."""
-    return NotContacted(detail=detail, neutral=True)
+    return NotContacted(detail=detail, is_skipped=True)
 
 
 def _done(tx_hash: bytes) -> RefundReport:

@@ -207,7 +207,7 @@ class SessionInquirer:
 
 
 def _wait_s(session: Session, answer: SessionResult, gap_s: float) -> float:
-    if gap_s and isinstance(answer, OutcomeUnknown) and answer.throttled:
+    if gap_s and isinstance(answer, OutcomeUnknown) and answer.is_throttled:
         gap_s = max(gap_s, THROTTLED_WAIT_S)
     waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]

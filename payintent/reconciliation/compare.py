@@ -343,7 +343,7 @@ async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> li
     while batch := await asyncio.to_thread(lambda: list(islice(lines, _BATCH_MAX))):
         await compare_store.load_lines(tx, batch)
     layout = find_layout(file.path, file.layouts)
-    if layout is not None and layout.names_orders:
+    if layout is not None and layout.identifies_orders:
         await orders_store.resolve_orders(tx, accounts, MINOR_DECIMALS)
     if duplicates := await compare_store.list_duplicates(tx, _DUPLICATES_MAX):
         raise InvalidProviderFileError(

@@ -209,7 +209,7 @@ def _write_movements(
 ) -> None:
     rows = csv.writer(file)
     for movement in movements:
-        if movement.kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_BACK}:
+        if movement.kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_REVERSAL}:
             output.payouts.append(movement)
             continue
         if movement.kind in _DISPUTE_KINDS:
@@ -270,7 +270,7 @@ async def _record_payouts(
 ) -> None:
     """Record new payouts and reverse returned payouts, oldest first."""
     for payout in sorted(payouts, key=lambda payout: payout.at):
-        if payout.kind is MovementKind.PAYOUT_BACK:
+        if payout.kind is MovementKind.PAYOUT_REVERSAL:
             async with comparison.context.database.transaction() as tx:
                 await reverse_gateway_payout(tx, account.account_id, payout.reference, RECORDED_BY)
         else:

@@ -135,7 +135,7 @@ class RefundSender:
         """Handle an `ABSENT` answer: requeue the refund if that is safe, or decline it later."""
         if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
             return answer
-        if answer.hopeless or due.refund.requested_by == OUTSIDE:  # we did not send it
+        if answer.needs_operator or due.refund.requested_by == OUTSIDE:  # we did not send it
             return answer
         if gateway.capabilities.refund_is_idempotent:
             await refund_store.mark_queued(self.database, due.refund.id)
@@ -147,7 +147,7 @@ class RefundSender:
 
     async def _schedule(self, due: DueRefund, answer: RefundResult) -> None:
         refund = due.refund
-        is_hopeless = isinstance(answer, RefundReport) and answer.hopeless
+        is_hopeless = isinstance(answer, RefundReport) and answer.needs_operator
         # Counted from acceptance or approval (`updated_at`), since approval may take long.
         if is_hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)

@@ -97,7 +97,7 @@ class TestGateway:
             ),
         )
         if session.amount_minor == UNANSWERED_MINOR:
-            return OutcomeUnknown(detail="this amount is not answered", throttled=True)
+            return OutcomeUnknown(detail="this amount is not answered", is_throttled=True)
         name = ids.format_id(ids.SESSION, session.session_id)
         redirect: dict[str, Any] = {
             "url": card_page_url(self._page_base, session.session_id),

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]
 #: What each fault means for somebody who sets up an account.
 MEANINGS = {
     Fault.REFUSE: AccountProblem.ADDRESS,
-    Fault.STATUS_500: AccountProblem.SILENCE,
+    Fault.STATUS_500: AccountProblem.NO_RESPONSE,
     Fault.GARBAGE: AccountProblem.OTHER_GATEWAY,
     Fault.HTML_404: AccountProblem.OTHER_GATEWAY,
     Fault.FORBIDDEN: AccountProblem.THROTTLED,
@@ -101,7 +101,7 @@ async def test_a_gateway_that_never_answers_is_said_to_be_silent(harness: Harnes
     assert harness.hurried is not None
     async with harness.faults.fault(Fault.HANG):
         check = await harness.hurried.check_account(harness.account)
-    assert check.problem is AccountProblem.SILENCE, check
+    assert check.problem is AccountProblem.NO_RESPONSE, check
 
 
 @over_http

@@ -120,6 +120,6 @@ async def test_an_authentic_answer_that_decides_nothing_is_no_outage(harness: Ha
         for ask in (harness.gateway.inquire, harness.gateway.close_session):
             answer = await ask(harness.account, session.ref)
             assert isinstance(answer, OutcomeUnknown)
-            assert answer.answered
+            assert answer.has_responded
     other = await create(harness, harness.request())
     assert await inquired(harness, other.ref) == SessionReport(state=GatewaySessionState.OPEN)

@@ -145,12 +145,12 @@ async def test_who_holds_us_back_is_not_taken_for_silent(harness: Harness, call:
         async with harness.faults.fault(fault):
             outcome = await ready.ask()
         assert isinstance(outcome, OutcomeUnknown), outcome
-        assert outcome.throttled
+        assert outcome.is_throttled
     ready = await staged(harness, call)
     async with harness.faults.fault(Fault.STATUS_500):
         outcome = await ready.ask()
     assert isinstance(outcome, OutcomeUnknown)
-    assert not outcome.throttled
+    assert not outcome.is_throttled
 
 
 @where(_goes_out)

@@ -26,7 +26,7 @@ from tests.support.clock import StoppedClock
 from tests.support.fakes import captured
 from tests.support.world import World
 
-THROTTLED = OutcomeUnknown(detail="status 429", throttled=True)
+THROTTLED = OutcomeUnknown(detail="status 429", is_throttled=True)
 SILENT = OutcomeUnknown(detail="no answer")
 
 

@@ -127,9 +127,9 @@ async def test_silences_that_are_a_minute_apart_are_no_outage(processes: Process
     [
         (OutcomeUnknown(detail="timeout"), True),
         (NotContacted(detail="no connection"), True),
-        (NotContacted(detail="it closes the day", neutral=True), False),
-        (OutcomeUnknown(detail="it cannot be asked", neutral=True), False),
-        (OutcomeUnknown(detail="an undocumented code", answered=True), False),
+        (NotContacted(detail="it closes the day", is_skipped=True), False),
+        (OutcomeUnknown(detail="it cannot be asked", is_skipped=True), False),
+        (OutcomeUnknown(detail="an undocumented code", has_responded=True), False),
         (SessionRejected(detail="no"), False),
         (ANSWER, False),
     ],
@@ -193,7 +193,7 @@ async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
 async def test_an_authentic_answer_that_decides_nothing_ends_an_outage(
     processes: Processes,
 ) -> None:
-    undecided = OutcomeUnknown(detail="an undocumented code", answered=True)
+    undecided = OutcomeUnknown(detail="an undocumented code", has_responded=True)
     await processes.fail(processes.first, FAILURES_MAX - 1)
     await processes.fail(processes.first, 1, undecided)
     await processes.fail(processes.first)
@@ -227,7 +227,7 @@ async def test_a_gateway_may_take_its_time_for_refunds(
 
 async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Processes) -> None:
     await processes.fail(processes.first, FAILURES_MAX - 1)
-    await processes.fail(processes.first, 1, NotContacted(detail="at rest", neutral=True))
+    await processes.fail(processes.first, 1, NotContacted(detail="at rest", is_skipped=True))
     assert await processes.is_down() == (False, False)
     await processes.fail(processes.first)
     assert await processes.is_down() == (True, True)

@@ -253,7 +253,7 @@ async def test_an_answer_that_does_not_fit_says_nothing(
         answer = await stage.gateway.inquire(account, session)
     assert isinstance(answer, OutcomeUnknown)
     # It is signed, so it is no outage; but what could be cut elsewhere is not verified.
-    assert answer.answered == ("ItemName" not in changes)
+    assert answer.has_responded == ("ItemName" not in changes)
 
 
 async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
@@ -263,7 +263,7 @@ async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
         answer = await stage.gateway.inquire(account, session)
     assert isinstance(answer, OutcomeUnknown)
     assert not isinstance(answer, NotContacted)
-    assert not answer.answered
+    assert not answer.has_responded
 
 
 async def test_more_than_was_asked_for_is_told_as_it_is(stage: Stage) -> None:

@@ -183,7 +183,7 @@ async def test_without_a_check_code_only_a_closed_payment_goes_back_and_nobody_c
     assert await given_back(stage, capture) == PART
     asked = await stage.gateway.inquire_refund(stage.account, refund_of(session, capture, PART))
     assert isinstance(asked, OutcomeUnknown)
-    assert asked.neutral
+    assert asked.is_skipped
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ async def test_nothing_is_asked_while_ecpay_closes_the_day(
     answer = await gateway.refund(closes, request)
     assert isinstance(answer, RefundReport if passes else NotContacted)
     assert passes or answer == NotContacted(
-        detail="ECPay is closing the day's trades", neutral=True
+        detail="ECPay is closing the day's trades", is_skipped=True
     )
     assert await given_back(stage, capture) == (PART if passes else 0)
     never = account_at(stage.buyer.url, credit_check_code="")

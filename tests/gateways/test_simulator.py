@@ -368,7 +368,7 @@ async def test_an_answer_that_makes_no_sense_is_unknown(
             answer = await ask(account_at(url), session)
             assert isinstance(answer, OutcomeUnknown)
             # Readable, though it contradicts itself: the gateway is there.
-            assert answer.answered == (changes in ({"status": "paid"}, {"capture": CAPTURED}))
+            assert answer.has_responded == (changes in ({"status": "paid"}, {"capture": CAPTURED}))
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 302, 202])
@@ -377,7 +377,7 @@ async def test_an_unsettled_status_at_creation_is_unknown(
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         answer = await gateway.create_session(account_at(url), request_)
-    assert answer == OutcomeUnknown(detail=f"status {status}: busy", throttled=status == 429)
+    assert answer == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
 
 
 @pytest.mark.parametrize(
@@ -627,7 +627,7 @@ async def test_a_refused_refund_that_may_have_been_done_before_is_unknown(
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         answer = await gateway.refund(account_at(url), refund_request())
-    assert answer == OutcomeUnknown(detail=f"status {status}: busy", throttled=status == 429)
+    assert answer == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
 
 
 async def test_a_refund_of_what_the_gateway_does_not_know_is_declined(

@@ -142,7 +142,7 @@ async def test_an_unanswered_creation_with_other_parameters_is_no_silence(
     stripe.refuse(400, type="idempotency_error")
     outcome = await gateway.inquire(stripe.account, ref(order(), None))
     assert isinstance(outcome, OutcomeUnknown)
-    assert outcome.answered
+    assert outcome.has_responded
 
 
 async def test_a_key_without_a_permission_is_not_taken_for_throttling(
@@ -155,12 +155,12 @@ async def test_a_key_without_a_permission_is_not_taken_for_throttling(
     inquired = await gateway.inquire(stripe.account, ref(order()))
     for outcome in (refused, inquired):
         assert isinstance(outcome, OutcomeUnknown)
-        assert not outcome.throttled
+        assert not outcome.is_throttled
         assert outcome.detail == "status 403: invalid_request_error"
     stripe.say(b"<html>", 403)  # whoever is in front of Stripe
     outcome = await gateway.inquire(stripe.account, ref(order()))
     assert isinstance(outcome, OutcomeUnknown)
-    assert outcome.throttled
+    assert outcome.is_throttled
 
 
 async def test_a_refund_of_the_dashboard_is_found_by_its_reference(
@@ -237,7 +237,7 @@ async def test_a_busy_or_broken_stripe_is_unknown(
     stripe.refuse(status, code="lock_timeout")
     answer = await gateway.create_session(stripe.account, order())
     assert isinstance(answer, OutcomeUnknown)
-    assert answer.answered == (status == 409)
+    assert answer.has_responded == (status == 409)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'{"error":"no"}', b"\xff"])
@@ -316,7 +316,9 @@ async def test_a_status_that_nobody_has_met_is_unknown(
     request = order()
     stripe.say(intent(request, status="requires_patience"))
     answer = await gateway.inquire(stripe.account, ref(request))
-    assert answer == OutcomeUnknown(detail="a payment intent is requires_patience", answered=True)
+    assert answer == OutcomeUnknown(
+        detail="a payment intent is requires_patience", has_responded=True
+    )
 
 
 async def test_what_was_received_is_captured_and_not_what_was_asked(
@@ -477,7 +479,7 @@ async def test_looking_for_a_refund_ends(
     monkeypatch.setattr(adapter, "REFUNDS_PAGES_MAX", 2)
     for _ in range(2):
         stripe.say(page(refund(None), more=True))
-    endless = OutcomeUnknown(detail="too many refunds to search", answered=True)
+    endless = OutcomeUnknown(detail="too many refunds to search", has_responded=True)
     assert await gateway.inquire_refund(stripe.account, wanted()) == endless
     stripe.say(page(more=True))  # nothing to go on from
     absent = await gateway.inquire_refund(stripe.account, wanted())
@@ -509,7 +511,7 @@ async def test_money_that_the_account_does_not_know_is_another_accounts_and_a_pe
     elsewhere = RefundReport(
         state=GatewayRefundState.ABSENT,
         detail="this Stripe account does not know the payment",
-        hopeless=True,
+        needs_operator=True,
     )
     stripe.refuse(404, code="resource_missing")
     assert await gateway.inquire_refund(stripe.account, wanted()) == elsewhere

@@ -141,7 +141,7 @@ def test_a_payout_is_what_came_to_the_bank_and_one_that_came_back_is_told_apart(
     )
     assert out is not None
     assert back is not None
-    assert (out.kind, back.kind) == (MovementKind.PAYOUT, MovementKind.PAYOUT_BACK)
+    assert (out.kind, back.kind) == (MovementKind.PAYOUT, MovementKind.PAYOUT_REVERSAL)
     assert out.amount_minor == back.amount_minor == 154_359
     assert out.paid_on == datetime.fromtimestamp(AT + 86_400, UTC).date()
 

@@ -301,7 +301,7 @@ async def test_an_invoice_is_ordered_once_whatever_is_asked_for_afterwards(
     page = await create(gateway, account, order)
     assert await create(gateway, account, order) == page
     dearer = await gateway.create_session(account, replace(order, amount_minor=1))
-    said = OutcomeUnknown(detail="response 9015: Existing invoice number", answered=True)
+    said = OutcomeUnknown(detail="response 9015: Existing invoice number", has_responded=True)
     assert dearer == said
 
 
@@ -368,7 +368,7 @@ async def test_what_may_have_been_ordered_is_unknown_until_nobody_can_pay_it_any
     unanswered = ref(order, reference=None)
     answer = await TwoC2pGateway(http).inquire(account, unanswered)
     assert isinstance(answer, OutcomeUnknown)
-    assert answer.answered
+    assert answer.has_responded
     later = TwoC2pGateway(http, now=lambda: time.time() + 36 * MINUTE)
     assert await later.inquire(account, unanswered) == SessionReport(
         state=GatewaySessionState.ABSENT
@@ -592,11 +592,11 @@ async def test_a_signed_answer_is_never_an_outage(
         async with speaking(reply(status, envelope(said))) as nobody:
             answer = await gateway.inquire(account_at(nobody), ref(order))
         assert isinstance(answer, OutcomeUnknown)
-        assert answer.answered
+        assert answer.has_responded
         async with speaking(reply(status, envelope(said, "another"))) as nobody:
             answer = await gateway.inquire(account_at(nobody), ref(order))
         assert isinstance(answer, OutcomeUnknown)
-        assert not answer.answered
+        assert not answer.has_responded
 
 
 @pytest.mark.parametrize("code", sorted(NOT_FOUND))
@@ -625,7 +625,7 @@ async def test_a_signed_answer_to_an_order_is_no_outage_either(
         unsigned = await gateway.create_session(account_at(nobody), order)
     assert isinstance(signed, OutcomeUnknown)
     assert isinstance(unsigned, OutcomeUnknown)
-    assert (signed.answered, unsigned.answered) == (True, False)
+    assert (signed.has_responded, unsigned.has_responded) == (True, False)
 
 
 @pytest.mark.parametrize(

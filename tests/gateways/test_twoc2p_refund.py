@@ -326,7 +326,7 @@ async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
             assert report.state is GatewayRefundState.ABSENT
         else:
             assert isinstance(report, OutcomeUnknown)
-            assert report.answered
+            assert report.has_responded
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ async def test_an_accepted_refund_without_a_reference_has_the_state_of_those_it_
     report = await inquired(gateway, listed(*refunds), request)
     if state is None:
         assert isinstance(report, OutcomeUnknown)
-        assert report.answered
+        assert report.has_responded
     else:
         assert isinstance(report, RefundReport)
         assert (report.state, report.reference) == (state, accepted.reference)
@@ -419,7 +419,7 @@ async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say
     for code in ("12", "42", "99"):
         told = await inquired(gateway, listed(respCode=code), wish())
         assert isinstance(told, OutcomeUnknown)
-        assert told.answered
+        assert told.has_responded
 
 
 @pytest.mark.parametrize(("status", "state"), [("V", "done"), ("VP", "pending")])

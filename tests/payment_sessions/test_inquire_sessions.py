@@ -112,7 +112,7 @@ async def test_an_answer_that_limits_our_inquiries_ends_them_for_half_an_hour(
     patient = replace(FakeGateway.capabilities, inquiry_gap_s=600)
     monkeypatch.setattr(world.gateway, "capabilities", patient)
     session = (await world.select(await world.create(expires_in_s=86_400))).session
-    world.gateway.answer_inquire = OutcomeUnknown(detail="status 403", throttled=True)
+    world.gateway.answer_inquire = OutcomeUnknown(detail="status 403", is_throttled=True)
     await world.move_clock(601)
     await ask_all(world)
     assert await wait_s(world, session.id) == pytest.approx(1800, abs=3)
@@ -125,7 +125,7 @@ async def test_a_session_is_closed_soon_although_its_gateway_limits_our_requests
     payment = await world.create(expires_in_s=86_400)
     first = (await world.select(payment, world.card)).session
     await world.select(payment, world.transfer)
-    world.gateway.answer_close = OutcomeUnknown(detail="status 429", throttled=True)
+    world.gateway.answer_close = OutcomeUnknown(detail="status 429", is_throttled=True)
     await ask_all(world)
     assert await wait_s(world, first.id) == pytest.approx(CLOSING_WAITS_S[0], abs=2)
 

@@ -8,11 +8,11 @@ from decimal import Decimal
 from uuid import UUID
 
 from payintent.gateways.account_check import (
+    account_works,
     check_response,
+    credentials_rejected,
     local_time,
-    not_understood,
-    refused,
-    works,
+    unexpected_response,
 )
 from payintent.gateways.amount_limits import AmountLimits
 from payintent.gateways.ecpay.api import (
@@ -34,8 +34,8 @@ from payintent.gateways.ecpay.api import (
 )
 from payintent.gateways.ecpay.refunds import inquire_trade_refund, refund_trade
 from payintent.gateways.ecpay.settlement_file import LAYOUTS
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
-from payintent.gateways.minor_units import read_capture, to_gateway
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, inconclusive_response
+from payintent.gateways.minor_units import parse_capture, to_gateway
 from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
@@ -71,13 +71,13 @@ async def check_ecpay_account(ecpay: EcpayApi, account: GatewayAccount) -> Accou
     if isinstance(answer, AccountCheck):
         return answer
     if answer.status != _OK:
-        return not_understood(account, answer)
+        return unexpected_response(account, answer)
     try:
         fields = verify_form(account, answer.body)
     except ValueError:
         return _explain_unsigned(account, answer, ecpay.now())
     if fields.get("TradeStatus") == NOT_FOUND:
-        return works("ECPay accepts merchant_id, hash_key and hash_iv")
+        return account_works("ECPay accepts merchant_id, hash_key and hash_iv")
     return _explain_code(account, answer, fields.get("TradeStatus", ""), ecpay.now())
 
 
@@ -88,9 +88,11 @@ def _explain_unsigned(account: GatewayAccount, answer: HttpAnswer, now: float) -
     try:
         fields = parse_form(answer.body)
     except ValueError:
-        return not_understood(account, answer)
+        return unexpected_response(account, answer)
     if CHECK in fields:
-        return refused("ECPay signs with another hash_key or hash_iv than this account's")
+        return credentials_rejected(
+            "ECPay signs with another hash_key or hash_iv than this account's"
+        )
     return _explain_code(account, answer, fields.get("TradeStatus", ""), now)
 
 
@@ -101,8 +103,8 @@ def _explain_code(
         detail = f"ECPay refuses the request time; the time of this host is {local_time(now)}"
         return AccountCheck(problem=AccountProblem.CLOCK, detail=detail)
     if re.fullmatch(r"[0-9]{8}", code):
-        return refused(f"ECPay refuses merchant_id, hash_key or hash_iv: code {code}")
-    return not_understood(account, answer)
+        return credentials_rejected(f"ECPay refuses merchant_id, hash_key or hash_iv: code {code}")
+    return unexpected_response(account, answer)
 
 
 URL_CHARS_MAX = 200
@@ -215,8 +217,8 @@ class EcpayGateway:
         if isinstance(trade, OutcomeUnknown):
             return trade
         if trade.status == PAID:
-            return _capture_report(trade.trade_no, trade.amount) or OutcomeUnknown(
-                detail="paid without a trade", answered=True
+            return _capture_report(trade.trade_no, trade.amount) or inconclusive_response(
+                "paid without a trade"
             )
         if trade.status == _NOT_ESTABLISHED and trade.is_attempted:
             return SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
@@ -356,12 +358,12 @@ def _unpaid_report(trade: EcpayTrade) -> SessionResult:
     }
     state = states.get(trade.status)
     if state is None:
-        return OutcomeUnknown(detail="an unknown status", answered=True)
+        return inconclusive_response("an unknown status")
     return SessionReport(state=state)
 
 
 def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
     if not trade_no or not amount.strip("0."):
         return None
-    capture = read_capture(trade_no, amount, CURRENCY)
+    capture = parse_capture(trade_no, amount, CURRENCY)
     return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)

@@ -10,7 +10,12 @@ from urllib.parse import parse_qsl, quote_plus, urlencode
 from uuid import UUID
 
 from payintent.core import ids
-from payintent.gateways.http_client import GatewayHttpClient, HttpResult, unusable
+from payintent.gateways.http_client import (
+    GatewayHttpClient,
+    HttpResult,
+    inconclusive_response,
+    unusable_response,
+)
 from payintent.gateways.port import (
     AccountProblem,
     GatewayAccount,
@@ -146,14 +151,14 @@ class EcpayApi:
         try:
             return _parse_trade(account, session, merchant_trade_no, fields)
         except ValueError as error:
-            return OutcomeUnknown(detail=f"no result in the response: {error}", answered=True)
+            return inconclusive_response(f"no result in the response: {error}")
 
 
 def _require_ok(answer: HttpResult) -> HttpResult:
     if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
         return answer
     reason = ", too many requests" if answer.status == _TOO_FAST else ""
-    return unusable(answer.status, f"status {answer.status}{reason}")
+    return unusable_response(answer.status, f"status {answer.status}{reason}")
 
 
 def merchant_trade_no_of(session_id: UUID) -> str:

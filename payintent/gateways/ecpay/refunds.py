@@ -19,6 +19,7 @@ from payintent.gateways.ecpay.api import (
     parse_form,
     session_trade_no,
 )
+from payintent.gateways.http_client import inconclusive_response
 from payintent.gateways.minor_units import to_gateway
 from payintent.gateways.port import (
     GatewayAccount,
@@ -110,12 +111,12 @@ async def refund_trade(
     if request.session is None or units is None:
         return _declined("there is no trade, or the amount is not in whole dollars")
     if _is_closing_time(ecpay, account):
-        return NotContacted(detail="ECPay is closing the day's trades", neutral=True)
+        return NotContacted(detail="ECPay is closing the day's trades", is_skipped=True)
     if not account.credentials.get("credit_check_code"):
         return await _request_action(ecpay, account, request, "R", units)
     card = await _find_card(ecpay, account, request, request.session)
     if isinstance(card, OutcomeUnknown):
-        return NotContacted(detail=card.detail, throttled=card.throttled)
+        return NotContacted(detail=card.detail, is_throttled=card.is_throttled)
     if isinstance(card, RefundReport):
         return card
     return await _refund_by_phase(ecpay, account, request, card, units)
@@ -127,7 +128,7 @@ async def inquire_trade_refund(
     """Infer the outcome of a refund from the refunded total: ECPay has no refund ids."""
     if request.session is None or not account.credentials.get("credit_check_code"):
         return OutcomeUnknown(
-            detail="queries need a session and the credential credit_check_code", neutral=True
+            detail="queries need a session and the credential credit_check_code", is_skipped=True
         )
     card = await _find_card(ecpay, account, request, request.session)
     if isinstance(card, RefundReport):
@@ -139,9 +140,7 @@ async def inquire_trade_refund(
         return RefundReport(state=GatewayRefundState.ABSENT)
     if card.refunded >= card.total or request.reference is not None:
         return RefundReport(state=GatewayRefundState.DONE)
-    return OutcomeUnknown(
-        detail="the refunded total does not show which refunds were made", answered=True
-    )
+    return inconclusive_response("the refunded total does not show which refunds were made")
 
 
 async def _refund_by_phase(

@@ -67,7 +67,7 @@ LAYOUTS = tuple(
         matches=_matches,
         read=_parse_row,
         encoding=encoding,
-        names_orders=True,
+        identifies_orders=True,
     )
     for encoding in ("utf-8-sig", "big5")
 )

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from payintent.gateways.account_check import (
+    account_works,
     check_response,
-    not_understood,
+    credentials_rejected,
     plain_text,
-    refused,
-    works,
+    unexpected_response,
 )
 from payintent.gateways.http_client import HttpResult, decode_json
 from payintent.gateways.port import AccountCheck, GatewayAccount
@@ -33,10 +33,12 @@ def mistaken_credentials(account: GatewayAccount) -> AccountCheck | None:
     """Return a problem that the format of the credentials reveals, or None."""
     for name, prefixes in PREFIXES.items():
         if not account.credentials.get(name, "").startswith(prefixes):
-            return refused(f"{name} does not begin with {' or '.join(prefixes)}")
+            return credentials_rejected(f"{name} does not begin with {' or '.join(prefixes)}")
     modes = {is_live(account.credentials, name) for name in ("secret_key", "publishable_key")}
     if len(modes) > 1:
-        return refused("secret_key and publishable_key are of different modes, test and live")
+        return credentials_rejected(
+            "secret_key and publishable_key are of different modes, test and live"
+        )
     return None
 
 
@@ -52,8 +54,10 @@ def check_balance(account: GatewayAccount, response: HttpResult, now: float) -> 
     error = read_error_body(answer.body)
     if error is not None and answer.status in _REFUSING:
         code = plain_text(error.code or error.type or "")
-        return refused(f"Stripe refuses secret_key: status {answer.status} {code}".rstrip())
+        return credentials_rejected(
+            f"Stripe refuses secret_key: status {answer.status} {code}".rstrip()
+        )
     if answer.status != _OK or decode_json(answer.body, _Balance) is None:
-        return not_understood(account, answer)
+        return unexpected_response(account, answer)
     mode = "live" if is_live(account.credentials, "secret_key") else "test"
-    return works(f"Stripe accepts secret_key, of {mode} mode; webhook_secret was not tried")
+    return account_works(f"Stripe accepts secret_key, of {mode} mode; webhook_secret was not tried")

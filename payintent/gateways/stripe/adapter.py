@@ -14,7 +14,8 @@ from payintent.gateways.http_client import (
     HttpAnswer,
     HttpResult,
     decode_json,
-    unusable,
+    inconclusive_response,
+    unusable_response,
 )
 from payintent.gateways.port import (
     AccountCheck,
@@ -93,7 +94,7 @@ _ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
 _OTHER_ACCOUNT = RefundReport(
     state=GatewayRefundState.ABSENT,
     detail="this Stripe account does not know the payment",
-    hopeless=True,
+    needs_operator=True,
 )
 
 
@@ -209,7 +210,9 @@ class StripeGateway:
         because no buyer has its client secret.
         """
         if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
-            return OutcomeUnknown(detail="the creation is too old to be sent again", neutral=True)
+            return OutcomeUnknown(
+                detail="the creation is too old to be sent again", is_skipped=True
+            )
         answer = await self._post(
             account, "/payment_intents", session_order(session), session_wire_id(session)
         )
@@ -222,7 +225,7 @@ class StripeGateway:
             return SessionReport(state=GatewaySessionState.ABSENT)
         error = _parse_error(answer)
         if error is not None and error.type == _KEY_REUSED:
-            return OutcomeUnknown(detail="the creation had other parameters", answered=True)
+            return inconclusive_response("the creation had other parameters")
         return _unusable(answer)
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
@@ -263,7 +266,7 @@ class StripeGateway:
             if not page.has_more or not page.data:
                 return _ABSENT
             query["starting_after"] = page.data[-1].id
-        return OutcomeUnknown(detail="too many refunds to search", answered=True)
+        return inconclusive_response("too many refunds to search")
 
     async def _get(self, account: GatewayAccount, path: str) -> HttpResult:
         return await self._http.request("GET", _url(account, path), headers=_headers(account))
@@ -309,9 +312,9 @@ def _session_created(
     order = session_order(request)
     amount = str(intent.amount), intent.currency.lower()
     if session_id_of(intent) != request.session_id or not intent.client_secret:
-        return OutcomeUnknown(detail="the response is about another session", answered=True)
+        return inconclusive_response("the response is about another session")
     if amount != (order["amount"], order["currency"]):
-        return OutcomeUnknown(detail="the payment intent has a different amount", answered=True)
+        return inconclusive_response("the payment intent has a different amount")
     card: dict[str, Any] = {
         "provider": "stripe",
         "script_url": account.credentials.get("script_url") or SCRIPT_URL,
@@ -335,7 +338,7 @@ def _parse_session(answer: HttpResult, requested: GatewaySessionRef) -> SessionR
 
 
 def _undocumented(name: str, status: str | None) -> OutcomeUnknown:
-    return OutcomeUnknown(detail=f"{name} is {status}", answered=True)
+    return inconclusive_response(f"{name} is {status}")
 
 
 def _decode(answer: HttpAnswer, kind: type[S]) -> S | None:
@@ -364,8 +367,8 @@ def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
     if answer.status == _FORBIDDEN and _parse_error(answer):
         return OutcomeUnknown(detail=_error_detail(answer), problem=AccountProblem.CREDENTIALS)
     if answer.status == _CONFLICT and _parse_error(answer):  # with a concurrent request of ours
-        return OutcomeUnknown(detail=_error_detail(answer), answered=True)
-    return unusable(answer.status, _error_detail(answer))
+        return inconclusive_response(_error_detail(answer))
+    return unusable_response(answer.status, _error_detail(answer))
 
 
 def _error_detail(answer: HttpAnswer) -> str:

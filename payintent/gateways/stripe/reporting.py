@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
 
-from payintent.gateways.http_client import HttpAnswer, HttpResult, decode_json, unusable
+from payintent.gateways.http_client import HttpAnswer, HttpResult, decode_json, unusable_response
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.reporting import BalanceMovement, MovementKind, MovementPage
 from payintent.gateways.stripe.api import (
@@ -27,7 +27,7 @@ _DISPUTES = {
     "dispute": MovementKind.DISPUTE,
     "dispute_reversal": MovementKind.DISPUTE_REVERSAL,
 }
-_PAYOUTS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOUT_BACK}
+_PAYOUTS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOUT_REVERSAL}
 
 _Units = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -176,4 +176,4 @@ def _decode_page(answer: HttpResult) -> StripeBalancePage | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
     page = decode_json(answer.body, StripeBalancePage) if answer.status == _OK else None
-    return page or unusable(answer.status, "balance transactions")
+    return page or unusable_response(answer.status, "balance transactions")

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Struct
 
 from payintent.gateways.account_check import (
+    account_works,
     check_response,
-    not_understood,
+    credentials_rejected,
     plain_text,
-    refused,
-    works,
+    unexpected_response,
 )
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json
 from payintent.gateways.port import (
@@ -54,14 +54,14 @@ async def check_twoc2p_account(
 
 def _refund_check(report: RefundResult) -> AccountCheck:
     if isinstance(report, RefundReport):
-        return works("2C2P accepts the credentials for payments and refunds")
-    if report.throttled:
+        return account_works("2C2P accepts the credentials for payments and refunds")
+    if report.is_throttled:
         return AccountCheck(problem=AccountProblem.THROTTLED, detail=f"refunds: {report.detail}")
-    if report.answered:  # for example by the maintenance API of a different country
-        return refused(f"2C2P refuses the refund inquiry: {plain_text(report.detail)}")
+    if report.has_responded:  # for example by the maintenance API of a different country
+        return credentials_rejected(f"2C2P refuses the refund inquiry: {plain_text(report.detail)}")
     if report.problem is not AccountProblem.CREDENTIALS:
         return AccountCheck(problem=report.problem, detail=f"refunds: {report.detail}")
-    return refused(
+    return credentials_rejected(
         "2C2P accepts merchant_id and secret_key; refunds would fail by "
         f"merchant_private_key or gateway_public_key: {plain_text(report.detail)}"
     )
@@ -71,14 +71,14 @@ def _payment_problem(account: GatewayAccount, answer: HttpAnswer) -> AccountChec
     try:
         content = open_envelope(answer.body, account.credentials.get("secret_key", ""))
     except InvalidTokenError:
-        return refused("2C2P signs with another secret_key than this account's")
+        return credentials_rejected("2C2P signs with another secret_key than this account's")
     response = decode_json(answer.body if content is None else content, _Response)
     if response is None:
-        return not_understood(account, answer)
+        return unexpected_response(account, answer)
     if content is None:  # refusals are not signed
-        return refused(f"2C2P refuses merchant_id or secret_key: {response.text}")
+        return credentials_rejected(f"2C2P refuses merchant_id or secret_key: {response.text}")
     if response.code not in codes.NOT_FOUND:
-        return refused(f"2C2P refuses the inquiry: {response.text}")
+        return credentials_rejected(f"2C2P refuses the inquiry: {response.text}")
     return None
 
 

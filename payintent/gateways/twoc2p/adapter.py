@@ -12,15 +12,16 @@ from typing import TypeGuard
 from uuid import UUID
 
 from payintent.core import ids
-from payintent.gateways.account_check import refused
+from payintent.gateways.account_check import credentials_rejected
 from payintent.gateways.http_client import (
     GatewayHttpClient,
     HttpAnswer,
     decode_json,
+    inconclusive_response,
     printable_text,
-    unusable,
+    unusable_response,
 )
-from payintent.gateways.minor_units import read_capture
+from payintent.gateways.minor_units import parse_capture
 from payintent.gateways.port import (
     AccountCheck,
     CallbackAnswer,
@@ -128,7 +129,7 @@ class TwoC2pGateway:
         token = decode_json(answer.content, TwoC2pToken)
         if token is None:
             detail = f"invalid response to a creation, status {answer.status}"
-            return unusable(answer.status, detail)
+            return unusable_response(answer.status, detail)
         detail = _response_detail(token.respCode, token.respDesc)
         if token.respCode == codes.OK and answer.is_signed and _is_page(token.webPaymentUrl):
             reference = _reference(account, request.session_id)
@@ -136,7 +137,7 @@ class TwoC2pGateway:
         # Refusals may be unsigned, because a server that cannot decode the request has no key to
         # sign with. They are safe to trust, because no buyer can pay without a page.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
-            return OutcomeUnknown(detail=detail, answered=answer.is_signed)
+            return OutcomeUnknown(detail=detail, has_responded=answer.is_signed)
         return SessionRejected(detail=detail)
 
     async def close_session(
@@ -154,13 +155,13 @@ class TwoC2pGateway:
         payment = decode_json(answer.content, TwoC2pPayment) if answer.is_signed else None
         if payment is None:
             detail = f"unsigned or invalid response, status {answer.status}"
-            return unusable(answer.status, detail)
+            return unusable_response(answer.status, detail)
         if payment.merchantID not in {None, "", merchant_id_of(account)}:
-            return OutcomeUnknown(detail="the response is about another merchant", answered=True)
+            return inconclusive_response("the response is about another merchant")
         if payment.respCode in codes.NOT_FOUND and payment.invoiceNo in {None, "", invoice}:
             return self._unpaid_report(account, session)
         if payment.respCode in codes.STATES and payment.invoiceNo != invoice:
-            return OutcomeUnknown(detail="the response is about another invoice", answered=True)
+            return inconclusive_response("the response is about another invoice")
         return _inquiry_report(payment)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
@@ -204,7 +205,7 @@ class TwoC2pGateway:
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
-            return refused(_INVALID_OFFSET)
+            return credentials_rejected(_INVALID_OFFSET)
         return await check_twoc2p_account(self._http, self._maintenance, account, self._now())
 
     def _unpaid_report(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
@@ -216,7 +217,7 @@ class TwoC2pGateway:
                 state=GatewaySessionState.CLOSED if is_over else GatewaySessionState.OPEN
             )
         if session.reference is None and not is_over:
-            return OutcomeUnknown(detail="not paid, but there may be a token", answered=True)
+            return inconclusive_response("not paid, but there may be a token")
         return SessionReport(state=GatewaySessionState.ABSENT)
 
     async def _request(
@@ -241,10 +242,10 @@ def _parse_answer(answer: HttpAnswer, secret: str) -> _Answer | OutcomeUnknown:
     try:
         content = open_envelope(answer.body, secret)
     except InvalidTokenError as error:
-        return unusable(answer.status, f"status {answer.status}: {error}")
+        return unusable_response(answer.status, f"status {answer.status}: {error}")
     is_signed = content is not None
     if answer.status >= _SERVER_ERROR:
-        return OutcomeUnknown(detail=f"status {answer.status}", answered=is_signed)
+        return OutcomeUnknown(detail=f"status {answer.status}", has_responded=is_signed)
     return _Answer(answer.status, answer.body if content is None else content, is_signed)
 
 
@@ -262,10 +263,10 @@ def _inquiry_report(payment: TwoC2pPayment) -> SessionResult:
     try:
         report = _session_report(payment)
     except ValueError:
-        return OutcomeUnknown(detail="the response contradicts itself", answered=True)
+        return inconclusive_response("the response contradicts itself")
     if report is None:
         detail = _response_detail(payment.respCode, payment.respDesc)
-        return OutcomeUnknown(detail=detail, answered=True)
+        return inconclusive_response(detail)
     if report.state is GatewaySessionState.ATTEMPTED:  # only callbacks report this state
         return SessionReport(state=GatewaySessionState.OPEN)
     return report
@@ -311,7 +312,7 @@ def _capture(payment: TwoC2pPayment) -> Capture:
         raise ValueError("the capture has no reference")
     text = _without_padding(bytes(payment.amount).decode().strip('"'))
     reference = f"{payment.invoiceNo}.{payment.tranRef or ''}"
-    capture = read_capture(reference, text, payment.currencyCode or "")
+    capture = parse_capture(reference, text, payment.currencyCode or "")
     deviation = codes.DEVIATIONS.get(payment.respCode)
     if deviation is None:
         return capture

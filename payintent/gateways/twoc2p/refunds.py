@@ -15,7 +15,11 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 from payintent.core import ids
-from payintent.gateways.http_client import GatewayHttpClient, unusable
+from payintent.gateways.http_client import (
+    GatewayHttpClient,
+    inconclusive_response,
+    unusable_response,
+)
 from payintent.gateways.port import (
     AccountProblem,
     GatewayAccount,
@@ -95,7 +99,7 @@ class TwoC2pRefundApi:
         if reply.code == codes.NO_TRANSACTION:
             return RefundReport(state=GatewayRefundState.ABSENT, detail=reply.detail)
         if reply.code != codes.DONE:
-            return OutcomeUnknown(detail=reply.detail, answered=True)
+            return inconclusive_response(reply.detail)
         if reply.status in codes.VOIDS and request.amount_minor == total:
             return _accepted_report(reply.status, _own_reference(request, "V"), reply.detail)
         return _identify_refund(reply, request, self._now())
@@ -134,7 +138,7 @@ class TwoC2pRefundApi:
         is_listed = is_voided or any(_may_match(item, request) for item in reply.items)
         if reply.code == codes.NO_TRANSACTION or (reply.code == codes.DONE and not is_listed):
             return _refund_report(refusal, request)
-        return OutcomeUnknown(detail=f"refused when sent again: {refusal.detail}", answered=True)
+        return inconclusive_response(f"refused when sent again: {refusal.detail}")
 
     async def _request(
         self,
@@ -170,12 +174,12 @@ class TwoC2pRefundApi:
             reply = _parse_reply(sealed.verify_and_decrypt(answer.body.decode().strip(), keys))
         except (InvalidTokenError, ValueError):
             return replace(
-                unusable(answer.status, f"invalid response, status {answer.status}"),
+                unusable_response(answer.status, f"invalid response, status {answer.status}"),
                 problem=AccountProblem.CREDENTIALS,  # our keys probably do not match
             )
         if answer.status != _OK or not _is_reply_to(reply, process, _invoice(request)):
             detail = f"status {answer.status}: {reply.detail}"
-            return OutcomeUnknown(detail=detail, answered=True)
+            return inconclusive_response(detail)
         return reply
 
     def _encode_order(
@@ -233,7 +237,7 @@ def _refund_report(reply: _Reply, request: GatewayRefundRequest) -> RefundResult
         return RefundReport(
             state=GatewayRefundState.DECLINED, reference=reply.reference, detail=reply.detail
         )
-    return OutcomeUnknown(detail=reply.detail, answered=True)
+    return inconclusive_response(reply.detail)
 
 
 def _own_reference(request: GatewayRefundRequest, process: str) -> str:
@@ -261,9 +265,7 @@ def _identify_refund(reply: _Reply, request: GatewayRefundRequest, now: float) -
         if item.reference and item.reference == request.reference:
             return _accepted_report(item.status, item.reference, f"refund {item.status}")
     candidates = [item for item in reply.items if _may_match(item, request)]
-    unknown = OutcomeUnknown(
-        detail=f"{len(candidates)} listed refunds may be this refund", answered=True
-    )
+    unknown = inconclusive_response(f"{len(candidates)} listed refunds may be this refund")
     if request.reference != _own_reference(request, "R"):
         if candidates and _age_s(request, now) > REPEATABLE_FOR_S:
             return unknown
