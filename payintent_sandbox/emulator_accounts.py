@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
-from payintent.merchants.default_methods import default_methods
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
+from payintent.merchants.provisioning import default_methods
 from payintent.operators.operation import Actor
 from payintent.service import Service
 from payintent_sandbox.emulators.twoc2p.keys import make_pair

@@ -14,7 +14,7 @@ from payintent.db import migrations_runner
 from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
 from payintent.members.model import MemberRole
 from payintent.members.operations import InviteMember
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, SetMerchantProfile
 from payintent.operators.operation import Actor
 from payintent.operators.operations import ExtendToken, IssueOperatorToken, ListOperatorTokens

@@ -26,7 +26,7 @@ from payintent.http.pagination import (
 )
 from payintent.http.responses import json_response, page_response
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.runtime.json_format import format_timestamp
 
 _AMOUNTS = (

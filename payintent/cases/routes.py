@@ -13,7 +13,7 @@ from payintent.db.replica import ReadDatabase
 from payintent.http.pagination import read_limit, write_id_cursor
 from payintent.http.responses import page_response
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 
 
 @dataclass(frozen=True, slots=True)

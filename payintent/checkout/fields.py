@@ -16,7 +16,7 @@ from payintent.core.addresses import web_url
 from payintent.core.money import CURRENCIES
 from payintent.db.sealing import order_id_of
 from payintent.merchants.model import Merchant, Quote
-from payintent.merchants.test_side import PROVIDER
+from payintent.merchants.provisioning import PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
 from payintent.payments.serialization import optional_term_fields

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.cases.list_store import CaseDetails
     from payintent.chains.operations import ChainView
     from payintent.fraud.model import FraudRule
-    from payintent.merchants.limits_operations import ClearRateLimit
+    from payintent.merchants.access_operations import ClearRateLimit
     from payintent.merchants.model import Merchant, PaymentMethod
     from payintent.merchants.operations import CreatedMerchant, CreateMerchant
     from payintent.payment_history.timeline import TimelineEntry, TimelinePage

@@ -12,7 +12,7 @@ from payintent.evm.abi import to_checksum_address
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.mail.message import to_comparable
-from payintent.merchants.limits_operations import SetRateLimit
+from payintent.merchants.access_operations import SetRateLimit
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.payable import RestrictionType
 from payintent.onchain.operations import SetChain

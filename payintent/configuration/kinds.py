@@ -39,12 +39,11 @@ from payintent.gateway_accounts.providers_operations import (
     EnableProvider,
     RenameProvider,
 )
-from payintent.merchants import limits_store as rate_limit_store
+from payintent.merchants import access_store, restrictions
 from payintent.merchants import methods_store as method_store
-from payintent.merchants import restrictions
 from payintent.merchants import store as merchant_store
 from payintent.merchants import taxes as tax_rates
-from payintent.merchants.limits_operations import ClearRateLimit, SetRateLimit
+from payintent.merchants.access_operations import ClearRateLimit, SetRateLimit
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
     ChangePaymentMethod,
@@ -227,7 +226,7 @@ async def _read_retention(context: OperationContext) -> list[InstalledEntry]:
 async def _read_rate_limits(context: OperationContext) -> list[InstalledEntry]:
     return [
         InstalledEntry(entry=copy_fields(RateLimitEntry, row, kind=RateLimitClass(row.kind)))
-        for row in await rate_limit_store.list_limits(context.database, None, _LIMITS_MAX)
+        for row in await access_store.list_limits(context.database, None, _LIMITS_MAX)
     ]
 
 

@@ -11,9 +11,14 @@ from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules
 from payintent.gateway_accounts.operations import AddAccount, ListAccounts
+from payintent.merchants.access_operations import (
+    IssueApiKey,
+    ListApiKeys,
+    ListRateLimits,
+    RevokeApiKey,
+    SetRateLimit,
+)
 from payintent.merchants.activation import ResumeMerchant, ShowActivation, SuspendMerchant
-from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, RevokeApiKey
-from payintent.merchants.limits_operations import ListRateLimits, SetRateLimit
 from payintent.merchants.list_operations import ListCallbackSecrets, ListMerchants, ShowChecklist
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.model import ActivationStatus, Merchant, accepts_payments

@@ -16,7 +16,7 @@ from payintent.disputes.store import DisputeDetails, DisputeFilter
 from payintent.http.pagination import read_id_cursor, read_limit, write_id_cursor
 from payintent.http.responses import page_response
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.runtime.json_format import format_timestamp
 
 _RUNNING, _ALL = "RUNNING", "ALL"

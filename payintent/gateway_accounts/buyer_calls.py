@@ -126,7 +126,7 @@ async def _take_call(
 ) -> bool:
     """Take a call from an account's bucket; return False if fewer than `needed` are left.
 
-    The stored value is the time when the bucket will be full, as in `merchants/limits_store.py`.
+    The stored value is the time when the bucket will be full, as in `merchants/access_store.py`.
     """
     row = await database.row(
         """

@@ -22,9 +22,9 @@ from payintent.http.address_limits import (
 )
 from payintent.http.middleware import add_headers
 from payintent.http.responses import MERCHANT
-from payintent.merchants import keys_store as key_store
+from payintent.merchants import access_store
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.call_log import KeyUses
-from payintent.merchants.keys_store import AuthenticatedMerchant
 from payintent.merchants.limits import MerchantRateLimiter, RateLimitExceededError
 from payintent.merchants.payable import apply_capabilities, payable_decimals
 from payintent.runtime.caches import TtlMap
@@ -77,7 +77,7 @@ class Authenticator:
 
     async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT, api_key.MERCHANT_TEST)
-        merchant = await key_store.find_by_public_id(self._database, key.public_id)
+        merchant = await access_store.find_by_public_id(self._database, key.public_id)
         expected = self._encryption.digest(key.text)
         if merchant is None or not hmac.compare_digest(merchant.digest, expected):
             self._merchants.remove(digest)

@@ -17,8 +17,8 @@ from payintent.db.database import Database
 from payintent.http.application import ROUTE
 from payintent.http.errors import ERROR_CODE
 from payintent.http.responses import MERCHANT
+from payintent.merchants import access_store
 from payintent.merchants import calls_store as call_store
-from payintent.merchants import keys_store as key_store
 from payintent.merchants.calls_store import NewApiCall
 
 _WRITE_INTERVAL_S = 1.0
@@ -117,7 +117,7 @@ class KeyUses:
         public_ids, self._public_ids = self._public_ids, set()
         if public_ids:
             with suppress(StorageUnavailableError, LockTimeoutError):
-                await key_store.record_uses(self._database, sorted(public_ids))
+                await access_store.record_uses(self._database, sorted(public_ids))
 
     async def run(self) -> None:
         while True:

@@ -15,8 +15,8 @@ from payintent.core.access import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.http.address_limits import AddressBuckets, round_up_s
-from payintent.merchants import limits_store as rate_limit_store
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants import access_store
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.runtime.settings import Settings
 
 _BATCHES_PER_S = 50
@@ -129,9 +129,7 @@ class MerchantRateLimiter:
         # At most half a burst, so that the bucket can refill while the batch is being used.
         size = max(1, min(limit.per_s // _BATCHES_PER_S, limit.burst // 2))
         try:
-            grant = await rate_limit_store.take_tokens(
-                self._database, merchant_id, kind, limit, size
-            )
+            grant = await access_store.take_tokens(self._database, merchant_id, kind, limit, size)
         except (StorageUnavailableError, LockTimeoutError) as error:
             bucket.failures += 1
             raise StorageUnavailableError(_UNAVAILABLE) from error

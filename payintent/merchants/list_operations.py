@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from payintent.merchants import callback_secrets
-from payintent.merchants import keys_store as key_store
+from payintent.merchants import access_store, callback_secrets
 from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.callback_secrets import CallbackSecretTimes
@@ -87,7 +86,7 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
         record = await merchant_store.get_activation(database, merchant.id)
         watched = (await method_store.get_version(database)).watched_chains
         methods = await method_store.list_for_merchant(database, merchant.id, watched)
-        keys = await key_store.list_keys(database, merchant.id, LISTED_MAX)
+        keys = await access_store.list_keys(database, merchant.id, LISTED_MAX)
         return [
             _key_step(sum(key.revoked_at is None for key in keys)),
             _webhook_step(merchant),

@@ -20,10 +20,10 @@ from payintent.http.egress import (
 )
 from payintent.merchants import callback_secrets
 from payintent.merchants import store as merchant_store
+from payintent.merchants.access_operations import issue_api_key
 from payintent.merchants.callback_secrets import add_callback_secret
-from payintent.merchants.default_methods import offer_all_methods
-from payintent.merchants.keys_operations import issue_api_key
 from payintent.merchants.model import ActivationStatus, Merchant, TaxCountry, TaxManager
+from payintent.merchants.provisioning import offer_all_methods
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
     MerchantId,

@@ -17,7 +17,7 @@ from payintent.http.bodies import read_idempotency_key
 from payintent.http.pagination import write_time_cursor
 from payintent.http.responses import REPLAYED, json_response
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.limits import RateLimitExceededError
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import (

@@ -24,7 +24,7 @@ from payintent.core.money import (
 from payintent.core.texts import check_email, check_text
 from payintent.http.bodies import MetadataDecoder, nesting_depth, read_idempotency_key, read_json
 from payintent.http.pagination import read_limit, read_time, read_time_cursor
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.model import require_accepting_payments
 from payintent.payments.create import OPERATION, RefusedCreate
 from payintent.payments.idempotency import request_fingerprint

@@ -28,9 +28,9 @@ from payintent.http.application import read_path_uuid
 from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
 from payintent.members.model import MemberRight
 from payintent.members.operations import member_actor
+from payintent.merchants import access_store
 from payintent.merchants import calls_store as call_store
-from payintent.merchants import keys_store as key_store
-from payintent.merchants.keys_operations import revoke_own_key
+from payintent.merchants.access_operations import revoke_own_key
 from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable
 from payintent.merchants.store import require_merchant
@@ -131,7 +131,7 @@ async def post_replay(visit: Visit) -> Response:
 @member_page(MemberRight.SEE_KEYS)
 async def get_keys(visit: Visit) -> Response:
     database = visit.context.database
-    keys = await key_store.list_keys(database, visit.merchant_id, _KEYS_MAX)
+    keys = await access_store.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
     return visit.render(
         "keys.html", "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode)

@@ -16,7 +16,7 @@ from payintent.http.bodies import read_json
 from payintent.http.responses import etag_response
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.operators.fields import check_iso_country
 from payintent.payments import schemas
 from payintent.quotes.catalog import Catalogs

@@ -21,7 +21,7 @@ from payintent.http.pagination import (
 )
 from payintent.http.responses import REPLAYED, json_response, page_response
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.payments import schemas
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.model import Payment

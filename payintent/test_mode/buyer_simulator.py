@@ -15,7 +15,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.gateways.port import DisputeState
-from payintent.merchants.test_side import PROVIDER
+from payintent.merchants.provisioning import PROVIDER
 from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
 from payintent.payments import idempotency
 from payintent.payments.idempotency import claim_or_match, request_fingerprint, require_match

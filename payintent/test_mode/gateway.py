@@ -39,7 +39,7 @@ from payintent.gateways.port import (
     SessionResult,
     VerifiedCallback,
 )
-from payintent.merchants.test_side import PROVIDER, SIGNING_SECRET
+from payintent.merchants.provisioning import PROVIDER, SIGNING_SECRET
 from payintent.runtime.json_format import format_timestamp
 from payintent.test_mode import store as test_store
 from payintent.test_mode.model import (

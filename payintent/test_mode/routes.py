@@ -16,7 +16,7 @@ from payintent.gateways.port import DisputeState
 from payintent.http.bodies import read_idempotency_key, read_json
 from payintent.http.responses import REPLAYED, json_response
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.serialization import merchant_payment_fields
 from payintent.payments.store import PaymentSnapshot

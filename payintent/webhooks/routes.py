@@ -27,8 +27,8 @@ from payintent.http.pagination import (
 )
 from payintent.http.responses import json_response
 from payintent.merchants.access import MerchantApi
-from payintent.merchants.keys_operations import key_actor
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_operations import key_actor
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.operators.operation import OperationContext
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.waiting import release_slot

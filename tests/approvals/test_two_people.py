@@ -24,7 +24,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.operations import ChangeAccount, ShowAccount
-from payintent.merchants.keys_operations import ListApiKeys
+from payintent.merchants.access_operations import ListApiKeys
 from payintent.merchants.taxes import SetTaxRate
 from payintent.onchain.operations import SetChain
 from payintent.operations import OPERATIONS

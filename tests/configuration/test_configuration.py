@@ -23,7 +23,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.gateway_accounts.providers_operations import DisableProvider, RenameProvider
-from payintent.merchants.limits_operations import SetRateLimit
+from payintent.merchants.access_operations import SetRateLimit
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
     DisablePaymentMethod,

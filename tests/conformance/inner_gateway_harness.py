@@ -22,10 +22,10 @@ from payintent.gateways.port import (
     GatewaySessionRequest,
     SessionCreated,
 )
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant
-from payintent.merchants.test_side import PROVIDER
+from payintent.merchants.provisioning import PROVIDER
 from payintent.service import Service, open_service
 from payintent.test_mode import store as test_mode_store
 from payintent.test_mode.buyer_simulator import (

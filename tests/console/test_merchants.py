@@ -5,7 +5,7 @@ import re
 import pytest
 
 from payintent.core.access import Role
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.fakes import captured

@@ -81,7 +81,7 @@ _TWO_PEOPLE = {
 _TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
 _FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
 #: What needs two people once the page's merchant is in service.
-_ACCEPTING = {"tax.set", "tax.remove", "method.add"}
+_IN_SERVICE = {"tax.set", "tax.remove", "method.add"}
 _FOR_TWO_IN_SERVICE = {"--public-rpc-url"}
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
@@ -183,7 +183,7 @@ class _People:
 
     def must_agree(self, name: str, words: list[str]) -> bool:
         always = name in _TWO_PEOPLE or not _FOR_TWO.isdisjoint(words)
-        now = self.in_service and (name in _ACCEPTING or not _FOR_TWO_IN_SERVICE.isdisjoint(words))
+        now = self.in_service and (name in _IN_SERVICE or not _FOR_TWO_IN_SERVICE.isdisjoint(words))
         return self.are_two and (always or now)
 
     def arrange(self, name: str) -> None:

@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 
 from payintent.gateways.port import Gateway
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.callback_secrets import new_key
-from payintent.merchants.keys_operations import IssueApiKey
 from payintent.merchants.model import encode_secret
 from payintent.webhooks.model import sign
 from payintent_sandbox.installation import Ports, SandboxInstallation

@@ -28,7 +28,7 @@ from payintent.gateways.port import (
     RefundReport,
     SessionReport,
 )
-from payintent.merchants.keys_operations import ListApiKeys, RevokeApiKey
+from payintent.merchants.access_operations import ListApiKeys, RevokeApiKey
 from payintent.payments.model import Payment
 from payintent.refunds.model import Refund
 from payintent.refunds.operations import AskRefundsFirst

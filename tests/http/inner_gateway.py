@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.payments import sessions_store as session_store
 from tests.support.world import Answer, Api, World

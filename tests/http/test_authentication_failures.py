@@ -12,7 +12,7 @@ from payintent.core import access as api_key
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.address_limits import Attempts, UnauthorizedError
 from payintent.http.viewer import ViewerReader
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.runtime.settings import Settings
 from tests.support.arrange import refusal
 from tests.support.serving import serving_api

@@ -13,8 +13,7 @@ from prometheus_client import REGISTRY
 from payintent.core.access import RateLimitClass
 from payintent.fraud.model import FraudRuleKind, RiskLevel
 from payintent.fraud.operations import AddFraudRule
-from payintent.merchants.keys_operations import IssueApiKey
-from payintent.merchants.limits_operations import ClearRateLimit, SetRateLimit
+from payintent.merchants.access_operations import ClearRateLimit, IssueApiKey, SetRateLimit
 from payintent.payments.lookup import PaymentLookup
 from payintent.runtime.settings import Settings
 from tests.http.fault_proxy import FaultProxy

@@ -7,7 +7,7 @@ import pytest
 
 from payintent.core import access as api_key
 from payintent.merchants import access as authentication
-from payintent.merchants.keys_operations import IssueApiKey, RevokeApiKey
+from payintent.merchants.access_operations import IssueApiKey, RevokeApiKey
 from payintent.operators import access as operator_access
 from payintent.runtime.settings import Settings
 from tests.support.arrange import BODY, refusal

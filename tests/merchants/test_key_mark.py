@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import CreateMerchant
 from payintent.operators.operation import Actor
 from payintent.runtime.settings import Settings

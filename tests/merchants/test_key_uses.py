@@ -9,8 +9,8 @@ from starlette.requests import Request
 from payintent.http.address_limits import Attempts, UnauthorizedError
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.access import Authenticator
+from payintent.merchants.access_operations import IssueApiKey, ListApiKeys
 from payintent.merchants.call_log import KeyUses
-from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys
 from tests.support.world import World
 
 _KEPT_S = 3600.0  # whatever is kept, each use counts

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from payintent.fraud.model import FraudRuleKind, RiskLevel
 from payintent.fraud.operations import AddFraudRule, RemoveFraudRule
-from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, RevokeApiKey
+from payintent.merchants.access_operations import IssueApiKey, ListApiKeys, RevokeApiKey
 from tests.support.arrange import cancel, count, payment_of, refusal
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api

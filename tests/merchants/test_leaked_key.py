@@ -1,6 +1,6 @@
 """The drill of `docs/runbook.md`: a merchant's key has leaked, and somebody else has used it."""
 
-from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, RevokeApiKey
+from payintent.merchants.access_operations import IssueApiKey, ListApiKeys, RevokeApiKey
 from payintent.refunds.operations import ListRefunds
 from tests.refunds.requests import ask, paid, pay
 from tests.support.arrange import refusal

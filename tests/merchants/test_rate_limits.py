@@ -15,7 +15,7 @@ from payintent.core.errors import RefusedError, StorageUnavailableError
 from payintent.db.database import Database, Row
 from payintent.http import address_limits as authentication_failures
 from payintent.merchants import limits as rate_limits
-from payintent.merchants.keys_store import AuthenticatedMerchant
+from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.limits import (
     AddressRateLimiter,
     MerchantRateLimiter,

@@ -17,8 +17,8 @@ from payintent.core.errors import RefusedError
 from payintent.http.address_limits import Attempts
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.access import Authenticator
+from payintent.merchants.access_operations import IssueApiKey, RevokeApiKey
 from payintent.merchants.call_log import KeyUses
-from payintent.merchants.keys_operations import IssueApiKey, RevokeApiKey
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.refunds.requests import ask as refund

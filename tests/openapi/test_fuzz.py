@@ -30,7 +30,7 @@ from payintent.checkout import events as checkout_events
 from payintent.core.ids import SESSION, format_id
 from payintent.gateways.port import GatewaySessionState, SessionReport
 from payintent.http.docs.pages import openapi_document
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
 from tests.refunds.requests import ask

@@ -35,8 +35,14 @@ from payintent.gateway_accounts.providers_operations import (
 )
 from payintent.gateways.port import AccountCheck, AccountProblem
 from payintent.merchants import callback_secrets
-from payintent.merchants.keys_operations import IssueApiKey, ListApiKeys, RevokeApiKey
-from payintent.merchants.limits_operations import ClearRateLimit, ListRateLimits, SetRateLimit
+from payintent.merchants.access_operations import (
+    ClearRateLimit,
+    IssueApiKey,
+    ListApiKeys,
+    ListRateLimits,
+    RevokeApiKey,
+    SetRateLimit,
+)
 from payintent.merchants.list_operations import ListMerchants
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,

@@ -13,7 +13,7 @@ from payintent.core.errors import RefusedError
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.members.model import MemberRole
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import SetCallbackUrl
 from payintent.merchants.restrictions import AddRestriction
 from payintent.operators.operation import Actor

@@ -9,7 +9,7 @@ from pytest_asyncio import fixture
 from starlette.routing import Route
 
 from payintent.members.model import MemberRight, MemberRole, has_right
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.portal.routes import PORTAL_ROUTES
 from tests.portal.arrange import close_a_day
 from tests.portal.person import ORIGIN, SIGN_IN, Person, form_token, member, words

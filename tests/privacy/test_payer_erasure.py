@@ -17,7 +17,7 @@ from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.operators.operation import Actor
 from payintent.payments.model import Payment

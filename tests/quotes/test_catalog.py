@@ -12,8 +12,8 @@ from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.gateway_accounts.operations import ChangeAccount, DisableAccount, EnableAccount
 from payintent.gateway_accounts.providers_operations import DisableProvider, EnableProvider
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.activation import ApplyActivation, RequestActivation
-from payintent.merchants.keys_operations import IssueApiKey
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
     ChangePaymentMethod,

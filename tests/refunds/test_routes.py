@@ -8,7 +8,7 @@ import pytest
 from payintent.core.access import RateLimitClass
 from payintent.gateway_accounts.health import FAILURES_MAX, PAUSE_S, GatewayChannel
 from payintent.gateways.port import GatewayRefundState, OutcomeUnknown, RefundReport
-from payintent.merchants.limits_operations import SetRateLimit
+from payintent.merchants.access_operations import SetRateLimit
 from tests.refunds.requests import (
     REFUNDS,
     ask,

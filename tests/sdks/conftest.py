@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import SetCallbackUrl
 from tests.support.workers import working
 from tests.support.world import Api, free_port

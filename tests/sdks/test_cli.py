@@ -20,7 +20,7 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from payintent.gateway_accounts.operations import AddAccount
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from tests.sandbox.shop.running import SECRET
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
 from tests.sdks.scripted import refusal, scripted

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.runtime.settings import Settings
 from tests.sandbox.shop.running import SECRET, running_shop
 from tests.sdks.broken_money import MONEY_FAULTS, Side

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from tests.clients.conftest import uses
 from tests.clients.uses import check_what_was_done
 from tests.sdks.python_sdk import HERE, MCP_PROJECT, installed

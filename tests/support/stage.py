@@ -18,7 +18,7 @@ from payintent.core.access import Role
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.gateway_accounts.operations import AddAccount
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.operations import CreateMerchant
 from payintent.onchain.operations import SetChain

@@ -16,7 +16,7 @@ from payintent.core.errors import RefusedError
 from payintent.core.ids import STATEMENT, format_id
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.http.docs.pages import openapi_document
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant
 from payintent.overview import hourly_figures

@@ -8,7 +8,7 @@ import pytest
 
 from payintent.core.errors import RefusedError
 from payintent.gateway_accounts.operations import AddAccount
-from payintent.merchants.keys_operations import IssueApiKey
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.test_mode.model import DECLINED_CARDS
 from tests.http.inner_gateway import act, advance, inquire, side
 from tests.refunds.requests import ask as refund

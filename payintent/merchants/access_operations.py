@@ -1,21 +1,24 @@
-"""Operations that issue, list and revoke merchants' API keys."""
+"""Operations on merchants' API keys and rate limits."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 from payintent.core import access as api_key
-from payintent.core.errors import NotFoundError
+from payintent.core.access import RateLimitClass
+from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.db.database import Tx
-from payintent.merchants import keys_store as key_store
-from payintent.merchants.keys_store import ApiKey
+from payintent.merchants import access_store
+from payintent.merchants.access_store import ApiKey, RateLimitSetting
+from payintent.merchants.provisioning import ensure_test_side
 from payintent.merchants.store import require_merchant
-from payintent.merchants.test_side import ensure_test_side
 from payintent.operators.fields import (
     LISTED_MAX,
+    MerchantFilter,
     MerchantId,
     Purpose,
     argument,
     check_list_limit,
+    check_merchant,
     check_name,
     option,
     quote_input,
@@ -84,7 +87,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> list[ApiKey]:
         check_list_limit(self.limit)
         await require_merchant(context.database, self.merchant_id)
-        return await key_store.list_keys(context.database, self.merchant_id, self.limit)
+        return await access_store.list_keys(context.database, self.merchant_id, self.limit)
 
 
 class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
@@ -97,7 +100,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     ]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
-        key = await key_store.revoke_key(tx, self.public_id)
+        key = await access_store.revoke_key(tx, self.public_id)
         if key is None:
             raise NotFoundError(f"no key {quote_input(self.public_id)}")
         return key
@@ -107,7 +110,7 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
     """Add a key and return its text; only its digest is stored."""
     merchant = await require_merchant(tx, merchant_id)
     key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
-    await key_store.add_key(
+    await access_store.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )
     return key.text
@@ -120,7 +123,7 @@ async def revoke_own_key(
     if not (public_id.isascii() and public_id.isalnum()):
         raise NotFoundError("no such key")
     async with context.database.transaction() as tx:
-        if not await key_store.is_key_of(tx, merchant_id, public_id):
+        if not await access_store.is_key_of(tx, merchant_id, public_id):
             raise NotFoundError("no such key")
         return await run(replace(context, actor=actor), tx, RevokeApiKey(public_id=public_id))
 
@@ -128,3 +131,67 @@ async def revoke_own_key(
 def key_actor(merchant_id: int, public_id: str) -> Actor:
     """Return the actor representing a merchant's server, identified by its API key."""
     return Actor(f"merchant:{merchant_id}:{public_id}", "over the API")
+
+
+_PER_S_MAX, _BURST_MAX = 1_000_000, 10_000_000
+
+
+R = TypeVar("R")
+
+
+class _RateLimitChange(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
+    merchant_id: MerchantId
+    kind: Annotated[RateLimitClass, argument("`create`: new payments; `read`: all other calls.")]
+
+    async def check(self, context: OperationContext) -> None:
+        await require_merchant(context.database, self.merchant_id)
+
+
+class SetRateLimit(_RateLimitChange[RateLimitSetting], frozen=True, kw_only=True):
+    """Set a merchant's rate limit; it applies within a second."""
+
+    action: ClassVar[str] = "limit.set"
+    per_s: Annotated[int, option("Requests per second.")]
+    burst: Annotated[int | None, option("Requests in a burst. Default: twice `per_s`.")] = None
+
+    async def check(self, context: OperationContext) -> None:
+        await super().check(context)
+        if not 1 <= self.per_s <= _PER_S_MAX:
+            raise BadRequestError(f"per_s must be from 1 to {_PER_S_MAX}")
+        if self.burst is not None and not 1 <= self.burst <= _BURST_MAX:
+            raise BadRequestError(f"burst must be from 1 to {_BURST_MAX}")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RateLimitSetting:
+        limit = RateLimitSetting(
+            merchant_id=self.merchant_id,
+            kind=self.kind,
+            per_s=self.per_s,
+            burst=2 * self.per_s if self.burst is None else self.burst,
+        )
+        await access_store.set_limit(tx, limit)
+        return limit
+
+
+class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only=True):
+    """List merchants' own limits; all the rest have the default limit."""
+
+    action: ClassVar[str] = "limit.list"
+    columns = ("merchant_id", "kind", "per_s", "burst")
+    merchant_id: MerchantFilter = None
+    limit: int = LISTED_MAX
+
+    async def read(self, context: OperationContext) -> list[RateLimitSetting]:
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        return await access_store.list_limits(context.database, self.merchant_id, self.limit)
+
+
+class ClearRateLimit(_RateLimitChange[None], frozen=True, kw_only=True):
+    """Remove a merchant's own limit, so that the default applies."""
+
+    action: ClassVar[str] = "limit.clear"
+    is_destructive: ClassVar[bool] = True
+
+    async def apply(self, context: OperationContext, tx: Tx) -> None:
+        if not await access_store.clear_limit(tx, self.merchant_id, self.kind):
+            raise NotFoundError(f"merchant {self.merchant_id} has no {self.kind} limit")
