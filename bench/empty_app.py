@@ -25,10 +25,10 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 class _Nothing:
     """An application that has nothing to end."""
 
-    def draining(self) -> None:
+    def on_drain(self) -> None:
         pass
 
-    def stopping(self) -> None:
+    def on_stop(self) -> None:
         pass
 
 

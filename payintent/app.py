@@ -232,12 +232,12 @@ class Application(CommonHeaders):
         self.failure: Exception | None = None  # why the service could not be opened
         self.parts: RouteParts | None = None  # set once the service is open
 
-    def draining(self) -> None:
+    def on_drain(self) -> None:
         """Respond to `/readyz` with 503 from now on."""
         if self.parts is not None:
             self.parts.readiness.is_stopping = True
 
-    def stopping(self) -> None:
+    def on_stop(self) -> None:
         """End event streams and long polls, and stop waiting for the database."""
         self.stop.set()
         if self.parts is not None:

@@ -13,7 +13,7 @@ from payintent.app import Application, StoppedEarlyError, build_app, build_opera
 from payintent.cli.common import STOPPING, fail
 from payintent.cli.processes import Address, become_member, default_processes
 from payintent.http.middleware import CommonHeaders, RequestTimes
-from payintent.http.server import RETIRE, DrainingServer, make_server, serve_until_stopped
+from payintent.http.server import RETIRE_SIGNAL, DrainingServer, make_server, serve_until_stopped
 from payintent.operations import load_operations
 from payintent.runtime.log import get_logger, load_logging
 from payintent.runtime.processes.member import Member
@@ -40,7 +40,7 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
     if addresses.operator is not None:
         by_name[_OPERATOR] = addresses.operator
     count = processes or default_processes(settings)
-    member = become_member(count, by_name, RETIRE)
+    member = become_member(count, by_name, RETIRE_SIGNAL)
     try:
         _serve_api(settings.for_one_of(count), addresses, member)
     finally:
@@ -64,9 +64,9 @@ def _share(servers: Mapping[str, DrainingServer], member: Member) -> None:
     """Make the servers listen on sockets that all processes share."""
     for name, server in servers.items():
         if name == _PUBLIC:
-            server.share(member.sockets[name], member.connection_share(), member.ready)
+            server.use_shared_sockets(member.sockets[name], member.connection_share(), member.ready)
         else:
-            server.share(member.sockets[name])
+            server.use_shared_sockets(member.sockets[name])
 
 
 def _serve_until_stopped(

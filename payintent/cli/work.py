@@ -14,7 +14,7 @@ from prometheus_client import start_http_server
 from payintent.cli.common import STOPPING, fail
 from payintent.cli.processes import Address, become_member, default_processes
 from payintent.runtime.log import get_logger, load_logging
-from payintent.runtime.processes.member import refuse_roll
+from payintent.runtime.processes.member import reject_sighup
 from payintent.runtime.processes.metrics import serve_metrics
 from payintent.runtime.settings import Settings
 from payintent.worker import run_worker
@@ -47,7 +47,7 @@ def _work(settings: Settings, on_started: Callable[[], None] | None) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             if on_started is None:
-                refuse_roll(runner.get_loop())
+                reject_sighup(runner.get_loop())
             runner.run(run_worker(settings, on_started))
     except STOPPING as error:
         fail(str(error))

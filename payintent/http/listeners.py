@@ -29,7 +29,7 @@ def _error(status: str, code: ErrorCode, message: str) -> ErrorResponse:
 _MALFORMED_STATUS, _TIMEOUT_STATUS = "400 Bad Request", "408 Request Timeout"
 _CODE = ErrorCode.BAD_REQUEST
 MALFORMED = _error(_MALFORMED_STATUS, _CODE, "malformed HTTP request")
-NO_CLEAR_HOST = _error(
+AMBIGUOUS_HOST = _error(
     _MALFORMED_STATUS, _CODE, "a request must have exactly one valid Host header"
 )
 TOO_MANY_PIPELINED = _error(_MALFORMED_STATUS, _CODE, "too many pipelined requests")
@@ -56,7 +56,7 @@ def encode_error(error: ErrorResponse, headers: Sequence[tuple[bytes, bytes]]) -
     )
 
 
-class JoinedTransport:
+class BufferedTransport:
     """Combines the two writes of a response, its head and its body.
 
     `end` replaces the transport's `close`.
@@ -70,20 +70,20 @@ class JoinedTransport:
     ) -> None:
         self._transport = transport
         self._loop = loop
-        self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []
         self.is_closing = transport.is_closing
         self.close = end
 
     def write(self, data: bytes) -> None:
         """Send bytes together with all other writes in this event loop iteration."""
-        if not self._pieces:
+        if not self._chunks:
             self._loop.call_soon(self.flush)  # do not wait for the end of a streamed response
-        self._pieces.append(data)
+        self._chunks.append(data)
 
     def flush(self) -> None:
-        if self._pieces and not self.is_closing():
-            self._transport.write(b"".join(self._pieces))
-        self._pieces.clear()
+        if self._chunks and not self.is_closing():
+            self._transport.write(b"".join(self._chunks))
+        self._chunks.clear()
 
     def close_now(self) -> None:
         self.flush()
@@ -93,18 +93,18 @@ class JoinedTransport:
         return getattr(self._transport, name)
 
 
-_PAGES = ("/c/", "/merchant")
-_PAGE = (
+_PAGE_PREFIXES = ("/c/", "/merchant")
+_BUSY_PAGE = (
     "<!doctype html><title>Just a moment</title>"
     "<p>We are very busy at the moment. Please try again in a few seconds."
 )
 
 
-async def _answer_busy(scope: Scope, receive: Receive, send: Send) -> None:
+async def _respond_busy(scope: Scope, receive: Receive, send: Send) -> None:
     wait_s = random_retry_s()
-    if scope["path"].startswith(_PAGES):
+    if scope["path"].startswith(_PAGE_PREFIXES):
         headers = {"Retry-After": str(wait_s), "Content-Security-Policy": content_security_policy()}
-        response = Response(_PAGE, 503, headers, "text/html")
+        response = Response(_BUSY_PAGE, 503, headers, "text/html")
     else:
         message = "too many concurrent requests; try again later"
         response = error_response(ErrorCode.SERVICE_UNAVAILABLE, message, retry_after_s=wait_s)
@@ -112,14 +112,14 @@ async def _answer_busy(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 #: The application that responds to shed requests.
-shed = CommonHeaders(_answer_busy)
+busy_application = CommonHeaders(_respond_busy)
 
 
 #: Time for pending handshakes to complete, and for the event loop to accept their connections.
 _SETTLE_S, _SETTLE_ROUNDS = 0.005, 5
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
 #: A classic BPF program on TCP segments: code, jump if true, jump if false, operand.
-_DROP_NEW = (
+_DROP_NEW_CONNECTIONS = (
     (0x30, 0, 0, 13),  # load the flags byte
     (0x54, 0, 0, 0x12),  # mask SYN and ACK
     (0x15, 0, 1, 0x02),  # only SYN is set: a new connection
@@ -150,9 +150,9 @@ def _drop_new_connections(sockets: Sequence[socket.socket]) -> None:
     """Drop the first packet of each new connection, if the operating system supports it."""
     if sys.platform != "linux":
         return
-    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_NEW)
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_NEW_CONNECTIONS)
     buffer = ctypes.create_string_buffer(program)
-    option = struct.pack("HP", len(_DROP_NEW), ctypes.addressof(buffer))
+    option = struct.pack("HP", len(_DROP_NEW_CONNECTIONS), ctypes.addressof(buffer))
     for listener in sockets:
         with suppress(OSError):  # without the filter, a connection may be reset
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
@@ -170,14 +170,14 @@ class SharedListener:
         self._backlog = backlog
         self._share = share
         self._delays = 0
-        self._opening: set[asyncio.Task[object]] = set()
+        self._accepting: set[asyncio.Task[object]] = set()
 
     def start(
         self, make_protocol: Callable[[], asyncio.Protocol], count: Callable[[], int]
     ) -> None:
         """Start listening; `count` returns this process's number of connections."""
         self._make_protocol = make_protocol
-        self._count = count
+        self._count_connections = count
         for listener in self.sockets:
             listener.listen(self._backlog)
             self._resume(listener)
@@ -202,10 +202,10 @@ class SharedListener:
         self.sockets = []
 
     async def wait_closed(self) -> None:
-        await asyncio.gather(*self._opening, return_exceptions=True)
+        await asyncio.gather(*self._accepting, return_exceptions=True)
 
     def _accept_or_delay(self, listener: socket.socket) -> None:
-        if self._is_ahead() and self._delays < _DELAYS_MAX:
+        if self._has_more_connections() and self._delays < _DELAYS_MAX:
             self._delays += 1
             self._pause(listener, _DELAY_S)
             return
@@ -215,12 +215,12 @@ class SharedListener:
         except OSError:
             self._pause(listener, _RETRY_S)
 
-    def _is_ahead(self) -> bool:
+    def _has_more_connections(self) -> bool:
         if self._share is None:
             return False
-        count = self._count() + len(self._opening)
+        count = self._count_connections() + len(self._accepting)
         self._share.publish(count)
-        return self._share.is_ahead(count)
+        return self._share.is_above_minimum(count)
 
     def _pause(self, listener: socket.socket, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -242,8 +242,8 @@ class SharedListener:
         loop = asyncio.get_running_loop()
         opening = loop.connect_accepted_socket(self._make_protocol, connection)
         task: asyncio.Task[object] = loop.create_task(opening)
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
         if self._share is not None:
-            self._share.publish(self._count() + len(self._opening))
+            self._share.publish(self._count_connections() + len(self._accepting))
         return True

@@ -20,7 +20,9 @@ from payintent.runtime import log, tracing
 _SELF = "'self'"
 _NONE = "'none'"
 #: Scheme, host and port, without characters that could terminate the directive or the header.
-_SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_ALLOWED_SOURCE = re.compile(
+    r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,9 @@ def content_security_policy(
     return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
 
-def _join_sources(*ours: str, others: Iterable[str | None]) -> str:
-    sources = {source for source in others if source and _SOURCE.fullmatch(source)}
-    return " ".join([*ours, *sorted(sources)])
+def _join_sources(*own_sources: str, others: Iterable[str | None]) -> str:
+    sources = {source for source in others if source and _ALLOWED_SOURCE.fullmatch(source)}
+    return " ".join([*own_sources, *sorted(sources)])
 
 
 DURATION = Histogram(
@@ -82,7 +84,7 @@ class RequestTimes:
         # Cached, because `labels` costs more than `observe`.
         self._series: dict[tuple[str, str, int], Histogram] = {}
 
-    def note(self, scope: Scope, status: int, started_s: float) -> None:
+    def record(self, scope: Scope, status: int, started_s: float) -> None:
         """Record a response when its headers are sent; `started_s` is monotonic time."""
         key = (scope.get(ROUTE, NO_ROUTE), scope["method"], status)
         series = self._series.get(key)
@@ -107,17 +109,24 @@ def metrics_route(write: Callable[[], bytes]) -> Route:
     return Route("/metrics", metrics, methods=["GET"])
 
 
-_SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
+_REQUEST_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
 #: Responses under these paths must not be cached.
-_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/v1/chains/", "/c/", "/merchant/")
-_OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
+_UNCACHED_PATHS = (
+    "/v1/checkout/",
+    "/v1/callbacks/",
+    "/v1/onchain/",
+    "/v1/chains/",
+    "/c/",
+    "/merchant/",
+)
+_CORS_PATHS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
 _PORTAL = "/merchant"
-_STATIC = ("/c/static/", "/merchant/static/")
-_ADDED = "payintent.added_headers"  # scope key
+_STATIC_PATHS = ("/c/static/", "/merchant/static/")
+_ADDED_HEADERS = "payintent.added_headers"  # scope key
 
 # Request IDs consist of this prefix and a counter, so that requests need no random bytes.
-_PROCESS = secrets.token_hex(8).encode()
-_NUMBERS = count(1)
+_PROCESS_PREFIX = secrets.token_hex(8).encode()
+_REQUEST_NUMBERS = count(1)
 
 #: Responses with status 401 must include a challenge (RFC 9110, 15.5.2).
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
@@ -140,7 +149,9 @@ RecordCall = Callable[[Scope, int, bytes, float], None]
 
 def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
     """Set headers on the response to this request, even if it is an error."""
-    scope[_ADDED] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope[_ADDED_HEADERS] = [
+        (name.lower().encode(), value.encode()) for name, value in headers.items()
+    ]
 
 
 class CommonHeaders:
@@ -165,10 +176,10 @@ class CommonHeaders:
             return
         started_s = time.monotonic()
         path: str = scope["path"]
-        common = headers_of(scope)
+        common = common_headers(scope)
         request_id = common[0][1]
-        if scope["method"] == "OPTIONS" and path.startswith(_OPEN_TO_BROWSERS):
-            await _answer_preflight(send, [common[0], *_PREFLIGHT])
+        if scope["method"] == "OPTIONS" and path.startswith(_CORS_PATHS):
+            await _respond_to_preflight(send, [common[0], *_PREFLIGHT])
             return
 
         is_complete, status = False, 0
@@ -178,12 +189,12 @@ class CommonHeaders:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 challenge = _CHALLENGE if status == HTTPStatus.UNAUTHORIZED else ()
-                added = (*common, *challenge, *scope.get(_ADDED, ()))
+                added = (*common, *challenge, *scope.get(_ADDED_HEADERS, ()))
                 message["headers"] = [*message["headers"], *added]
                 if self._record_call is not None:
                     self._record_call(scope, status, request_id, started_s)
                 if self._times is not None:
-                    self._times.note(scope, status, started_s)
+                    self._times.record(scope, status, started_s)
             is_complete = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 
@@ -204,55 +215,32 @@ class CommonHeaders:
 
 def _trace(route: str, method: str, status: int, started_s: float) -> None:
     """Trace a request under its route, because its path may contain a capability."""
-    facts = {"http.request.method": method, "http.route": route}
-    tracing.end_request(f"{method} {route}", status, time.monotonic() - started_s, facts)
+    attributes = {"http.request.method": method, "http.route": route}
+    tracing.end_request(f"{method} {route}", status, time.monotonic() - started_s, attributes)
 
 
-def headers_of(scope: Scope) -> list[Header]:
+def common_headers(scope: Scope) -> list[Header]:
     """Return the common response headers for a request; the first is the request ID."""
     return [(b"x-request-id", _request_id(scope["headers"])), *_path_headers(scope["path"])]
 
 
 def _request_id(headers: Iterable[Header]) -> bytes:
     for name, value in headers:
-        if name == b"x-request-id" and _SANE_ID.fullmatch(value):
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value
-    return b"%b%016x" % (_PROCESS, next(_NUMBERS))
+    return b"%b%016x" % (_PROCESS_PREFIX, next(_REQUEST_NUMBERS))
 
 
 def _path_headers(path: str) -> list[Header]:
     headers: list[Header] = []
-    is_private = path.startswith(_PRIVATE) or path == _PORTAL
-    if is_private and not path.startswith(_STATIC):
+    is_private = path.startswith(_UNCACHED_PATHS) or path == _PORTAL
+    if is_private and not path.startswith(_STATIC_PATHS):
         headers.append(_NO_STORE)
-    if path.startswith(_OPEN_TO_BROWSERS):
+    if path.startswith(_CORS_PATHS):
         headers.extend(_CORS)
     return headers
 
 
-async def _answer_preflight(send: Send, headers: list[Header]) -> None:
+async def _respond_to_preflight(send: Send, headers: list[Header]) -> None:
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
-
-
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?", re.ASCII)
-_SCHEMES = (b"http://", b"https://")
-
-
-def is_host_clear(version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether all servers would derive the same host from a request.
-
-    HTTP/1.0 requests, such as health checks, may omit the `Host` header. If the target has an
-    authority, it must match the header.
-    """
-    hosts = [value for name, value in headers if name == b"host"]
-    if not hosts:
-        return version == "1.0"
-    [host, *more] = hosts
-    if more or not _HOST.fullmatch(host):
-        return False
-    scheme = next((name for name in _SCHEMES if target[: len(name)].lower() == name), None)
-    if scheme is None:
-        return True
-    authority = re.split(rb"[/?#]", target[len(scheme) :], maxsplit=1)[0]
-    return authority.lower() == host.lower()

@@ -6,8 +6,9 @@ any further input on the connection is discarded.
 """
 
 import asyncio
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -19,91 +20,95 @@ from payintent.http.admission import Admission, QueuedRequest, Slot, run_in_slot
 from payintent.http.bodies import content_length, head_bytes
 from payintent.http.errors import random_retry_s
 from payintent.http.listeners import (
+    AMBIGUOUS_HOST,
     BODY_TOO_LARGE,
     BODY_TOO_SLOW,
     HEADERS_TOO_LARGE,
     HEADERS_TOO_SLOW,
     MALFORMED,
-    NO_CLEAR_HOST,
     TOO_MANY_CONNECTIONS,
     TOO_MANY_PIPELINED,
+    BufferedTransport,
     ErrorResponse,
-    JoinedTransport,
+    busy_application,
     encode_error,
-    shed,
 )
-from payintent.http.middleware import headers_of, is_host_clear
+from payintent.http.middleware import common_headers
 from payintent.runtime.settings import Settings
 
 _FRAMING_PER_BYTE = 16  # maximum overhead of a chunked body, with a single byte per chunk
 _PIPELINED_MAX = 100
 _LINGER_S = 2.0  # how long input is discarded after we have closed our side
-_CALLBACKS = b"/v1/callbacks/"
+_CALLBACK_PREFIX = b"/v1/callbacks/"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(slots=True)
-class Bounds:
+class SharedState:
     """Limits and state shared by all connections of a server."""
 
     settings: Settings
     admission: Admission
     connections_max: int
-    draining: bool = False  # if true, connections close after their next response
+    is_draining: bool = False  # if true, connections close after their next response
     idle: "dict[LimitedProtocol, None]" = field(default_factory=dict["LimitedProtocol", None])
 
 
-def limited_protocol(settings: Settings, connections_max: int) -> "type[LimitedProtocol]":
+def make_protocol_class(settings: Settings, connections_max: int) -> "type[LimitedProtocol]":
     """Create a protocol class with these limits; uvicorn expects a class, not an instance."""
-    bounds = Bounds(settings, Admission(settings), connections_max)
-    return type("Limited", (LimitedProtocol,), {"bounds": bounds})
+    shared = SharedState(settings, Admission(settings), connections_max)
+    return type("Limited", (LimitedProtocol,), {"shared": shared})
 
 
-class _RequestRefusedError(Exception):
+class _RequestRejectedError(Exception):
     """Stops the parser; the connection's `_error` is the response."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
     """Rejects requests that are too large, too slow, or ambiguous."""
 
-    bounds: Bounds
+    shared: SharedState
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._service: Any = self.app  # pyright: ignore[reportUnknownMemberType]
+        self._settings = self.shared.settings
+        self._application: Any = self.app  # pyright: ignore[reportUnknownMemberType]
         self._header_bytes = 0  # of the current message: headers, trailers and chunk framing
         self._body_bytes = 0
         self._header_bytes_bound = 0  # upper bound on the headers that this input completes
         self._in_headers = True
         self._is_upgrade = False  # if true, the parser assumes that the message has no body
-        self._is_over = False  # if true, further input is discarded
-        self._timer: asyncio.TimerHandle | None = None  # for receiving the headers or the body
-        self._closing: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None  # while the client does not read
+        self._discards_input = False
+        self._receive_timer: asyncio.TimerHandle | None = None  # for headers or a body
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None  # while the client does not read
         self._error = MALFORMED
         self._final_error: bytes | None = None  # to send after the pending responses
-        self._current: RequestResponseCycle | None = None  # the oldest unanswered request
-        self._incoming: RequestResponseCycle | None = None  # the request whose body is incomplete
+        self._current_cycle: RequestResponseCycle | None = None  # the oldest unanswered request
+        self._incoming_cycle: RequestResponseCycle | None = None  # its body is incomplete
         self._slot: Slot | None = None  # held by the running request
 
     # Connection lifecycle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._joined = JoinedTransport(transport, self.loop, self._end)
-        super().connection_made(cast("asyncio.Transport", self._joined))
-        if len(self.connections) > self.bounds.connections_max and not self._make_room():
+        self._output = BufferedTransport(transport, self.loop, self._close_gracefully)
+        super().connection_made(cast("asyncio.Transport", self._output))
+        if (
+            len(self.connections) > self.shared.connections_max
+            and not self._close_idle_connection()
+        ):
             wait = (b"retry-after", b"%d" % random_retry_s())
             self.transport.write(encode_error(TOO_MANY_CONNECTIONS, [wait]))
-            self._is_over = True
+            self._discards_input = True
             self._close_now()
             return
-        self.bounds.idle[self] = None
-        self._start_timer(self.bounds.settings.header_timeout_s, self._headers_too_slow)
+        self.shared.idle[self] = None
+        self._start_timer(self._settings.header_timeout_s, self._reject_slow_headers)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.bounds.idle.pop(self, None)
+        self.shared.idle.pop(self, None)
         self._stop_timer()
-        for timer in (self._closing, self._stalled):
+        for timer in (self._close_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
         self._abandon_requests()
@@ -115,8 +120,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Shut down gracefully. A request with an incomplete body is dropped."""
-        if self._incoming is not None and self._incoming is self._current:
-            self._is_over = True
+        if self._incoming_cycle is not None and self._incoming_cycle is self._current_cycle:
+            self._discards_input = True
             self._close_now()
         else:
             super().shutdown()
@@ -125,37 +130,37 @@ class LimitedProtocol(HttpToolsProtocol):
     def expects_request(self) -> bool:
         """Whether the first request, or the rest of a partial request, is still to arrive."""
         is_open = not self.transport.is_closing()
-        return is_open and (self._current is None or self._header_bytes > 0)
+        return is_open and (self._current_cycle is None or self._header_bytes > 0)
 
     def drain(self) -> None:
         """Close the connection after the pending response, unless that response has started."""
-        cycle = self._current
+        cycle = self._current_cycle
         if cycle is not None and not cycle.response_started and not self.pipeline:
             cycle.keep_alive = False
 
     # Input
 
     def data_received(self, data: bytes) -> None:
-        if self._is_over or self.transport.is_closing():
+        if self._discards_input or self.transport.is_closing():
             return
-        self.bounds.idle.pop(self, None)
+        self.shared.idle.pop(self, None)
         self._unset_keepalive_if_required()
         self._header_bytes += len(data)
         self._header_bytes_bound = self._header_bytes
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            if not self._is_over:
-                self._refuse(self._error)
+            if not self._discards_input:
+                self._reject(self._error)
             return
-        if self._header_bytes > self.bounds.settings.header_bytes_max + (
+        if self._header_bytes > self._settings.header_bytes_max + (
             _FRAMING_PER_BYTE * self._body_bytes
         ):
-            self._refuse(HEADERS_TOO_LARGE)
-        elif self._incoming is not None:
+            self._reject(HEADERS_TOO_LARGE)
+        elif self._incoming_cycle is not None:
             self._await_body()
-        elif self._in_headers and self._header_bytes and self._timer is None:
-            self._start_timer(self.bounds.settings.header_timeout_s, self._headers_too_slow)
+        elif self._in_headers and self._header_bytes and self._receive_timer is None:
+            self._start_timer(self._settings.header_timeout_s, self._reject_slow_headers)
 
     def _parse(self, data: bytes) -> None:
         while data:
@@ -179,27 +184,27 @@ class LimitedProtocol(HttpToolsProtocol):
     # Parser callbacks
 
     def on_message_begin(self) -> None:
-        if self._is_over:
-            raise _RequestRefusedError
+        if self._discards_input:
+            raise _RequestRejectedError
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         if self.parser.get_method() == b"CONNECT":
-            raise _RequestRefusedError
+            raise _RequestRejectedError
         if self.parser.should_upgrade():
             self._is_upgrade = True
             return
         self._stop_timer()
-        limit = self.bounds.settings.header_bytes_max
+        limit = self._settings.header_bytes_max
         if self._header_bytes_bound > limit and head_bytes(self.url, self.headers) > limit:
             self._error = HEADERS_TOO_LARGE
-            raise _RequestRefusedError
-        if not is_host_clear(self.parser.get_http_version(), self.url, self.headers):
-            self._error = NO_CLEAR_HOST
-            raise _RequestRefusedError
+            raise _RequestRejectedError
+        if not is_host_unambiguous(self.parser.get_http_version(), self.url, self.headers):
+            self._error = AMBIGUOUS_HOST
+            raise _RequestRejectedError
         if len(self.pipeline) >= _PIPELINED_MAX:
             self._error = TOO_MANY_PIPELINED
-            raise _RequestRefusedError
+            raise _RequestRejectedError
         super().on_headers_complete()
         self._in_headers = False
 
@@ -209,7 +214,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.cycle.body += body
         if len(self.cycle.body) > self._body_bytes_max():
             self._error = BODY_TOO_LARGE
-            raise _RequestRefusedError
+            raise _RequestRejectedError
 
     def on_message_complete(self) -> None:
         if self._is_upgrade:
@@ -219,10 +224,10 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle.message_event.set()
         self._in_headers = True
         self._header_bytes = self._body_bytes = 0
-        self._is_over = not self.parser.should_keep_alive()
-        if cycle is self._incoming:
+        self._discards_input = not self.parser.should_keep_alive()
+        if cycle is self._incoming_cycle:
             self._stop_timer()
-            self._incoming = None
+            self._incoming_cycle = None
             self._admit(cycle)
 
     # Running requests
@@ -230,146 +235,150 @@ class LimitedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start the next request if its body has arrived."""
         del app
-        self._current = cycle
+        self._current_cycle = cycle
         if cycle.more_body:
-            self._incoming = cycle
+            self._incoming_cycle = cycle
         else:
             self._admit(cycle)
 
     def _admit(self, cycle: RequestResponseCycle) -> None:
-        lane = self.bounds.admission.lane(cycle.scope["path"])
+        lane = self.shared.admission.lane(cycle.scope["path"])
         if lane is None:
-            self._run(cycle, self._service)
+            self._start_request(cycle, self._application)
             return
         lane.enter(
             QueuedRequest(
-                start=lambda slot: self._run(cycle, self._service, slot),
-                shed=lambda: self._run(cycle, shed),
+                start=lambda slot: self._start_request(cycle, self._application, slot),
+                shed=lambda: self._start_request(cycle, busy_application),
                 is_disconnected=lambda: cycle.disconnected,
             )
         )
 
-    def _run(self, cycle: RequestResponseCycle, app: Any, slot: Slot | None = None) -> None:
+    def _start_request(
+        self, cycle: RequestResponseCycle, app: Any, slot: Slot | None = None
+    ) -> None:
         self._slot = slot
-        if self.bounds.draining and not self.pipeline:
+        if self.shared.is_draining and not self.pipeline:
             cycle.keep_alive = False
         task = self.loop.create_task(run_in_slot(cycle, app, slot))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
     def on_response_complete(self) -> None:
-        self._joined.flush()
+        self._output.flush()
         self._release_slot()
-        if self._closing is not None:
+        if self._close_timer is not None:
             return
         super().on_response_complete()
-        if self._is_over or self.transport.is_closing():
-            if self._final_error is not None and self._is_answered():
+        if self._discards_input or self.transport.is_closing():
+            if self._final_error is not None and self._has_answered_all():
                 self.transport.write(self._final_error)
-                self._end()
-        elif self._incoming is not None:
+                self._close_gracefully()
+        elif self._incoming_cycle is not None:
             self._await_body()
-        elif self._is_answered():
-            self.bounds.idle[self] = None
+        elif self._has_answered_all():
+            self.shared.idle[self] = None
 
     def pause_writing(self) -> None:
         """Release the request's slot, because the client does not read the response."""
         super().pause_writing()
         self._release_slot()
-        wait_s = self.bounds.settings.body_timeout_s
-        self._stalled = self.loop.call_later(wait_s, self.transport.abort)
+        wait_s = self._settings.body_timeout_s
+        self._stall_timer = self.loop.call_later(wait_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     # Timeouts
 
     def _start_timer(self, seconds: float, on_timeout: Callable[[], None]) -> None:
-        self._timer = self.loop.call_later(seconds, on_timeout)
+        self._receive_timer = self.loop.call_later(seconds, on_timeout)
 
     def _await_body(self) -> None:
         """Start the body timeout, and send `100 Continue` if the client expects it."""
-        cycle = self._incoming
-        if cycle is None or self._timer is not None:
+        cycle = self._incoming_cycle
+        if cycle is None or self._receive_timer is not None:
             return
         if content_length(cycle.scope["headers"]) > self._body_bytes_max():
-            self._refuse(BODY_TOO_LARGE)
+            self._reject(BODY_TOO_LARGE)
             return
         if cycle.waiting_for_100_continue:
             cycle.waiting_for_100_continue = False
             self.transport.write(_CONTINUE)
-            self._joined.flush()
-        self._start_timer(self.bounds.settings.body_timeout_s, self._body_too_slow)
+            self._output.flush()
+        self._start_timer(self._settings.body_timeout_s, self._reject_slow_body)
 
     def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._receive_timer is not None:
+            self._receive_timer.cancel()
+            self._receive_timer = None
 
-    def _headers_too_slow(self) -> None:
+    def _reject_slow_headers(self) -> None:
         if self._header_bytes:
-            self._refuse(HEADERS_TOO_SLOW)
+            self._reject(HEADERS_TOO_SLOW)
         else:
             self.transport.close()  # no request has begun, so there is nothing to respond to
 
-    def _body_too_slow(self) -> None:
-        self._refuse(BODY_TOO_SLOW)
+    def _reject_slow_body(self) -> None:
+        self._reject(BODY_TOO_SLOW)
 
     # Closing
 
-    def _refuse(self, error: ErrorResponse) -> None:
+    def _reject(self, error: ErrorResponse) -> None:
         """Stop parsing, and send the error once all earlier requests have been answered."""
         if self.transport.is_closing():
             return
         self._stop_timer()
-        self._is_over = True
+        self._discards_input = True
         if self._in_headers:
             response = encode_error(error, [(b"x-request-id", secrets.token_hex(16).encode())])
         else:
-            response = encode_error(error, headers_of(cast("Scope", self.cycle.scope)))
-            self._forget(self.cycle)
-        if self._is_answered():
+            response = encode_error(error, common_headers(cast("Scope", self.cycle.scope)))
+            self._drop_request(self.cycle)
+        if self._has_answered_all():
             self.transport.write(response)
-            self._end()
+            self._close_gracefully()
         else:
             self._final_error = response
 
-    def _forget(self, cycle: RequestResponseCycle) -> None:
+    def _drop_request(self, cycle: RequestResponseCycle) -> None:
         """Drop a request whose body is incomplete."""
         cycle.disconnected = True
-        self._incoming = None
-        if cycle is self._current:
-            self._current = None
+        self._incoming_cycle = None
+        if cycle is self._current_cycle:
+            self._current_cycle = None
         else:
             remaining = (entry for entry in self.pipeline if entry[0] is not cycle)
             self.pipeline = type(self.pipeline)(remaining)
 
-    def _is_answered(self) -> bool:
-        return not self.pipeline and (self._current is None or self._current.response_complete)
+    def _has_answered_all(self) -> bool:
+        return not self.pipeline and (
+            self._current_cycle is None or self._current_cycle.response_complete
+        )
 
-    def _end(self) -> None:
-        """Close our side, but discard input for a while: a reset could lose our response."""
-        self._is_over = True
-        if self._closing is not None or (self._in_headers and not self._header_bytes):
+    def _close_gracefully(self) -> None:
+        """Close our side, but keep discarding input, because a reset could lose our response."""
+        self._discards_input = True
+        if self._close_timer is not None or (self._in_headers and not self._header_bytes):
             self._close_now()
         elif not self.transport.is_closing():
-            self._joined.flush()
-            self._closing = self.loop.call_later(_LINGER_S, self.transport.abort)
+            self._output.flush()
+            self._close_timer = self.loop.call_later(_LINGER_S, self.transport.abort)
             self.transport.write_eof()
 
     def _close_now(self) -> None:
         """Close, then abort the connection if the client does not read the response in time."""
-        self._joined.close_now()
-        if self._closing is not None:
-            self._closing.cancel()
-        wait_s = self.bounds.settings.body_timeout_s
-        self._closing = self.loop.call_later(wait_s, self.transport.abort)
+        self._output.close_now()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        wait_s = self._settings.body_timeout_s
+        self._close_timer = self.loop.call_later(wait_s, self.transport.abort)
 
     def _abandon_requests(self) -> None:
-        for cycle in (self._current, *(entry[0] for entry in self.pipeline)):
+        for cycle in (self._current_cycle, *(entry[0] for entry in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
 
@@ -377,14 +386,40 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._slot is not None:
             self._slot.release()
 
-    def _make_room(self) -> bool:
-        """Close the longest-idle connection; return False if none is idle."""
-        for idle in self.bounds.idle:
-            del self.bounds.idle[idle]
+    def _close_idle_connection(self) -> bool:
+        """Close the connection that has been idle longest; return False if none is idle."""
+        for idle in self.shared.idle:
+            del self.shared.idle[idle]
             idle.transport.close()
             return True
         return False
 
     def _body_bytes_max(self) -> int:
-        settings, is_callback = self.bounds.settings, self.url.startswith(_CALLBACKS)
+        is_callback = self.url.startswith(_CALLBACK_PREFIX)
+        settings = self._settings
         return settings.callback_bytes_max if is_callback else settings.body_bytes_max
+
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?", re.ASCII)
+_SCHEME_PREFIXES = (b"http://", b"https://")
+
+
+def is_host_unambiguous(
+    version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]
+) -> bool:
+    """Return whether all servers would derive the same host from a request.
+
+    HTTP/1.0 requests, such as health checks, may omit the `Host` header. If the target has an
+    authority, it must match the header.
+    """
+    hosts = [value for name, value in headers if name == b"host"]
+    if not hosts:
+        return version == "1.0"
+    [host, *more] = hosts
+    if more or not _HOST.fullmatch(host):
+        return False
+    scheme = next((name for name in _SCHEME_PREFIXES if target[: len(name)].lower() == name), None)
+    if scheme is None:
+        return True
+    authority = re.split(rb"[/?#]", target[len(scheme) :], maxsplit=1)[0]
+    return authority.lower() == host.lower()

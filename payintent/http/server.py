@@ -15,33 +15,32 @@ from starlette.types import ASGIApp
 from uvicorn.lifespan.on import LifespanOn
 
 from payintent.http.listeners import SharedListener, stop_listening
-from payintent.http.protocol import Bounds, LimitedProtocol, limited_protocol
+from payintent.http.protocol import LimitedProtocol, SharedState, make_protocol_class
 from payintent.runtime.processes.board import ConnectionShare
-from payintent.runtime.processes.member import refuse_roll
+from payintent.runtime.processes.member import reject_sighup
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import collect_rarely
 
 _KEEP_ALIVE_S = 75
 _STOP_WAIT_S = 20  # from SIGTERM to the last response, including the drain
-_POLL_S = 0.02
-_POLLS_MAX = 100
+_POLL_S, _POLLS_MAX = 0.02, 100  # while the last requests arrive
 _BACKLOG = 2_048
-_NOT_STARTED = 3  # the exit status that uvicorn uses for this
-RETIRE = signal.SIGUSR1
-_SILENT = logging.getLogger("payintent.start")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
-_FILES_SPARE = 256  # for the database, gateways and files
+_STARTUP_FAILED = 3  # uvicorn's exit status for a failed startup
+RETIRE_SIGNAL = signal.SIGUSR1
+_SILENT_LOGGER = logging.getLogger("payintent.start")
+_SILENT_LOGGER.addHandler(logging.NullHandler())
+_SILENT_LOGGER.propagate = False
+_SPARE_FILES = 256  # file descriptors for the database, gateways and files
 
 
 class Stoppable(Protocol):
     """An application that is notified before the process stops."""
 
-    def draining(self) -> None:
-        """Tell load balancers, through `/readyz`, that this process is about to stop."""
+    def on_drain(self) -> None:
+        """Report through `/readyz` that this process is about to stop."""
         ...
 
-    def stopping(self) -> None:
+    def on_stop(self) -> None:
         """End streaming responses, which would otherwise stay open."""
         ...
 
@@ -53,31 +52,31 @@ def serve_until_stopped(
 
     After SIGTERM, requests are still accepted for `drain_s`, but each response closes its
     connection, so that load balancers switch to a different process before this process refuses
-    connections. Ctrl-C stops without draining. After `RETIRE`, which requires shared ports, only
-    existing connections are served for `drain_s`.
+    connections. Ctrl-C stops without draining. After `RETIRE_SIGNAL`, which requires shared ports,
+    only existing connections are served for `drain_s`.
     """
     collect_rarely()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(servers, application, drain_s))
     if not all(server.started for server in servers):
-        raise SystemExit(_NOT_STARTED)
+        raise SystemExit(_STARTUP_FAILED)
 
 
 async def _serve(
     servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
 ) -> None:
-    group = _Servers(servers, application, drain_s)
+    group = _ServerGroup(servers, application, drain_s)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, group.drain)
     loop.add_signal_handler(signal.SIGINT, group.stop)
     if group.is_shared:
-        loop.add_signal_handler(RETIRE, group.retire)
+        loop.add_signal_handler(RETIRE_SIGNAL, group.retire)
     else:
-        refuse_roll(loop)
+        reject_sighup(loop)
     await asyncio.gather(*(group.run(server) for server in servers))
 
 
-class _Servers:
+class _ServerGroup:
     def __init__(
         self, servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
     ) -> None:
@@ -95,7 +94,7 @@ class _Servers:
             self.stop()
 
     def stop(self) -> None:
-        self._application.stopping()
+        self._application.on_stop()
         for server in self._servers:
             server.should_exit = True
 
@@ -108,7 +107,7 @@ class _Servers:
         is_first = not any(server.is_draining for server in self._servers)
         is_started = all(server.started for server in self._servers)
         if is_first and self._drain_s > 0 and is_started:
-            self._application.draining()
+            self._application.on_drain()
             for server in self._servers:
                 server.drain()
             asyncio.get_running_loop().call_later(self._drain_s, self.stop)
@@ -125,44 +124,45 @@ class _Servers:
 class DrainingServer(uvicorn.Server):
     """A server that stops without losing requests; `serve_until_stopped` handles signals."""
 
-    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
+    def __init__(self, config: uvicorn.Config, shared: SharedState) -> None:
         super().__init__(config)
-        self._bounds = bounds
-        self._shared: SharedListener | None = None
+        self._protocol_state = shared
+        self._listener: SharedListener | None = None
         self._on_started: Callable[[], None] | None = None
 
-    def share(
+    def use_shared_sockets(
         self,
         sockets: Sequence[socket.socket],
         share: ConnectionShare | None = None,
         on_started: Callable[[], None] | None = None,
     ) -> None:
         """Listen on sockets shared between processes, and call `on_started` once listening."""
-        self._shared = SharedListener(sockets, _BACKLOG, share)
+        self._listener = SharedListener(sockets, _BACKLOG, share)
         self._on_started = on_started
 
     @property
     def is_shared(self) -> bool:
-        return self._shared is not None
+        """Whether this process shares its sockets with other processes."""
+        return self._listener is not None
 
     @property
     def is_draining(self) -> bool:
-        return self._bounds.draining
+        return self._protocol_state.is_draining
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server. A failure makes the server exit as if it had been stopped.
 
-        uvicorn raises SystemExit, which would leave the other servers' sockets open. The reason for
-        the failure is recorded by the application.
+        uvicorn raises SystemExit, which would leave the other servers' sockets open. The
+        application logs the reason for the failure.
         """
         if isinstance(self.lifespan, LifespanOn):
-            self.lifespan.logger = _SILENT
+            self.lifespan.logger = _SILENT_LOGGER
         try:
-            await super().startup(sockets if self._shared is None else [])
+            await super().startup(sockets if self._listener is None else [])
         except SystemExit:
             self.should_exit = True
-        if self.started and self._shared is not None:
-            self._listen(self._shared)
+        if self.started and self._listener is not None:
+            self._listen(self._listener)
         if self.started and self._on_started is not None:
             self._on_started()
         if isinstance(self.lifespan, LifespanOn):
@@ -184,14 +184,14 @@ class DrainingServer(uvicorn.Server):
         return nullcontext()
 
     def drain(self) -> None:
-        """Close each connection after its next response; idle connections stay open."""
-        self._bounds.draining = True
+        """Close each connection after its next response. Idle connections stay open."""
+        self._protocol_state.is_draining = True
         for connection in self._connections():
             connection.drain()
 
     def retire(self) -> None:
-        if self._shared is not None:
-            self._shared.leave()
+        if self._listener is not None:
+            self._listener.leave()
         self.drain()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -215,7 +215,7 @@ class DrainingServer(uvicorn.Server):
 def make_server(
     app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
 ) -> DrainingServer:
-    protocol = limited_protocol(settings, _allow_connections(settings.connections_max))
+    protocol = make_protocol_class(settings, _raise_file_limit(settings.connections_max))
     return DrainingServer(
         uvicorn.Config(
             app,
@@ -233,16 +233,16 @@ def make_server(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, int(_STOP_WAIT_S - settings.drain_s)),
         ),
-        protocol.bounds,
+        protocol.shared,
     )
 
 
-def _allow_connections(count: int) -> int:
+def _raise_file_limit(count: int) -> int:
     """Raise the open file limit if necessary, and return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = count + _FILES_SPARE
+    needed = count + _SPARE_FILES
     if hard != resource.RLIM_INFINITY:
         needed = min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    return max(1, needed - _FILES_SPARE)
+    return max(1, needed - _SPARE_FILES)

@@ -58,7 +58,7 @@ async def running(settings: Settings, world: World) -> AsyncIterator[Running]:
     while not serving.started:
         await asyncio.sleep(LOOK_S)
     yield running
-    running.app.stopping()
+    running.app.on_stop()
     serving.should_exit = True
     await task
 
@@ -303,7 +303,7 @@ async def test_a_process_that_ends_lets_its_streams_end(api: Api, running: Runni
     created = await api.create()
     async with listening(api, created) as stream:
         await stream.told()
-        running.app.stopping()
+        running.app.on_stop()
         await stream.ends()
         await running.watched_by(0)
     async with listening(api, created) as stream:

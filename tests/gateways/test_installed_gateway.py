@@ -67,7 +67,7 @@ async def test_a_buyer_pays_by_the_gateway_of_an_installed_package(settings: Set
                 return found["status"] == "PAID"
 
             await until(status, "the gateway's callback makes it PAID")
-            app.stopping()
+            app.on_stop()
 
 
 async def _at_once(service: Any) -> Any:

@@ -35,7 +35,7 @@ class Running:
 
     def drain(self) -> None:
         """Do what SIGTERM does first."""
-        self.app.draining()
+        self.app.on_drain()
         self.server.drain()
 
     def request(self, path: str, body: object = None) -> bytes:

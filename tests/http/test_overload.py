@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from payintent.http.admission import Admission, LaneName
-from payintent.http.listeners import shed
+from payintent.http.listeners import busy_application
 from payintent.runtime.settings import Settings
 from tests.http.wire import Wire, WireAnswer
 from tests.support.arrange import count, document
@@ -182,7 +182,7 @@ async def test_a_page_is_shed_as_a_page(path: str) -> None:
         return {"type": "http.request"}
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
-    await shed(scope, receive, send)
+    await busy_application(scope, receive, send)
     headers = dict(sent[0]["headers"])
     assert sent[0]["status"] == 503
     assert headers[b"content-type"].startswith(b"text/html")
@@ -200,7 +200,9 @@ async def shed_at(path: str) -> int:
     async def receive() -> Message:
         return {"type": "http.request"}
 
-    await shed({"type": "http", "method": "GET", "path": path, "headers": []}, receive, send)
+    await busy_application(
+        {"type": "http", "method": "GET", "path": path, "headers": []}, receive, send
+    )
     return int(dict(sent[0]["headers"])[b"retry-after"])
 
 

@@ -53,11 +53,11 @@ def test_a_board_that_is_opened_again_has_the_same(board: Board) -> None:
 
 def test_only_a_process_with_more_connections_than_another_is_ahead(board: Board) -> None:
     first, second = ConnectionShare(board, 1), ConnectionShare(board, 2)
-    assert not first.is_ahead(100), "there is no other"
+    assert not first.is_above_minimum(100), "there is no other"
     second.publish(3)
-    assert [first.is_ahead(count) for count in (0, 3, 4, 5)] == [False, False, False, True]
+    assert [first.is_above_minimum(count) for count in (0, 3, 4, 5)] == [False, False, False, True]
     second.leave()
-    assert not first.is_ahead(100)
+    assert not first.is_above_minimum(100)
 
 
 @pytest.mark.parametrize("began", [1, 2, 4])

@@ -31,7 +31,7 @@ async def serving(settings: Settings, service: Service, port: int) -> AsyncItera
     app = app_of(settings, service)
     async with listening(make_server(app, settings, _HOST, port)):
         yield app
-        app.stopping()  # or streams would be waited for
+        app.on_stop()  # or streams would be waited for
 
 
 @asynccontextmanager
@@ -54,4 +54,4 @@ async def serving_operator(settings: Settings, service: Service) -> AsyncIterato
     ours = make_server(CommonHeaders(operator), settings, _HOST, ports[1], lifespan=False)
     async with listening(api), listening(ours):
         yield f"http://{_HOST}:{ports[1]}"
-        app.stopping()
+        app.on_stop()

@@ -100,7 +100,7 @@ class ConnectionShare:
     def leave(self) -> None:
         self._board.set_connections(self._slot, ABSENT)
 
-    def is_ahead(self, count: int) -> bool:
+    def is_above_minimum(self, count: int) -> bool:
         """Return True if any process has fewer connections, by more than the slack."""
         counts = [
             connections

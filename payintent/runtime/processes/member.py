@@ -86,14 +86,14 @@ class Member:
             return True
 
 
-def refuse_roll(loop: asyncio.AbstractEventLoop) -> None:
+def reject_sighup(loop: asyncio.AbstractEventLoop) -> None:
     """Log an error on SIGHUP, which only a supervisor supports.
 
     By default SIGHUP would end the process without a drain, and systemd would not restart it,
     because it considers this a clean exit.
     """
-    loop.add_signal_handler(signal.SIGHUP, _refuse)
+    loop.add_signal_handler(signal.SIGHUP, _log_missing_supervisor)
 
 
-def _refuse() -> None:
+def _log_missing_supervisor() -> None:
     _log.error("roll_failed", why="there is no supervisor with --processes 1: restart the process")
