@@ -11,14 +11,14 @@ from payintent.operators.operation import OperationType
 #: Module path and class name of each operation, by action.
 _CLASSES: Mapping[str, str] = {
     "merchant.create": "payintent.merchants.operations.CreateMerchant",
-    "merchant.list": "payintent.merchants.list_operations.ListMerchants",
+    "merchant.list": "payintent.merchants.operations.ListMerchants",
     "merchant.show": "payintent.merchants.operations.ShowMerchant",
     "merchant.profile": "payintent.merchants.operations.SetMerchantProfile",
     "merchant.set-callback-url": "payintent.merchants.operations.SetCallbackUrl",
     "merchant.set-refund-threshold": "payintent.merchants.operations.SetRefundThreshold",
-    "merchant.rotate-secret": "payintent.merchants.operations.RotateCallbackSecret",
-    "merchant.secrets": "payintent.merchants.list_operations.ListCallbackSecrets",
-    "merchant.checklist": "payintent.merchants.list_operations.ShowChecklist",
+    "merchant.rotate-secret": "payintent.merchants.callback_secrets.RotateCallbackSecret",
+    "merchant.secrets": "payintent.merchants.callback_secrets.ListCallbackSecrets",
+    "merchant.checklist": "payintent.merchants.activation.ShowChecklist",
     "merchant.activation": "payintent.merchants.activation.ShowActivation",
     "merchant.request": "payintent.merchants.activation.RequestActivation",
     "merchant.apply": "payintent.merchants.activation.ApplyActivation",

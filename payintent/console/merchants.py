@@ -18,13 +18,18 @@ from payintent.merchants.access_operations import (
     RevokeApiKey,
     SetRateLimit,
 )
-from payintent.merchants.activation import ResumeMerchant, ShowActivation, SuspendMerchant
-from payintent.merchants.list_operations import ListCallbackSecrets, ListMerchants, ShowChecklist
+from payintent.merchants.activation import (
+    ResumeMerchant,
+    ShowActivation,
+    ShowChecklist,
+    SuspendMerchant,
+)
+from payintent.merchants.callback_secrets import ListCallbackSecrets, RotateCallbackSecret
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.model import ActivationStatus, Merchant, accepts_payments
 from payintent.merchants.operations import (
     CreateMerchant,
-    RotateCallbackSecret,
+    ListMerchants,
     SetCallbackUrl,
     SetMerchantProfile,
     SetRefundThreshold,

@@ -4,12 +4,20 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated, ClassVar
 from uuid import UUID
 
+from payintent.core.errors import BadRequestError
 from payintent.db.database import Executor, Tx
+from payintent.db.encryption_keys import ensure_writing_key
 from payintent.merchants.model import SECRET_BYTES, encode_secret
-from payintent.operators.operation import OperationContext
+from payintent.merchants.store import require_merchant
+from payintent.operators.fields import LISTED_MAX, MerchantId, option
+from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.runtime.encryption import callback_secret_context
+
+_OVERLAP_DEFAULT_S = 24 * 3600
+_OVERLAP_MAX_S = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +109,59 @@ async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: in
 
 def new_key() -> bytes:
     return secrets.token_bytes(SECRET_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCallbackSecret:
+    id: int  # the merchant's id
+    callback_secret: str
+
+
+class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
+    """Add a callback secret and show it, only once.
+
+    The previous secrets also sign until the overlap ends.
+    """
+
+    action: ClassVar[str] = "merchant.rotate-secret"
+    is_destructive: ClassVar[bool] = True
+    merchant_id: MerchantId
+    overlap_s: Annotated[int, option("How long the previous secret also signs, in seconds.")] = (
+        _OVERLAP_DEFAULT_S
+    )
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Require approval over HTTP: a stolen token alone must not be enough to get a secret."""
+        return context.actor.over_http
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        merchant = await require_merchant(context.database, self.merchant_id)
+        return [
+            f"{merchant.title} gets a new callback secret",
+            f"the previous secret also signs for {self.overlap_s} seconds",
+            "the secret is shown to the approver, who must pass it on",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        if not 0 <= self.overlap_s <= _OVERLAP_MAX_S:
+            raise BadRequestError(f"overlap_s must be from 0 to {_OVERLAP_MAX_S} seconds")
+        await require_merchant(context.database, self.merchant_id)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
+        await ensure_writing_key(tx, context.encryption)
+        await retire_secrets(tx, self.merchant_id, self.overlap_s)
+        return IssuedCallbackSecret(
+            self.merchant_id, await add_callback_secret(context, tx, self.merchant_id)
+        )
+
+
+class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True, kw_only=True):
+    """List a merchant's callback secrets with their creation and expiry times."""
+
+    action: ClassVar[str] = "merchant.secrets"
+    columns = ("id", "created_at", "expires_at", "signs")
+    merchant_id: MerchantId
+
+    async def read(self, context: OperationContext) -> list[CallbackSecretTimes]:
+        await require_merchant(context.database, self.merchant_id)
+        return await list_times(context.database, self.merchant_id, LISTED_MAX)

@@ -18,7 +18,6 @@ from payintent.http.egress import (
     check_callback_registration,
     egress_rules,
 )
-from payintent.merchants import callback_secrets
 from payintent.merchants import store as merchant_store
 from payintent.merchants.access_operations import issue_api_key
 from payintent.merchants.callback_secrets import add_callback_secret
@@ -26,11 +25,15 @@ from payintent.merchants.model import ActivationStatus, Merchant, TaxCountry, Ta
 from payintent.merchants.provisioning import offer_all_methods
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
+    LISTED_MAX,
     MerchantId,
     argument,
+    check_after,
     check_colour,
+    check_list_limit,
     check_name,
     check_origin,
+    check_text_if_given,
     check_web_url,
     option,
     quote_input,
@@ -44,8 +47,6 @@ from payintent.operators.operation import (
     to_json_value,
 )
 
-OVERLAP_DEFAULT_S = 24 * 3600
-OVERLAP_MAX_S = 7 * 24 * 3600
 _NAME_MAX = 200
 _ORIGINS_MAX = 20
 #: Profile fields that redirect buyers or determine their tax.
@@ -64,12 +65,6 @@ _ALLOW_HTTP = option(
 class CreatedMerchant:
     merchant: Merchant
     api_key: str
-    callback_secret: str
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedCallbackSecret:
-    id: int  # the merchant's id
     callback_secret: str
 
 
@@ -138,6 +133,29 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> Merchant:
         return await require_merchant(context.database, self.merchant_id)
+
+
+class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
+    """List merchants."""
+
+    action: ClassVar[str] = "merchant.list"
+    columns = ("id", "name", "livemode", "activation", "callback_url", "tax_manager")
+    name: Annotated[str | None, option("Part of the name.")] = None
+    activation: Annotated[ActivationStatus | None, option("The activation status.")] = None
+    after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
+    limit: int = LISTED_MAX
+
+    async def read(self, context: OperationContext) -> list[Merchant]:
+        check_list_limit(self.limit)
+        check_text_if_given("name", self.name, _NAME_MAX)
+        check_after(self.after)
+        return await merchant_store.list_merchants(
+            context.database,
+            self.limit,
+            after=self.after,
+            name=self.name,
+            activation=self.activation,
+        )
 
 
 class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
@@ -314,44 +332,6 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
 
     def _allows_http(self, merchant: Merchant) -> bool:
         return merchant.allow_http if self.allow_http is None else self.allow_http
-
-
-class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
-    """Add a callback secret and show it, only once.
-
-    The previous secrets also sign until the overlap ends.
-    """
-
-    action: ClassVar[str] = "merchant.rotate-secret"
-    is_destructive: ClassVar[bool] = True
-    merchant_id: MerchantId
-    overlap_s: Annotated[int, option("How long the previous secret also signs, in seconds.")] = (
-        OVERLAP_DEFAULT_S
-    )
-
-    async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP: a stolen token alone must not be enough to get a secret."""
-        return context.actor.over_http
-
-    async def changes(self, context: OperationContext) -> list[str]:
-        merchant = await require_merchant(context.database, self.merchant_id)
-        return [
-            f"{merchant.title} gets a new callback secret",
-            f"the previous secret also signs for {self.overlap_s} seconds",
-            "the secret is shown to the approver, who must pass it on",
-        ]
-
-    async def check(self, context: OperationContext) -> None:
-        if not 0 <= self.overlap_s <= OVERLAP_MAX_S:
-            raise BadRequestError(f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds")
-        await require_merchant(context.database, self.merchant_id)
-
-    async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
-        await ensure_writing_key(tx, context.encryption)
-        await callback_secrets.retire_secrets(tx, self.merchant_id, self.overlap_s)
-        return IssuedCallbackSecret(
-            self.merchant_id, await add_callback_secret(context, tx, self.merchant_id)
-        )
 
 
 async def check_merchant_callback_url(

@@ -43,7 +43,7 @@ from payintent.merchants.access_operations import (
     RevokeApiKey,
     SetRateLimit,
 )
-from payintent.merchants.list_operations import ListMerchants
+from payintent.merchants.callback_secrets import RotateCallbackSecret
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
     ChangePaymentMethod,
@@ -54,7 +54,7 @@ from payintent.merchants.methods_operations import (
 from payintent.merchants.model import FeeMode, TaxCountry, TaxManager
 from payintent.merchants.operations import (
     CreateMerchant,
-    RotateCallbackSecret,
+    ListMerchants,
     SetCallbackUrl,
     SetMerchantProfile,
     ShowMerchant,

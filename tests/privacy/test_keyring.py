@@ -23,10 +23,10 @@ from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Tx
 from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
 from payintent.merchants import callback_secrets
+from payintent.merchants.callback_secrets import RotateCallbackSecret
 from payintent.merchants.operations import (
     CreatedMerchant,
     CreateMerchant,
-    RotateCallbackSecret,
     SetCallbackUrl,
 )
 from payintent.operators.operation import Actor, OperationContext

@@ -19,7 +19,8 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from payintent.core.errors import StorageUnavailableError
-from payintent.merchants.operations import RotateCallbackSecret, SetCallbackUrl
+from payintent.merchants.callback_secrets import RotateCallbackSecret
+from payintent.merchants.operations import SetCallbackUrl
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
