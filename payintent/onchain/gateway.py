@@ -44,13 +44,12 @@ from payintent.gateways.port import (
 )
 from payintent.onchain import refund_logs_store as refund_log_store
 from payintent.onchain import transfers_store as transfer_store
-from payintent.onchain.model import (
-    AUTOMATIC_GAS_MAX,
-    OnchainRefundFacts,
-    decide_onchain_session,
-)
+from payintent.onchain.refund_logs_store import OnchainRefundFacts
+from payintent.onchain.settlement_rules import decide_onchain_session
 from payintent.runtime.id_generator import new_pay_uuid
 
+#: Limits our gas costs if dust is sent from a contract with expensive receiving code.
+_AUTOMATIC_GAS_MAX = 150_000
 REVERTS_MAX = 3  # per refund; after that, it needs manual review
 #: A transaction that no endpoint knows after this time is sent again.
 _UNSEEN_S = 600.0
@@ -122,8 +121,8 @@ class OnchainGateway:
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
             return _held_back("no transfer of this money is known")
-        if facts.done_by is not None:
-            return _done(facts.done_by)
+        if facts.final_tx_hash is not None:
+            return _done(facts.final_tx_hash)
         if facts.halted:
             return _held_back(f"{facts.chain} is halted")
         sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
@@ -145,7 +144,7 @@ class OnchainGateway:
     ) -> int | AlreadyRefunded | RefundReport | NotContacted:
         """Return the gas limit, and deduct an automatic refund's gas from the daily budget."""
         gas = await refunder.estimate(
-            sender, call, AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
+            sender, call, _AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
         )
         if isinstance(gas, GasExceeded):
             return _decline_or_hold(facts, f"it needs {gas.gas} gas")
@@ -188,8 +187,8 @@ class OnchainGateway:
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
             return OutcomeUnknown(detail="no transfer of this money is known", is_skipped=True)
-        if facts.done_by is not None:
-            return _done(facts.done_by)
+        if facts.final_tx_hash is not None:
+            return _done(facts.final_tx_hash)
         if facts.sender is None:
             return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was called")
         refunder = self._refunders.get(facts.chain)
@@ -198,15 +197,15 @@ class OnchainGateway:
                 detail=f"no signer is configured for {facts.chain}", is_skipped=True
             )
         state = await refunder.trace(
-            facts.sender, _build_call(facts, request), facts.tx_hash, facts.read_up_to
+            facts.sender, _build_call(facts, request), facts.last_tx_hash, facts.last_final_block
         )
-        if state is RefundTransactionState.REVERTED and facts.tx_hash is not None:
-            return await self._report_revert(request.refund_id, facts.tx_hash)
+        if state is RefundTransactionState.REVERTED and facts.last_tx_hash is not None:
+            return await self._report_revert(request.refund_id, facts.last_tx_hash)
         return state if isinstance(state, OutcomeUnknown) else _report_state(state, facts)
 
     async def _report_revert(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
         """Count the revert. After `REVERTS_MAX` reverts, the refund is not retried."""
-        reverts = await refund_log_store.note_reverted(self._database, refund_id, tx_hash)
+        reverts = await refund_log_store.count_revert(self._database, refund_id, tx_hash)
         return RefundReport(
             state=GatewayRefundState.ABSENT,
             detail=f"its transaction was reverted (revert {reverts})",
@@ -264,6 +263,6 @@ def _done(tx_hash: bytes) -> RefundReport:
 def _report_state(state: RefundTransactionState, facts: OnchainRefundFacts) -> RefundReport:
     if state is RefundTransactionState.REVERTED:
         return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was reverted")
-    if state is RefundTransactionState.UNSEEN and facts.asked_s >= _UNSEEN_S:
+    if state is RefundTransactionState.UNSEEN and facts.attempt_age_s >= _UNSEEN_S:
         return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was lost")
     return RefundReport(state=GatewayRefundState.PENDING)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from payintent.db.database import Executor, Tx
 from payintent.db.lists import build
-from payintent.onchain.model import PostedTransactionState
+from payintent.onchain.settlement_rules import PostedTransactionState
 
 POSTED_MAX = 10  # per session
 MISMATCHES_MAX = 100

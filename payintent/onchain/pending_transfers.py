@@ -33,13 +33,13 @@ from payintent.evm.port import (
 )
 from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
-from payintent.onchain.model import (
+from payintent.onchain.pending_store import PendingTransfer, PostedHash
+from payintent.onchain.settlement_rules import (
     OUTAGE_MAX,
     PostedTransactionState,
     TransferDetails,
     is_exact_transfer,
 )
-from payintent.onchain.pending_store import PendingTransfer, PostedHash
 from payintent.onchain.transfers_store import ReferencedSession
 from payintent.payment_sessions.inquire import hand_over_to_operator
 from payintent.payments.captures_store import UNKNOWN_ORIGIN

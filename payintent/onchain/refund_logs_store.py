@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from uuid import UUID
 
 from payintent.db.database import Executor, Row, Tx
 from payintent.evm.port import RefundedLog
 from payintent.gateways.port import GatewayRefundRequest
-from payintent.onchain.model import OnchainRefundFacts, RefundLogDisposition
 from payintent.refunds.model import AUTO_REFUND
 
 #: Condition: log `l` on chain `h` is from one of our senders and has the refund's values.
@@ -17,6 +17,32 @@ _MATCHES = """
     AND l.amount = {amount} AND l.destination = {destination}
 """
 _BYTES = "decode(right({}, -2), 'hex')"  # converts `0x` and hex digits to bytes
+
+
+class RefundLogDisposition(StrEnum):
+    SETTLES = "settles"
+    UNKNOWN = "unknown"  # does not reference any of our refunds
+    FOREIGN = "foreign"  # references our refund, but has a foreign sender
+    MISMATCHED = "mismatched"  # sent by us, but the values differ from the refund
+    DUPLICATE = "twice"  # an earlier log has already settled this refund
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnchainRefundFacts:
+    chain: str
+    network_id: int
+    contract: bytes  # the recipient of the payment
+    uuid: bytes
+    token: bytes
+    payer: bytes | None  # None after its retention period
+    refunder: bytes | None  # the configured sender
+    sender: bytes | None  # the first sender; every attempt must use it
+    last_tx_hash: bytes | None  # of the last attempt
+    attempt_age_s: float  # since the last call to the signer
+    last_final_block: int  # the last final block that was read
+    halted: bool  # payments on the chain may have been reverted
+    final_tx_hash: bytes | None  # the refund's transaction in a final block
+    automatic: bool  # requested by a merchant's setting and not approved by an operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +119,11 @@ async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
         return None
     row = await tx.row(
         """
-        SELECT l.tx_hash, f.id AS refund_id, f.capture_id, l.sender = ANY(h.refunders) AS ours,
+        SELECT l.tx_hash, f.id AS refund_id, f.capture_id, l.sender = ANY(h.refunders) AS is_ours,
             coalesce("""
         + _MATCHES.format(amount="f.amount_minor", destination=_BYTES.format("f.destination"))
         + """, false) AS matches,
-            EXISTS (SELECT FROM chain_refund o WHERE o.refund_id = f.id) AS before
+            EXISTS (SELECT FROM chain_refund o WHERE o.refund_id = f.id) AS is_duplicate
         FROM chain_refund l
         JOIN chain h ON h.slug = l.chain
         LEFT JOIN refund f ON f.id = l.refund_ref
@@ -119,10 +145,10 @@ async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
 def _classify(row: Row) -> RefundLogDisposition:
     if row["refund_id"] is None:
         return RefundLogDisposition.UNKNOWN
-    if not row["ours"]:
+    if not row["is_ours"]:
         return RefundLogDisposition.FOREIGN
-    if row["before"]:
-        return RefundLogDisposition.TWICE
+    if row["is_duplicate"]:
+        return RefundLogDisposition.DUPLICATE
     return RefundLogDisposition.SETTLES if row["matches"] else RefundLogDisposition.MISMATCHED
 
 
@@ -156,17 +182,17 @@ async def get_refund_facts(
     row = await database.row(
         """
         SELECT r.chain, h.network_id, k.address AS contract, r.uuid, r.token,
-            r.payer,
-            h.refunders[cardinality(h.refunders)] AS refunder, t.sender, t.tx_hash,
-            coalesce(extract(epoch FROM clock() - t.asked_at), 0)::float8 AS asked_s,
-            coalesce(u.block, 0) AS read_up_to, u.halted IS NOT NULL AS halted,
+            r.payer, h.refunders[cardinality(h.refunders)] AS refunder, t.sender,
+            t.tx_hash AS last_tx_hash,
+            coalesce(extract(epoch FROM clock() - t.asked_at), 0)::float8 AS attempt_age_s,
+            coalesce(u.block, 0) AS last_final_block, u.halted IS NOT NULL AS halted,
             EXISTS (SELECT FROM refund f WHERE f.id = $3 AND f.requested_by = $6
                 AND f.approved_by IS NULL) AS automatic,
             (SELECT l.tx_hash FROM chain_refund l WHERE l.refund_ref = $3 AND"""
         + _MATCHES.format(
             amount="$4::numeric", destination=f"coalesce({_BYTES.format('$5::text')}, r.payer)"
         )
-        + """LIMIT 1) AS done_by
+        + """LIMIT 1) AS final_tx_hash
         FROM capture c
         JOIN chain_receipt r ON r.id = c.receipt_id
         JOIN chain_contract k ON k.account_id = c.account_id
@@ -208,7 +234,7 @@ async def set_transaction_hash(database: Executor, refund_id: UUID, tx_hash: byt
     )
 
 
-async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
+async def count_revert(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
     """Count a final revert, once per transaction; return the refund's revert count."""
     return await database.value(
         """

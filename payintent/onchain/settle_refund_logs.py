@@ -16,8 +16,11 @@ from payintent.db.database import Database, Tx
 from payintent.evm.port import RefundedLog
 from payintent.gateways.port import GatewayRefundState, RefundReport
 from payintent.onchain import refund_logs_store as refund_log_store
-from payintent.onchain.model import RefundLogDisposition
-from payintent.onchain.refund_logs_store import ClassifiedRefundLog, NewRefundLog
+from payintent.onchain.refund_logs_store import (
+    ClassifiedRefundLog,
+    NewRefundLog,
+    RefundLogDisposition,
+)
 from payintent.refunds import store as refund_store
 from payintent.refunds.settle import refund_origin, settle_refund
 from payintent.runtime.log import get_logger
@@ -25,7 +28,7 @@ from payintent.runtime.log import get_logger
 _log = get_logger("chain_refunds")
 _CLASSIFIED_MAX = 500  # per pass
 #: Money was sent without a matching refund.
-_ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}
+_ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.DUPLICATE}
 
 REFUNDS = Counter(
     "payintent_chain_refunds_total",

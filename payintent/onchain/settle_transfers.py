@@ -10,7 +10,7 @@ from payintent.chains.store import DeployedContract
 from payintent.db.database import Tx
 from payintent.evm.port import PaidLog, log_position
 from payintent.onchain import transfers_store as transfer_store
-from payintent.onchain.model import (
+from payintent.onchain.settlement_rules import (
     TransferDetails,
     TransferDisposition,
     classify_transfer,

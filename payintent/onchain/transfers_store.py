@@ -11,7 +11,8 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.evm.port import ContractLog, PaidLog
 from payintent.gateways.port import Capture
-from payintent.onchain.model import (
+from payintent.onchain.pending_store import MISMATCHES_MAX, POSTED_MAX
+from payintent.onchain.settlement_rules import (
     ExpectedTransfer,
     MismatchedTransfer,
     OnchainEvidence,
@@ -19,7 +20,6 @@ from payintent.onchain.model import (
     PostedTransactionState,
     TransferDisposition,
 )
-from payintent.onchain.pending_store import MISMATCHES_MAX, POSTED_MAX
 from payintent.payments.captures_store import MoneyOrigin
 
 _OF_PAYMENT_MAX = 1_000
@@ -185,9 +185,9 @@ async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence 
         """
         SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,
             EXISTS (SELECT FROM chain_sighting g
-                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NULL) AS exact_sighted,
+                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NULL) AS is_exact_pending,
             EXISTS (SELECT FROM chain_sighting g
-                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NOT NULL) AS exact_gone,
+                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NOT NULL) AS is_exact_gone,
             k.reference AS k_reference, k.amount_minor AS k_amount_minor, k.currency AS k_currency
         FROM session s
         JOIN payment p ON p.id = s.payment_id
@@ -210,8 +210,8 @@ async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence 
     return build(
         OnchainEvidence,
         row,
-        captured=capture,
-        posted=tuple(await _list_posted(database, session_id)),
+        capture=capture,
+        posted_transactions=tuple(await _list_posted(database, session_id)),
         mismatches=tuple(await _list_mismatches(database, session_id)),
     )
 
@@ -236,7 +236,7 @@ async def _list_posted(database: Executor, session_id: UUID) -> list[PostedTrans
 async def _list_mismatches(database: Executor, session_id: UUID) -> list[MismatchedTransfer]:
     rows = await database.fetch(
         """
-        SELECT r.disposition, r.final_at, h.tx_hash IS NOT NULL AS posted
+        SELECT r.disposition, r.final_at, h.tx_hash IS NOT NULL AS was_posted
         FROM chain_receipt r
         LEFT JOIN chain_hint h ON h.session_id = r.session_id AND h.tx_hash = r.tx_hash
         WHERE r.session_id = $1 AND r.disposition IN ('underpaid', 'overpaid', 'wrong_token')

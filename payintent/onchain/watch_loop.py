@@ -21,13 +21,13 @@ from payintent.db.locks import AdvisoryLock, LockLostError, hold_advisory_lock
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import ChainHeads
 from payintent.evm.rpc import ERRORS
-from payintent.onchain.model import OUTAGE_MAX
 from payintent.onchain.pending_transfers import (
     OVERDUE,
     PendingTransferScanner,
     report_overdue_transfers,
 )
 from payintent.onchain.settle_refund_logs import settle_refund_logs
+from payintent.onchain.settlement_rules import OUTAGE_MAX
 from payintent.onchain.watcher import (
     CURSOR,
     FINAL,

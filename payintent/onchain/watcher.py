@@ -30,7 +30,6 @@ from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.log_proof import VOTES_NEEDED, LogClaim, prove_logs, report_unproven_logs
-from payintent.onchain.model import TransferDisposition
 from payintent.onchain.pending_transfers import (
     DisputedLogs,
     close_proven_cases,
@@ -40,6 +39,7 @@ from payintent.onchain.pending_transfers import (
 )
 from payintent.onchain.settle_refund_logs import store_refund_logs
 from payintent.onchain.settle_transfers import settle_transfers
+from payintent.onchain.settlement_rules import TransferDisposition
 from payintent.payments import sessions_store as session_store
 from payintent.runtime.log import get_logger
 

@@ -13,7 +13,7 @@ import pytest
 from payintent.cases.model import CaseKind
 from payintent.chains import store as chain_store
 from payintent.db.database import Database
-from payintent.onchain.model import CASES, MISMATCHES
+from payintent.onchain.settlement_rules import CASES, MISMATCHES
 from payintent.runtime.settings import Settings
 from tests.docs.command_line import take_or_name, written
 from tests.docs.reading import ROOT, examples, page, rows, section, spans

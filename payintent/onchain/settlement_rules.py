@@ -1,6 +1,7 @@
-"""Rules for on-chain payments: transfer dispositions, and session outcomes.
+"""Decide whether a transfer pays its session, or opens a case because it is late or wrong.
 
-Only final blocks settle a payment. An exact transfer takes precedence over all other evidence.
+Only transfers in final blocks settle a payment. An exact transfer takes precedence over all other
+evidence.
 """
 
 from collections.abc import Mapping
@@ -9,48 +10,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from payintent.cases.model import CaseKind
-from payintent.gateways.port import (
-    Capture,
-    FailureReason,
-    GatewaySessionState,
-    SessionReport,
-)
+from payintent.gateways.port import Capture, FailureReason, GatewaySessionState, SessionReport
 from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments.model import SECOND_THOUGHT, TERMINAL, Payment, PaymentTrigger, Session
 
-#: Limits our gas costs if dust is sent from a contract with expensive receiving code.
-AUTOMATIC_GAS_MAX = 150_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnchainRefundFacts:
-    chain: str
-    network_id: int
-    contract: bytes  # the recipient of the payment
-    uuid: bytes
-    token: bytes
-    payer: bytes | None  # None after its retention period
-    refunder: bytes | None  # the configured sender
-    sender: bytes | None  # the first sender; every attempt must use it
-    tx_hash: bytes | None  # of the last attempt
-    asked_s: float  # since the last call to the signer
-    read_up_to: int  # the last final block read
-    halted: bool  # payments on the chain may have been reverted
-    done_by: bytes | None  # the refund's transaction in a final block
-    automatic: bool  # requested by a merchant's setting and not approved by an operator
-
-
-class RefundLogDisposition(StrEnum):
-    SETTLES = "settles"
-    UNKNOWN = "unknown"  # does not reference any of our refunds
-    FOREIGN = "foreign"  # references our refund, but has a foreign sender
-    MISMATCHED = "mismatched"  # sent by us, but the values differ from the refund
-    TWICE = "twice"  # an earlier log has already settled this refund
-
-
-#: A posted transaction delays a method change for this long and is ignored afterwards.
-POSTED_TRANSACTION_HOLDS = timedelta(minutes=10)
-#: A case is opened for a payment that waits this long for its chain; only a final block ends it.
+#: A posted transaction delays a change of the payment method for this long.
+POSTED_TRANSACTION_HOLD = timedelta(minutes=10)
+#: If a payment waits this long for its chain, a case is opened. The payment stays open.
 OUTAGE_MAX = timedelta(hours=24)
 
 
@@ -162,7 +128,7 @@ class PostedTransactionState(StrEnum):
 
     UNKNOWN = "unknown"  # not known to any endpoint
     PENDING = "pending"  # not mined
-    MINED = "mined"  # mined successfully; its log decides
+    MINED = "mined"  # mined successfully; the log decides
     REVERTED = "reverted"
     FOREIGN = "foreign"  # does not pay this session; ignored
     DUPLICATE = "duplicate"  # reverted with "already paid", since the buyer paid twice
@@ -180,7 +146,7 @@ class PostedTransaction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MismatchedTransfer:
     disposition: TransferDisposition
-    posted: bool  # its hash was posted for this session
+    was_posted: bool  # its hash was posted for this session
     final_at: datetime
 
 
@@ -192,11 +158,11 @@ class OnchainEvidence:
     deadline: datetime
     window_at: datetime | None  # two endpoints have returned all logs up to this time
     final_at: datetime | None  # time of the last final block read
-    exact_sighted: bool
-    exact_gone: bool  # a pending exact transfer is proven to be gone
-    posted: tuple[PostedTransaction, ...] = ()
+    is_exact_pending: bool
+    is_exact_gone: bool  # a pending exact transfer is proven to be gone
+    posted_transactions: tuple[PostedTransaction, ...] = ()
     mismatches: tuple[MismatchedTransfer, ...] = ()
-    captured: Capture | None = None  # of the credited transfer
+    capture: Capture | None = None  # of the credited transfer
 
 
 def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
@@ -205,9 +171,9 @@ def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
     Without a credited transfer, it is `OPEN` before its deadline, `AUTHORISING` while a transfer
     may still be credited, `DECLINED` with a reason, or `CLOSED` if nothing was ever paid.
     """
-    if evidence.captured is not None:
-        return SessionReport(state=GatewaySessionState.CAPTURED, capture=evidence.captured)
-    if evidence.exact_sighted:
+    if evidence.capture is not None:
+        return SessionReport(state=GatewaySessionState.CAPTURED, capture=evidence.capture)
+    if evidence.is_exact_pending:
         return _IN_PROGRESS  # waits for finality without a time limit
     if evidence.now < evidence.deadline:
         return _before_deadline(evidence)
@@ -223,19 +189,19 @@ def _declined(reason: FailureReason) -> SessionReport:
 
 
 def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
-    """Decline early only because of transactions that the buyer's page has posted."""
+    """Decline early only because of transactions that the checkout page has posted."""
     reverts = _reverts(evidence)
     if any(revert.reason == "expired" for revert in reverts) or _is_retry_over(evidence, reverts):
         return _declined(FailureReason.TX_REVERTED)
     mismatches = [
         mismatch
         for mismatch in evidence.mismatches
-        if mismatch.posted and evidence.now - mismatch.final_at >= SECOND_THOUGHT
+        if mismatch.was_posted and evidence.now - mismatch.final_at >= SECOND_THOUGHT
     ]
     if mismatches:
         return _declined(MISMATCHES[mismatches[-1].disposition])
     has_recent_post = any(
-        evidence.now - transaction.posted_at < POSTED_TRANSACTION_HOLDS
+        evidence.now - transaction.posted_at < POSTED_TRANSACTION_HOLD
         for transaction in _undecided(evidence)
     )
     return _IN_PROGRESS if has_recent_post else SessionReport(state=GatewaySessionState.OPEN)
@@ -244,10 +210,10 @@ def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
 def _after_deadline(evidence: OnchainEvidence) -> SessionReport:
     if evidence.final_at is not None and evidence.final_at > evidence.deadline:
         return _after_final_deadline(evidence)
-    traces = evidence.posted or evidence.mismatches or evidence.exact_gone
+    has_evidence = evidence.posted_transactions or evidence.mismatches or evidence.is_exact_gone
     # Not `>=`, since many chains produce several blocks per second.
     is_window_over = evidence.window_at is not None and evidence.window_at > evidence.deadline
-    return _UNPAID if is_window_over and not traces else _IN_PROGRESS
+    return _UNPAID if is_window_over and not has_evidence else _IN_PROGRESS
 
 
 def _after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
@@ -256,7 +222,7 @@ def _after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
         return _declined(MISMATCHES[evidence.mismatches[-1].disposition])
     if _reverts(evidence):
         return _declined(FailureReason.TX_REVERTED)
-    if evidence.exact_gone or _undecided(evidence):
+    if evidence.is_exact_gone or _undecided(evidence):
         return _declined(FailureReason.ONCHAIN_TIMEOUT)
     return _UNPAID
 
@@ -264,21 +230,17 @@ def _after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
 def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
     return [
         transaction
-        for transaction in evidence.posted
+        for transaction in evidence.posted_transactions
         if transaction.state is PostedTransactionState.REVERTED and transaction.final
     ]
 
 
 def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
-    undecided = {PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING}
+    ignored = {PostedTransactionState.FOREIGN, PostedTransactionState.DUPLICATE}
     return [
         transaction
-        for transaction in evidence.posted
-        if transaction.state in undecided
-        or (
-            transaction.state in {PostedTransactionState.MINED, PostedTransactionState.REVERTED}
-            and not transaction.final
-        )
+        for transaction in evidence.posted_transactions
+        if not transaction.final and transaction.state not in ignored
     ]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from payintent.gateways.port import FailureReason, GatewaySessionState, SessionReport
-from payintent.onchain.model import (
+from payintent.onchain.settlement_rules import (
     CASES,
     OUTAGE_MAX,
-    POSTED_TRANSACTION_HOLDS,
+    POSTED_TRANSACTION_HOLD,
     ExpectedTransfer,
     MismatchedTransfer,
     OnchainEvidence,
@@ -128,8 +128,8 @@ def evidence(**changes: Any) -> OnchainEvidence:
         "deadline": DEADLINE,
         "window_at": None,
         "final_at": NOW,
-        "exact_sighted": False,
-        "exact_gone": False,
+        "is_exact_pending": False,
+        "is_exact_gone": False,
     }
     return OnchainEvidence(**(values | changes))
 
@@ -158,7 +158,7 @@ def revert(reason: str, since: timedelta) -> PostedTransaction:
 def mismatch(
     disposition: TransferDisposition, since: timedelta, *, posted: bool
 ) -> MismatchedTransfer:
-    return MismatchedTransfer(disposition=disposition, posted=posted, final_at=NOW - since)
+    return MismatchedTransfer(disposition=disposition, was_posted=posted, final_at=NOW - since)
 
 
 def test_nothing_is_decided_before_the_deadline_where_nothing_happened() -> None:
@@ -169,11 +169,11 @@ def test_nothing_is_decided_before_the_deadline_where_nothing_happened() -> None
 @pytest.mark.parametrize("at", [NOW, DEADLINE, DEADLINE + OUTAGE_MAX * 30])
 def test_an_exact_sighting_is_waited_for_whatever_else_is_known(at: Any) -> None:
     worst = {
-        "posted": (revert("expired", SECOND_THOUGHT),),
+        "posted_transactions": (revert("expired", SECOND_THOUGHT),),
         "mismatches": (mismatch(TransferDisposition.UNDERPAID, SECOND_THOUGHT, posted=True),),
-        "exact_gone": True,
+        "is_exact_gone": True,
     }
-    told = evidence(now=at, final_at=at, exact_sighted=True, **worst)
+    told = evidence(now=at, final_at=at, is_exact_pending=True, **worst)
     assert decide_onchain_session(told) == UNDER_WAY
 
 
@@ -184,36 +184,40 @@ def test_an_exact_sighting_is_waited_for_whatever_else_is_known(at: Any) -> None
 def test_a_fresh_hash_holds_up_a_change_of_method_for_a_while(
     state: PostedTransactionState,
 ) -> None:
-    assert decide_onchain_session(evidence(posted=(hint(state),))) == UNDER_WAY
+    assert decide_onchain_session(evidence(posted_transactions=(hint(state),))) == UNDER_WAY
     assert (
         decide_onchain_session(
-            evidence(posted=(hint(state, posted_at=NOW - POSTED_TRANSACTION_HOLDS),))
+            evidence(posted_transactions=(hint(state, posted_at=NOW - POSTED_TRANSACTION_HOLD),))
         )
         == OPEN
     )
 
 
 def test_a_final_revert_by_the_deadline_fails_at_once() -> None:
-    told = evidence(posted=(revert("expired", timedelta(0)),))
+    told = evidence(posted_transactions=(revert("expired", timedelta(0)),))
     assert decide_onchain_session(told) == failed(FailureReason.TX_REVERTED)
 
 
 def test_another_revert_fails_after_a_second_thought_without_another_attempt() -> None:
     early = revert("transfer", SECOND_THOUGHT - SECOND)
     late = revert("transfer", SECOND_THOUGHT)
-    assert decide_onchain_session(evidence(posted=(early,))) == OPEN
-    assert decide_onchain_session(evidence(posted=(late,))) == failed(FailureReason.TX_REVERTED)
+    assert decide_onchain_session(evidence(posted_transactions=(early,))) == OPEN
+    assert decide_onchain_session(evidence(posted_transactions=(late,))) == failed(
+        FailureReason.TX_REVERTED
+    )
     assert (
-        decide_onchain_session(evidence(posted=(late, hint(PostedTransactionState.PENDING))))
+        decide_onchain_session(
+            evidence(posted_transactions=(late, hint(PostedTransactionState.PENDING)))
+        )
         == UNDER_WAY
     )
 
 
 def test_a_revert_that_is_not_final_ends_nothing() -> None:
     told = hint(
-        PostedTransactionState.REVERTED, reason="expired", posted_at=NOW - POSTED_TRANSACTION_HOLDS
+        PostedTransactionState.REVERTED, reason="expired", posted_at=NOW - POSTED_TRANSACTION_HOLD
     )
-    assert decide_onchain_session(evidence(posted=(told,))) == OPEN
+    assert decide_onchain_session(evidence(posted_transactions=(told,))) == OPEN
 
 
 @pytest.mark.parametrize(
@@ -265,8 +269,8 @@ def test_nothing_seen_expires_at_once_where_two_endpoints_have_shown_the_blocks(
 @pytest.mark.parametrize(
     "trace",
     [
-        {"posted": (hint(PostedTransactionState.UNKNOWN),)},
-        {"exact_gone": True},
+        {"posted_transactions": (hint(PostedTransactionState.UNKNOWN),)},
+        {"is_exact_gone": True},
         {"mismatches": (mismatch(TransferDisposition.UNDERPAID, SECOND, posted=False),)},
     ],
 )
@@ -280,18 +284,22 @@ def test_any_trace_waits_for_the_final_blocks(trace: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("state", [PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING])
 def test_a_hash_that_was_never_mined_is_a_timeout_on_chain(state: PostedTransactionState) -> None:
-    assert decide_onchain_session(after(posted=(hint(state),))) == failed(
+    assert decide_onchain_session(after(posted_transactions=(hint(state),))) == failed(
         FailureReason.ONCHAIN_TIMEOUT
     )
 
 
 def test_an_exact_payment_that_is_gone_for_good_is_a_timeout_on_chain() -> None:
-    assert decide_onchain_session(after(exact_gone=True)) == failed(FailureReason.ONCHAIN_TIMEOUT)
+    assert decide_onchain_session(after(is_exact_gone=True)) == failed(
+        FailureReason.ONCHAIN_TIMEOUT
+    )
 
 
 def test_a_revert_is_told_before_a_timeout_and_money_before_both() -> None:
     reverted = (revert("transfer", SECOND), hint(PostedTransactionState.UNKNOWN))
-    assert decide_onchain_session(after(posted=reverted)) == failed(FailureReason.TX_REVERTED)
+    assert decide_onchain_session(after(posted_transactions=reverted)) == failed(
+        FailureReason.TX_REVERTED
+    )
     arrived = (mismatch(TransferDisposition.WRONG_TOKEN, SECOND, posted=False),)
-    told = after(posted=reverted, mismatches=arrived)
+    told = after(posted_transactions=reverted, mismatches=arrived)
     assert decide_onchain_session(told) == failed(FailureReason.TOKEN_MISMATCH)
