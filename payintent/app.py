@@ -48,7 +48,7 @@ from payintent.overview.cache import OverviewCache
 from payintent.payment_history.routes import PaymentHistoryRoutes
 from payintent.payments import store as payment_store
 from payintent.payments.create import ConcurrentCreates
-from payintent.payments.routes import PaymentRoutes, answer_denial
+from payintent.payments.routes import PaymentRoutes, respond_to_denial
 from payintent.portal.context import PortalContext
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.quotes.routes import CatalogRoutes, PublicRoutes
@@ -159,7 +159,7 @@ def operator_routes(parts: RouteParts) -> list[Route]:
     ]
 
 
-_HANDLERS = {**HANDLERS, FraudDeniedError: answer_denial}
+_HANDLERS = {**HANDLERS, FraudDeniedError: respond_to_denial}
 _Writer = KeyUses | CallLogWriter | GatewayCallLog
 
 

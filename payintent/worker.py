@@ -12,7 +12,7 @@ import payintent.payment_sessions.inquire  # pyright: ignore[reportUnusedImport]
 import payintent.refunds.send  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent.accounting.close_statements import close_due_days
 from payintent.callbacks import store as callback_store
-from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.chains.readers import open_configured_reader
 from payintent.checkout.receipt_mail import compose_receipt
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
@@ -200,7 +200,7 @@ def refund_submitters(service: Service) -> LeasedTaskRunner[DueRefund]:
 
 async def _apply_waiting(database: Database, settings: Settings) -> bool:
     limit = settings.inquire_batch_max
-    return await apply_waiting_callbacks(database, limit) == limit
+    return await apply_deferred_callbacks(database, limit) == limit
 
 
 async def _apply_retention(database: Database, settings: Settings) -> bool:

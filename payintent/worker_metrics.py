@@ -43,7 +43,7 @@ _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 async def measure(service: Service) -> None:
     """Update the gauges, but only if all queries succeed."""
     reading = service.reading
-    oldest_s = await payment_store.oldest_processing_s(reading)
+    oldest_s = await payment_store.get_oldest_processing_age_s(reading)
     pending_s = await overview_store.pending_overdue_s(reading)
     webhook_s = await overview_store.webhook_overdue_s(reading)
     mail_s = await mail_store.overdue_s(reading)

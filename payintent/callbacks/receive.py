@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client import Counter
 
 from payintent.callbacks import store as callback_store
-from payintent.callbacks.store import NewCallback, WaitingCallback
+from payintent.callbacks.store import DeferredCallback, NewCallback
 from payintent.cases.model import CaseKind
 from payintent.cases.store import open_case
 from payintent.core import ids
@@ -29,9 +29,9 @@ from payintent.gateways.port import (
 )
 from payintent.payment_sessions.settle import (
     ReportedSession,
+    reported_amount_note,
     settle_session,
     settle_sessions,
-    verbatim_note,
 )
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
@@ -258,7 +258,7 @@ async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
         CaseKind.UNKNOWN_REFERENCE,
         origin,
         capture_id=capture.id,
-        note="; ".join(filter(None, [note, verbatim_note(money)])),
+        note="; ".join(filter(None, [note, reported_amount_note(money)])),
     )
     assert case_id is not None  # noqa: S101 - the capture is new
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
@@ -278,7 +278,7 @@ async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
     )
 
 
-async def apply_waiting_callbacks(database: Database, limit: int) -> int:
+async def apply_deferred_callbacks(database: Database, limit: int) -> int:
     """Apply callbacks that arrived before their session was stored, and return their count.
 
     If a callback fails, the rest are still applied. The last error is raised at the end.
@@ -297,7 +297,7 @@ async def apply_waiting_callbacks(database: Database, limit: int) -> int:
     return number
 
 
-async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
+async def _apply_waiting(database: Database, waiting: DeferredCallback) -> bool:
     """Apply a waiting callback; return False if it has already been applied."""
     report = _decode_report(waiting.report)
     async with database.transaction() as tx:

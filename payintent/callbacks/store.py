@@ -8,7 +8,7 @@ from payintent.db.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingCallback:
+class DeferredCallback:
     """A callback that arrived before its session was stored, and can now be applied."""
 
     account_id: int
@@ -83,7 +83,7 @@ async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
     return row is not None
 
 
-async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
+async def list_waiting(database: Executor, limit: int) -> list[DeferredCallback]:
     """List callbacks whose session was stored after they arrived."""
     rows = await database.fetch(
         """
@@ -96,7 +96,7 @@ async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
         """,
         limit,
     )
-    return [WaitingCallback(**row) for row in rows]
+    return [DeferredCallback(**row) for row in rows]
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:

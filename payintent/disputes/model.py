@@ -62,7 +62,7 @@ def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
     )
 
 
-def needs_review_again(before: Dispute, after: Dispute) -> bool:
+def needs_reopening(before: Dispute, after: Dispute) -> bool:
     """Return whether a dispute's closed case must be reopened.
 
     This is so if an inquiry has become a dispute that needs a response, or if a decision was

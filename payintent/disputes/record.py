@@ -14,7 +14,7 @@ from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.db.database import Tx, current_time
 from payintent.disputes import store as dispute_store
-from payintent.disputes.model import Dispute, apply_report, needs_review_again
+from payintent.disputes.model import Dispute, apply_report, needs_reopening
 from payintent.gateways.port import DisputeReport, FraudWarning
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
@@ -50,7 +50,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
     `EarlyReportError` if it may belong to a session that has not ended.
     """
     # Query sessions before captures, so that a capture stored in between is found.
-    running_id = await session_store.find_running(tx, account_id, reference)
+    running_id = await session_store.find_unfinished(tx, account_id, reference)
     unlocked = await capture_store.find(tx, account_id, reference)
     if unlocked is None and running_id is not None:
         raise EarlyReportError(running_id)
@@ -85,7 +85,7 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
     after = apply_report(before, report)
     if after != before:
         await dispute_store.update(tx, after)
-        if needs_review_again(before, after):
+        if needs_reopening(before, after):
             await case_store.reopen(tx, after.case_id)
         await case_store.add_note(tx, after.case_id, _describe(after))
         _log.warning(

@@ -41,7 +41,7 @@ from payintent.onchain.settlement_rules import (
     is_exact_transfer,
 )
 from payintent.onchain.transfers_store import ReferencedSession
-from payintent.payment_sessions.inquire import hand_over_to_operator
+from payintent.payment_sessions.inquire import escalate_to_operator
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.runtime.log import get_logger
 
@@ -318,4 +318,4 @@ async def report_overdue_transfers(database: Database, chain: ChainRecord) -> No
             _overdue_log.error(
                 "payment_not_final", chain=chain.slug, session=session, late_s=transfer.late_s
             )
-            await hand_over_to_operator(database, transfer.payment_id, transfer.session_id)
+            await escalate_to_operator(database, transfer.payment_id, transfer.session_id)

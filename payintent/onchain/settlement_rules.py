@@ -12,7 +12,7 @@ from enum import StrEnum
 from payintent.cases.model import CaseKind
 from payintent.gateways.port import Capture, FailureReason, GatewaySessionState, SessionReport
 from payintent.payment_sessions.settlement_rules import SettlementDecision
-from payintent.payments.model import SECOND_THOUGHT, TERMINAL, Payment, PaymentTrigger, Session
+from payintent.payments.model import RETRY_GRACE, TERMINAL, Payment, PaymentTrigger, Session
 
 #: A posted transaction delays a change of the payment method for this long.
 POSTED_TRANSACTION_HOLD = timedelta(minutes=10)
@@ -196,7 +196,7 @@ def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
     mismatches = [
         mismatch
         for mismatch in evidence.mismatches
-        if mismatch.was_posted and evidence.now - mismatch.final_at >= SECOND_THOUGHT
+        if mismatch.was_posted and evidence.now - mismatch.final_at >= RETRY_GRACE
     ]
     if mismatches:
         return _declined(MISMATCHES[mismatches[-1].disposition])
@@ -249,4 +249,4 @@ def _is_retry_over(evidence: OnchainEvidence, reverts: list[PostedTransaction]) 
     if not reverts or _undecided(evidence):
         return False
     times = [revert.settled_at for revert in reverts if revert.settled_at is not None]
-    return bool(times) and evidence.now - max(times) >= SECOND_THOUGHT
+    return bool(times) and evidence.now - max(times) >= RETRY_GRACE

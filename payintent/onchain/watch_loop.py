@@ -36,7 +36,7 @@ from payintent.onchain.watcher import (
     agreed_final_block,
     wake_decidable_sessions,
 )
-from payintent.payment_sessions.inquire import hand_over_to_operator
+from payintent.payment_sessions.inquire import escalate_to_operator
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import wait_until_stopped
@@ -321,7 +321,7 @@ async def _report_gas(database: Database) -> None:
 async def _open_cases(database: Database, chain: str) -> bool:
     stranded = await chain_watch_store.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
     for session in stranded:
-        await hand_over_to_operator(database, session.payment_id, session.session_id)
+        await escalate_to_operator(database, session.payment_id, session.session_id)
         session_id = ids.format_id(ids.SESSION, session.session_id)
         _alarm_log.error("payment_stranded", chain=chain, session=session_id)
     return len(stranded) == _CASES_MAX

@@ -69,7 +69,7 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
         return
     if now - max(closing_at, payment.expires_at) < patience:
         return
-    if chain is not None and not await session_store.can_be_read(tx, chain, payment.expires_at):
+    if chain is not None and not await session_store.is_read_past(tx, chain, payment.expires_at):
         return
     await _expire_with_case(tx, payment, session, now)
     _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))

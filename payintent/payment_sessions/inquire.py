@@ -38,31 +38,31 @@ from payintent.runtime.log import get_logger
 _log = get_logger("inquire")
 
 #: Seconds between inquiries; the last value repeats. The first inquiry is 30 s after opening.
-OPEN_WAITS_S = (120.0, 600.0, 3600.0)
+OPEN_INQUIRY_DELAYS_S = (120.0, 600.0, 3600.0)
 #: Delay after a rate limit response from a gateway that requires gaps between inquiries, such as
 #: ECPay, whose limit lasts half an hour. Other gateways' limits last only seconds. They are retried
 #: sooner, because a session can be paid until it is closed.
-THROTTLED_WAIT_S = 1800.0
+THROTTLED_DELAY_S = 1800.0
 #: Seconds between attempts to close a session; short at first, because expiry may depend on it.
-CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
-DECIDING_WAIT_S = 30.0
+CLOSING_DELAYS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+AUTHORISING_DELAY_S = 30.0
 #: Session age from which "unknown to the gateway" is proof that the session does not exist. Until
 #: then, our request to create it may still be in flight.
-ABSENT_PROVES_AFTER_S = 600
+ABSENT_IS_FINAL_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 _ABSENT = GatewaySessionState.ABSENT
 #: States that do not delay expiry. A gateway that cannot close sessions reports an unused session
 #: as open, and a session unknown to the gateway may never be created.
 _INCONCLUSIVE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
-RETURN_EVERY_S = 5.0  # buyers can reload the return page
+RETURN_INTERVAL_S = 5.0  # buyers can reload the return page
 
 
 async def inquire_on_return(
     database: Database, accounts: GatewayAccounts, merchant_id: int, session: Session
 ) -> None:
-    """Request an inquiry when the buyer returns, at most once every `RETURN_EVERY_S` seconds."""
-    if not await session_store.note_return(database, session.id, RETURN_EVERY_S):
+    """Request an inquiry when the buyer returns, at most once every `RETURN_INTERVAL_S` seconds."""
+    if not await session_store.record_return(database, session.id, RETURN_INTERVAL_S):
         return
     call = buyer_call(merchant_id, session.payment_id, session.quote)
     if await accounts.buyer_calls.allow(call):
@@ -137,8 +137,8 @@ class SessionInquirer:
         """Apply a report. An inconclusive report counts as no response."""
         session = due.session
         if report.state not in _INCONCLUSIVE:
-            await session_store.clear_silence(self.database, session.id)
-        is_absent = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
+            await session_store.mark_responsive(self.database, session.id)
+        is_absent = report.state is _ABSENT and age_s > ABSENT_IS_FINAL_AFTER_S
         is_closed = is_absent and session.status is SessionStatus.CLOSING
         applied = SessionReport(state=GatewaySessionState.CLOSED) if is_closed else report
         async with self.database.transaction() as tx:
@@ -155,7 +155,7 @@ class SessionInquirer:
 
     async def _record_silence(self, session: Session) -> None:
         if session.status is SessionStatus.CLOSING:  # only closing sessions delay expiry
-            await session_store.mark_silent(self.database, session.id)
+            await session_store.mark_unresponsive(self.database, session.id)
 
     async def _call_gateway(self, session: Session) -> SessionResult:
         reference = await self._gateway_ref(session)
@@ -208,18 +208,18 @@ class SessionInquirer:
 
 def _wait_s(session: Session, answer: SessionResult, gap_s: float) -> float:
     if gap_s and isinstance(answer, OutcomeUnknown) and answer.is_throttled:
-        gap_s = max(gap_s, THROTTLED_WAIT_S)
-    waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
+        gap_s = max(gap_s, THROTTLED_DELAY_S)
+    waits = CLOSING_DELAYS_S if session.status is SessionStatus.CLOSING else OPEN_INQUIRY_DELAYS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]
     is_deciding = (
         isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
     )
     # The payment's expiry may depend on this decision.
     is_urgent = is_deciding and session.status is SessionStatus.CLOSING
-    return max(gap_s, min(wait_s, DECIDING_WAIT_S) if is_urgent else wait_s)
+    return max(gap_s, min(wait_s, AUTHORISING_DELAY_S) if is_urgent else wait_s)
 
 
-async def hand_over_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
+async def escalate_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
     """Open a case, at most once, for a session that cannot be decided from its chain.
 
     The payment stays open.

@@ -31,7 +31,7 @@ SELECTIONS_MAX = 20  # per payment, because each selection calls a gateway
 FIRST_INQUIRY_S = 30.0  # when a selection left behind by a crashed process is resumed
 _LATE_S = 0.1  # for transactions with several statements
 
-SessionAnswer = SessionCreated | SessionRejected | OutcomeUnknown
+CreateSessionResult = SessionCreated | SessionRejected | OutcomeUnknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class SelectedSession:
 @dataclass(frozen=True, slots=True)
 class AnsweredSession:
     session: Session
-    answer: SessionAnswer
+    answer: CreateSessionResult
 
 
 class SessionOpener:
@@ -96,7 +96,7 @@ class SessionOpener:
             raise outcome
         return outcome
 
-    async def answer(self, session: Session, answer: SessionAnswer) -> SelectedSession:
+    async def answer(self, session: Session, answer: CreateSessionResult) -> SelectedSession:
         """Apply the gateway's response, unless a callback or the deadline came first.
 
         Afterwards the session is the payment's current session, is being closed, or has ended.
@@ -247,7 +247,7 @@ async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[Answere
         elif not isinstance(answer, SessionCreated):
             uncertain_ids.append(session_id)
     if outcomes:
-        await session_store.mark_all_ended(tx, outcomes, locked.now)
+        await session_store.mark_ended(tx, outcomes, locked.now)
     if uncertain_ids:
         await session_store.mark_closing(tx, uncertain_ids, locked.now)
 

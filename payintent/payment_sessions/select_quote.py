@@ -33,9 +33,9 @@ from payintent.merchants.model import Merchant, PaymentMethod, Quote, accepts_pa
 from payintent.merchants.payable import Restrictions, find_payable_methods
 from payintent.payment_sessions.inquire import buyer_call, session_call
 from payintent.payment_sessions.open_session import (
+    CreateSessionResult,
     NewSelection,
     SelectedSession,
-    SessionAnswer,
     SessionOpener,
 )
 from payintent.payment_sessions.settle import settle_session
@@ -295,7 +295,7 @@ def _email_for_gateway(email: str | None) -> str | None:
     return mailbox if mailbox is not None and mailbox.isascii() else None
 
 
-def _require_opened(selected: SelectedSession, answer: SessionAnswer) -> None:
+def _require_opened(selected: SelectedSession, answer: CreateSessionResult) -> None:
     payment, session = selected.payment, selected.session
     if payment.session_id == session.id:
         return

@@ -10,7 +10,7 @@ from payintent.gateways.port import Capture, GatewaySessionState, SessionReport
 from payintent.payment_sessions import store as settlement_store
 from payintent.payment_sessions.replace_session import complete_selections
 from payintent.payment_sessions.settlement_rules import completes_selection, decide_settlement
-from payintent.payment_sessions.store import EarlierCapture, LockedRecords, Settlement
+from payintent.payment_sessions.store import LockedRecords, Settlement, StoredCapture
 from payintent.payments import captures_store as capture_store
 from payintent.payments.captures_store import SettledCapture, session_origin
 from payintent.payments.model import Payment, Session, SessionStatus
@@ -69,7 +69,7 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
     earlier = report.capture and locked.captures.get(
         (session.quote.account_id, report.capture.reference)
     )
-    if earlier is not None and not earlier.is_adoptable:
+    if earlier is not None and not earlier.is_unassigned:
         return None
     if await _has_other_reference(tx, session, report, is_free=earlier is None):
         return None
@@ -119,7 +119,7 @@ async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetim
     return changed_payments
 
 
-def verbatim_note(capture: Capture | None) -> str:
+def reported_amount_note(capture: Capture | None) -> str:
     """Return a case note with the amount as reported, if minor units cannot represent it."""
     if capture is None or capture.verbatim is None:
         return ""
@@ -131,7 +131,7 @@ def _settlement(
     payment: Payment,
     session: Session,
     report: SessionReport,
-    earlier: EarlierCapture | None,
+    earlier: StoredCapture | None,
     now: datetime,
 ) -> Settlement:
     decision = decide_settlement(payment, session, report, now)
@@ -154,6 +154,6 @@ def _settlement(
         session=session,
         capture=capture,
         case_id=id_generator.new_id(),
-        note=verbatim_note(report.capture),
+        note=reported_amount_note(report.capture),
         is_uncertain=report.capture is not None and report.capture.uncertain,
     )

@@ -27,11 +27,11 @@ from payintent.payments.store import LockedPayments
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierCapture:
+class StoredCapture:
     """A locked capture from an earlier report."""
 
     id: UUID
-    is_adoptable: bool  # stored without a session, because its session was unknown
+    is_unassigned: bool  # stored without a session, because its session was unknown
     has_refunds: bool  # completed or reserved
 
 
@@ -41,7 +41,7 @@ class LockedRecords:
 
     payments: dict[UUID, Payment]
     sessions: dict[UUID, Session]
-    captures: dict[tuple[int, str], EarlierCapture]  # by account and reference
+    captures: dict[tuple[int, str], StoredCapture]  # by account and reference
     now: datetime
 
 
@@ -86,10 +86,10 @@ async def lock_records(
             LIMIT 10000
             FOR UPDATE OF s
         )
-        SELECT locked.*, c.id AS capture_id, c.reference, c.is_adoptable, c.has_refunds
+        SELECT locked.*, c.id AS capture_id, c.reference, c.is_unassigned, c.has_refunds
         FROM locked
         LEFT JOIN LATERAL (
-            SELECT id, reference, session_id IS NULL AND receipt_id IS NULL AS is_adoptable,
+            SELECT id, reference, session_id IS NULL AND receipt_id IS NULL AS is_unassigned,
                 refunded_minor + reserved_minor > 0 AS has_refunds
             FROM capture
             WHERE account_id = locked.s_account_id AND reference = locked.s_capture
@@ -103,8 +103,8 @@ async def lock_records(
         payments={payment.id: payment for payment in locked.payments},
         sessions={row["s_id"]: session_store.from_row(row) for row in rows},
         captures={
-            (row["s_account_id"], row["reference"]): EarlierCapture(
-                row["capture_id"], row["is_adoptable"], row["has_refunds"]
+            (row["s_account_id"], row["reference"]): StoredCapture(
+                row["capture_id"], row["is_unassigned"], row["has_refunds"]
             )
             for row in rows
             if row["capture_id"] is not None
@@ -213,7 +213,7 @@ async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetim
     if closing_ids:
         await session_store.mark_closing(tx, closing_ids, at)
     if outcomes:
-        await session_store.mark_all_ended(tx, outcomes, at)
+        await session_store.mark_ended(tx, outcomes, at)
     for item in settlements:
         outcome = item.decision.outcome
         has_expired = item.payment is not None and item.payment.expired_at is not None

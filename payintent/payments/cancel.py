@@ -49,6 +49,6 @@ async def _is_repeated(tx: Tx, payment: Payment, key: UUID) -> bool:
         merchant_id=payment.merchant_id,
         key=key,
         request_hash=request_fingerprint(OPERATION, payment=str(payment.id)),
-        as_sent=(OPERATION, str(payment.id)),
+        raw_fields=(OPERATION, str(payment.id)),
     )
     return await claim_or_match(tx, OPERATION, request, payment.id) is not None

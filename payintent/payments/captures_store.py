@@ -26,7 +26,7 @@ class LockedCapture:
     amount_minor: int
     reserved_minor: int
     remaining_minor: int  # neither refunded nor reserved
-    left_minor: int  # the part of `remaining_minor` that is not held by disputes
+    undisputed_minor: int  # the part of `remaining_minor` that is not held by disputes
     credited: bool
     chain: str | None
     payer: bytes | None  # the sender's chain address, until it is erased
@@ -249,7 +249,7 @@ _LOCKED = """
     SELECT c.id, c.account_id, a.provider, p.merchant_id, c.payment_id, c.currency, c.amount_minor,
         c.reserved_minor, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
         greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
-            AS left_minor,
+            AS undisputed_minor,
         c.credited, r.chain, r.payer,
         trunc(h.refund_approval_above * 10::numeric ^ t.decimals) AS approval_above_minor,
         t.decimals AS token_decimals,
@@ -266,7 +266,7 @@ _LOCKED = """
 
 def _locked_capture(row: Row) -> LockedCapture:
     values = dict(row)
-    for name in ("amount_minor", "reserved_minor", "remaining_minor", "left_minor"):
+    for name in ("amount_minor", "reserved_minor", "remaining_minor", "undisputed_minor"):
         values[name] = int(values[name])
     above = values["approval_above_minor"]
     is_unknown_token = values["chain"] is not None and above is None
@@ -274,7 +274,7 @@ def _locked_capture(row: Row) -> LockedCapture:
     return LockedCapture(**values)
 
 
-async def has_auto_refund(
+async def qualifies_for_auto_refund(
     tx: Tx, merchant_id: int, capture_id: UUID, *, transfers_max: int
 ) -> bool:
     """Return whether a capture without a payment qualifies for an automatic refund.

@@ -138,4 +138,4 @@ def require_match(first: FirstRequest | None, request: IdempotentRequest) -> Fir
 
 def _raw_hash(request: IdempotentRequest) -> bytes:
     """Return the hash of the raw fields, which was used as the fingerprint before version 1."""
-    return hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()
+    return hashlib.sha256(msgspec.json.encode(request.raw_fields)).digest()

@@ -31,8 +31,8 @@ class PaymentTrigger(StrEnum):
     EXPIRE = "expire"
     CANCEL = "cancel"  # by the merchant
     BUYER_CANCEL = "buyer_cancel"  # the merchant is not notified
-    REFUND_PART = "refund_part"  # a partial refund; part of the amount remains
-    REFUND_REST = "refund_rest"  # the remaining amount was refunded
+    PARTIAL_REFUND = "refund_part"  # part of the amount remains
+    FINAL_REFUND = "refund_rest"  # refunds the remaining amount
 
 
 OPEN = frozenset({PaymentStatus.PENDING, PaymentStatus.PROCESSING})
@@ -46,7 +46,7 @@ class IdempotentRequest:
     merchant_id: int
     key: UUID
     request_hash: bytes  # fingerprint of the parsed values
-    as_sent: tuple[object, ...] = ()  # operation and raw fields, as hashed before version 1
+    raw_fields: tuple[object, ...] = ()  # operation and raw fields, as hashed before version 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +147,11 @@ TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
     (_S.PROCESSING, _T.CONFIRM): Transition(_S.PAID, EventType.COMPLETED),
     (_S.PROCESSING, _T.FAIL): Transition(_S.FAILED, EventType.FAILED),
     (_S.PROCESSING, _T.EXPIRE): Transition(_S.EXPIRED, EventType.EXPIRED),
-    (_S.PAID, _T.REFUND_PART): Transition(_S.PARTIALLY_REFUNDED),
-    (_S.PAID, _T.REFUND_REST): Transition(_S.REFUNDED),
+    (_S.PAID, _T.PARTIAL_REFUND): Transition(_S.PARTIALLY_REFUNDED),
+    (_S.PAID, _T.FINAL_REFUND): Transition(_S.REFUNDED),
     # A further partial refund does not change the status (not in the spec's table).
-    (_S.PARTIALLY_REFUNDED, _T.REFUND_PART): Transition(_S.PARTIALLY_REFUNDED),
-    (_S.PARTIALLY_REFUNDED, _T.REFUND_REST): Transition(_S.REFUNDED),
+    (_S.PARTIALLY_REFUNDED, _T.PARTIAL_REFUND): Transition(_S.PARTIALLY_REFUNDED),
+    (_S.PARTIALLY_REFUNDED, _T.FINAL_REFUND): Transition(_S.REFUNDED),
 }
 
 
@@ -201,5 +201,5 @@ class Session:
         )
 
 
-#: Grace period for a second attempt, or for an exact transfer after an amount mismatch.
-SECOND_THOUGHT = timedelta(seconds=120)
+#: Grace period for another attempt, or for an exact transfer after an amount mismatch.
+RETRY_GRACE = timedelta(seconds=120)

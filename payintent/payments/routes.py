@@ -140,7 +140,7 @@ class PaymentRoutes:
         return result
 
 
-async def answer_denial(_: Request, error: Exception) -> Response:
+async def respond_to_denial(_: Request, error: Exception) -> Response:
     """Respond to a fraud denial with status 200 and the denial (spec section 7.4)."""
     denied = cast("FraudDeniedError", error)
     return json_response(

@@ -169,7 +169,7 @@ def parse_create(
 ) -> CreatePaymentRequest | RefusedCreate:
     _check_create_texts(body)
     metadata = read_metadata(body.metadata, settings)
-    amount = amount_value(body.amount)
+    amount = decode_amount(body.amount)
     expires_in_s = body.expires_in or EXPIRES_IN_DEFAULT_S
     attempt = CreateAttempt(
         merchant_id=merchant.merchant_id,
@@ -185,7 +185,7 @@ def parse_create(
             include_pegged_assets=body.include_pegged_assets is not False,
             metadata=metadata.canonical,
         ),
-        as_sent=(
+        raw_fields=(
             OPERATION,
             body.currency,
             amount,
@@ -224,7 +224,7 @@ def _check_create_values(
         merchant_id=attempt.merchant_id,
         key=attempt.key,
         request_hash=attempt.request_hash,
-        as_sent=attempt.as_sent,
+        raw_fields=attempt.raw_fields,
         expires_in_s=attempt.expires_in_s,
         country=attempt.country,
         currency=body.currency,
@@ -298,7 +298,7 @@ def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, 
         )
 
 
-def amount_value(raw: msgspec.Raw) -> Any:
+def decode_amount(raw: msgspec.Raw) -> Any:
     """Return the text of a JSON string, or None for any other JSON value."""
     encoded = bytes(raw)
     if not encoded.startswith(b'"'):
@@ -317,7 +317,7 @@ def read_refund_amount(raw: msgspec.Raw) -> str | None:
     """
     if not bytes(raw):
         return None
-    text = amount_value(raw)
+    text = decode_amount(raw)
     if text is None:
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True

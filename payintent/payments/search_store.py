@@ -17,7 +17,7 @@ from payintent.payments.list_store import NewestPayments, PaymentFilter, Positio
 from payintent.runtime.encryption import EncryptionKeyError
 
 #: Maximum number of matches for an order id or a reference.
-SHARED_MAX = 10_000
+MATCHES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ async def find_by_address(
         LIMIT $2
         """,
         address,
-        SHARED_MAX,
+        MATCHES_MAX,
         merchant_id,
     )
     return [row["payment_id"] for row in rows]
@@ -103,7 +103,7 @@ async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
         LIMIT $2
         """,
         reference,
-        SHARED_MAX,
+        MATCHES_MAX,
     )
     return [row["payment_id"] for row in rows]
 
@@ -145,7 +145,7 @@ async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
         LIMIT $2
         """,
         tx_hash,
-        SHARED_MAX,
+        MATCHES_MAX,
     )
     return [row["payment_id"] for row in rows]
 
@@ -262,7 +262,7 @@ async def find_by_order(
 ) -> list[UUID]:
     sealing = database.payer_sealing
     digests = sealing.digests_of_order(order_id)
-    values = (order_id, SHARED_MAX, sealing.key_names, digests, merchant_id)
+    values = (order_id, MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
 
 
@@ -272,5 +272,5 @@ async def find_by_email(
     """Find payments by their payer's e-mail address, case-insensitively."""
     sealing = database.payer_sealing
     digests = sealing.digests_of_email(email)
-    values = (email, SHARED_MAX, sealing.key_names, digests, merchant_id)
+    values = (email, MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_EMAIL, *values)]

@@ -9,7 +9,7 @@ from uuid import UUID
 from payintent.chains.watch_store import WATCHED
 from payintent.db.database import Executor, Row, Tx
 from payintent.merchants.model import FeeMode, Price, Quote
-from payintent.payments.model import SECOND_THOUGHT, Session, SessionStatus
+from payintent.payments.model import RETRY_GRACE, Session, SessionStatus
 
 _LISTED_MAX = 1_000
 _DECIDABLE_MAX = 1_000  # sessions per chain and pass
@@ -41,7 +41,7 @@ async def find_account_id(database: Executor, session_id: UUID) -> int | None:
     return await database.value("SELECT account_id FROM session WHERE id = $1", session_id)
 
 
-async def find_running(database: Executor, account_id: int, reference: str) -> UUID | None:
+async def find_unfinished(database: Executor, account_id: int, reference: str) -> UUID | None:
     """Find an unfinished session by its gateway reference."""
     return await database.value(
         """
@@ -121,7 +121,7 @@ async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
     )
 
 
-async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) -> None:
+async def mark_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) -> None:
     """End sessions with the outcomes reported by a gateway or chain."""
     await tx.fetch(
         """
@@ -183,7 +183,7 @@ async def schedule_inquiry(database: Executor, session: Session, wait_s: float |
     )
 
 
-async def clear_silence(database: Executor, session_id: UUID) -> None:
+async def mark_responsive(database: Executor, session_id: UUID) -> None:
     await database.fetch(
         """
         UPDATE session
@@ -194,7 +194,7 @@ async def clear_silence(database: Executor, session_id: UUID) -> None:
     )
 
 
-async def mark_silent(database: Executor, session_id: UUID) -> None:
+async def mark_unresponsive(database: Executor, session_id: UUID) -> None:
     """Record that the gateway did not respond to a request to close the session."""
     await database.fetch(
         """
@@ -206,7 +206,7 @@ async def mark_silent(database: Executor, session_id: UUID) -> None:
     )
 
 
-async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
+async def is_read_past(database: Executor, chain: str, past: datetime) -> bool:
     """Return whether a chain is watched and has been read past the given time.
 
     Only blocks that are final, or on which two endpoints agree, count as read.
@@ -223,7 +223,7 @@ async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
     return row is not None
 
 
-async def note_return(database: Executor, session_id: UUID, every_s: float) -> bool:
+async def record_return(database: Executor, session_id: UUID, every_s: float) -> bool:
     """Record the buyer's return. Returns False if the last return was less than `every_s` ago."""
     row = await database.row(
         """
@@ -239,7 +239,7 @@ async def note_return(database: Executor, session_id: UUID, every_s: float) -> b
     return row is not None
 
 
-async def note_form_shown(database: Executor, session_id: UUID) -> bool:
+async def record_form_shown(database: Executor, session_id: UUID) -> bool:
     """Record that the page shows the gateway's form. Returns False if it was shown before."""
     row = await database.row(
         """
@@ -295,7 +295,7 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
         )
         """,
         chain,
-        SECOND_THOUGHT,
+        RETRY_GRACE,
         _DECIDABLE_MAX,
     )
 

@@ -199,7 +199,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
     return [snapshot_from_row(row, tx.payer_sealing) for row in rows]
 
 
-async def oldest_processing_s(database: Executor) -> float:
+async def get_oldest_processing_age_s(database: Executor) -> float:
     """Return the age in seconds of the PROCESSING payment with the earliest deadline, or 0."""
     age_s = await database.value(
         """

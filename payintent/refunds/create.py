@@ -66,7 +66,7 @@ class CreateRefundRequest:
                 destination=self.destination and self.destination.lower(),
                 requested_by=self.requested_by,
             ),
-            as_sent=(
+            raw_fields=(
                 *(OPERATION, payment, self.amount, self.reason, self.destination),
                 *(() if self.requested_by is None else (self.requested_by,)),
             ),
@@ -192,12 +192,12 @@ async def auto_refund_case(
     """Refund a case immediately if its kind and the merchant's settings allow it."""
     if kind not in AUTOMATIC or merchant_id is None:
         return
-    if not await capture_store.has_auto_refund(
+    if not await capture_store.qualifies_for_auto_refund(
         tx, merchant_id, capture_id, transfers_max=AUTOMATIC_TRANSFERS_MAX
     ):
         return
     capture = await capture_store.lock(tx, capture_id)
-    if capture.left_minor > 0:  # a gateway may report a capture of zero
+    if capture.undisputed_minor > 0:  # a gateway may report a capture of zero
         await refund_case(tx, case_id, capture_id, AUTO_REFUND)
 
 
@@ -213,10 +213,10 @@ async def refund_case(
     capture = await capture_store.lock(tx, capture_id)
     if capture.credited:
         raise RefusedError(ErrorCode.CONFLICT, "this money pays a payment: refund the payment")
-    if capture.left_minor == 0:
+    if capture.undisputed_minor == 0:
         raise RefusedError(ErrorCode.CONFLICT, "nothing is left to refund")
     destination, step = await choose_destination_and_step(
-        tx, capture, destination, capture.left_minor
+        tx, capture, destination, capture.undisputed_minor
     )
     return await refund_store.add(
         tx,
@@ -227,7 +227,7 @@ async def refund_case(
             capture_id=capture.id,
             case_id=case_id,
             currency=capture.currency,
-            amount_minor=capture.left_minor,
+            amount_minor=capture.undisputed_minor,
             destination=destination,
             step=step,
             requested_by=who,
@@ -279,9 +279,11 @@ def _undisputed_remainder(
     capabilities: GatewayCapabilities | None,
 ) -> Decimal:
     """Return the undisputed part of the remainder, rounded down to the gateway's decimals."""
-    if capture.left_minor == capture.remaining_minor:
+    if capture.undisputed_minor == capture.remaining_minor:
         return remainder
-    undisputed = refundable(payment.amount, remainder, capture.amount_minor, capture.left_minor)
+    undisputed = refundable(
+        payment.amount, remainder, capture.amount_minor, capture.undisputed_minor
+    )
     decimals = (capabilities.decimals if capabilities else None) or {}
     currency = CURRENCIES[payment.currency]
     places = min(currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals))
@@ -318,8 +320,8 @@ def _to_gateway_units(
         capture_left=capture.remaining_minor,
     )
     amount_minor = capture_share(amount, refundable_remainder, unit)
-    if amount_minor > capture.left_minor:  # the rest is disputed
-        amount_minor = capture.left_minor // unit * unit
+    if amount_minor > capture.undisputed_minor:  # the rest is disputed
+        amount_minor = capture.undisputed_minor // unit * unit
     if amount_minor == 0:
         raise _unsupported("cannot refund so small an amount")
     return amount_minor

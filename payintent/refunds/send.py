@@ -46,7 +46,7 @@ WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 UNSENT_WAIT_MAX_S = 60.0
 #: A refund unknown to its gateway counts as never received after this time. Until then, our
 #: request may still be in transit.
-ABSENT_PROVES_AFTER_S = 600
+ABSENT_IS_FINAL_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 
@@ -141,7 +141,7 @@ class RefundSender:
             await refund_store.mark_queued(self.database, due.refund.id)
             return answer
         sent_at = due.refund.sent_at
-        if sent_at is None or (due.now - sent_at).total_seconds() <= ABSENT_PROVES_AFTER_S:
+        if sent_at is None or (due.now - sent_at).total_seconds() <= ABSENT_IS_FINAL_AFTER_S:
             return answer
         return RefundReport(state=GatewayRefundState.DECLINED, detail="never received")
 

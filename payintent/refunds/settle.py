@@ -70,7 +70,7 @@ async def _succeed(
     is_full = payment.refunded_amount + refund.amount == payment.amount
     transition = TransitionRequest(
         payment=payment,
-        trigger=PaymentTrigger.REFUND_REST if is_full else PaymentTrigger.REFUND_PART,
+        trigger=PaymentTrigger.FINAL_REFUND if is_full else PaymentTrigger.PARTIAL_REFUND,
         at=now,
         refunded=refund.amount,
     )

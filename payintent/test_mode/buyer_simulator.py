@@ -51,7 +51,7 @@ class TestRequest:
             merchant_id=merchant_id,
             key=key,
             request_hash=request_fingerprint(self.operation, fields=self.fields),
-            as_sent=(self.operation, *self.fields),
+            raw_fields=(self.operation, *self.fields),
         )
 
 

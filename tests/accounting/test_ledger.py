@@ -10,7 +10,7 @@ from asyncpg import UniqueViolationError
 from payintent.accounting import ledger_check_store, ledger_store
 from payintent.accounting.ledger_check_store import LedgerDifference
 from payintent.accounting.model import Fact, LedgerEntry
-from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.cases.operations import ListCases
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.disputes.record import record_dispute
@@ -161,7 +161,7 @@ async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balan
     await resolve(world, "dismiss")
     assert await balances(world) == {}
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
     assert await agrees(world)
     assert await balances(world) == PAID
 
@@ -181,7 +181,7 @@ async def test_money_that_was_accepted_and_then_pays_its_session_is_owed_once(
     world: World, accepted: UUID
 ) -> None:
     payment = await add_session(world, accepted)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
     assert await world.status(payment) == "PAID"
     assert await agrees(world)
     assert await balances(world) == PAID
@@ -198,7 +198,7 @@ async def test_money_that_was_accepted_and_comes_too_late_for_its_session_is_dec
     await sweep(world)
     await world.rows("UPDATE session SET life = 'ended', outcome = 'closed', ended_at = clock()")
     await sweep(world)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
     assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
     assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
     await resolve(world, "accept")

@@ -12,7 +12,7 @@ from payintent.accounting.ledger_operations import (
     CheckLedger,
     ShowLedger,
 )
-from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.cases.operations import ListCases
 from payintent.gateways.port import DisputeState
 from payintent.refunds.resolve_case import ResolveCase
@@ -124,7 +124,7 @@ async def test_money_of_before_that_pays_its_session_now_is_entered_once(world: 
     await tell(world, session_id)
     await forget(world)
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
     await world.perform(BackfillLedger())
     assert await world.perform(CheckLedger()) == []
     assert net(await balances(world)).keys() == {

@@ -10,7 +10,7 @@ import pytest
 from payintent.accounting import ledger_check_store
 from payintent.accounting.model import Fact
 from payintent.accounting.payouts_operations import RecordGatewayPayout, RecordPayout
-from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.cases.operations import ListCases
 from payintent.gateways.port import DisputeState
 from payintent.merchants.model import TaxManager
@@ -93,7 +93,7 @@ async def _adopted(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
 
 
 async def _settled(world: World) -> None:

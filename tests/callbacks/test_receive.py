@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from payintent.callbacks import store as callback_store
-from payintent.callbacks.receive import CallbackResult, apply_waiting_callbacks
+from payintent.callbacks.receive import CallbackResult, apply_deferred_callbacks
 from payintent.core.errors import RefusedError
 from payintent.gateways.port import (
     Capture,
@@ -187,7 +187,7 @@ async def test_doubted_money_stays_doubted_while_its_session_is_waited_for(world
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id, OTHERWISE)
     payment = await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert await world.rows("SELECT 1 FROM refund") == []
 
@@ -215,7 +215,7 @@ async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_f
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id, FINER)
     payment = await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert await world.status(payment) == "FAILED"
 
@@ -265,17 +265,17 @@ async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> No
     assert await tell(world, None, None) == CallbackResult(True, None)
     _, session_id = await selected(world)
     assert (await tell(world, session_id, None)).fresh
-    assert await apply_waiting_callbacks(world.database, 10) == 0
+    assert await apply_deferred_callbacks(world.database, 10) == 0
 
 
 async def test_an_unknown_session_is_waited_for(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     assert await tell(world, session_id) == CallbackResult(True, None)
     assert (await tell(world, session_id, name="again")).fresh
-    assert await apply_waiting_callbacks(world.database, 10) == 0
+    assert await apply_deferred_callbacks(world.database, 10) == 0
     payment = await add_session(world, session_id)
-    assert await apply_waiting_callbacks(world.database, 10) == 2
-    assert await apply_waiting_callbacks(world.database, 10) == 0
+    assert await apply_deferred_callbacks(world.database, 10) == 2
+    assert await apply_deferred_callbacks(world.database, 10) == 0
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
     assert (await world.see(payment)).payment.session_id == session_id
@@ -291,7 +291,7 @@ async def test_money_under_two_references_that_waited_for_its_session_is_not_dou
         await tell(world, session_id, captured(159000, reference=reference))
         await world.move_clock(1)
     payment = await add_session(world, session_id)
-    assert await apply_waiting_callbacks(world.database, 10) == 2
+    assert await apply_deferred_callbacks(world.database, 10) == 2
     assert await world.events(payment) == ["payment.completed"]
     assert await world.cases(payment) == []
     assert await world.rows("SELECT FROM refund") == []
@@ -302,7 +302,7 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
-        both = [asyncio.create_task(apply_waiting_callbacks(world.database, 10)) for _ in range(2)]
+        both = [asyncio.create_task(apply_deferred_callbacks(world.database, 10)) for _ in range(2)]
         await until_waiting(world, *both)
         await first.commit()
         assert sorted(await asyncio.gather(*both)) == [0, 1]
@@ -320,7 +320,7 @@ async def test_one_that_cannot_be_applied_holds_up_no_other(world: World) -> Non
     )
     waiting, paid = await add_session(world, first_id), await add_session(world, second_id)
     with pytest.raises(msgspec.ValidationError):  # so that the worker's log has it
-        await apply_waiting_callbacks(world.database, 10)
+        await apply_deferred_callbacks(world.database, 10)
     assert await world.status(waiting) == "PROCESSING"
     assert await world.status(paid) == "PAID"
 
@@ -329,7 +329,7 @@ async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, 10)
+    await apply_deferred_callbacks(world.database, 10)
     seen = (await world.see(payment)).payment
     assert (seen.status, seen.failure_reason) == ("FAILED", "UNKNOWN")
 
@@ -338,7 +338,7 @@ async def test_a_session_of_another_account_is_unknown(world: World) -> None:
     payment, session_id = await selected(world)
     other = await add_account(world)
     assert await tell(world, session_id, account_id=other) == CallbackResult(True, None)
-    assert await apply_waiting_callbacks(world.database, 10) == 0
+    assert await apply_deferred_callbacks(world.database, 10) == 0
     assert await world.status(payment) == "PROCESSING"
     assert await world.cases(payment) == []
     [capture] = await world.rows("SELECT account_id, payment_id FROM capture")

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from payintent.callbacks import store as callback_store
-from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
@@ -49,7 +49,7 @@ async def resolve(world: World, case: CaseDetails, resolution: Any) -> CaseDetai
 
 
 async def apply(world: World) -> int:
-    return await apply_waiting_callbacks(world.database, 10)
+    return await apply_deferred_callbacks(world.database, 10)
 
 
 async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:

@@ -18,7 +18,7 @@ from bench.flat_work import OPERATIONS, AcceptingGateway, Work
 from payintent import worker as worker_steps
 from payintent import worker_metrics
 from payintent.callbacks import store as callback_store
-from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.core import ids
 from payintent.operators.operation import Actor
 from payintent.overview import hourly_figures
@@ -95,7 +95,7 @@ async def _do_all(work: Work) -> None:
     await worker_steps.prune(database, service.settings)
     await worker_steps._apply_retention(database, service.settings)
     await worker_metrics.measure(service)
-    await apply_waiting_callbacks(database, limit)
+    await apply_deferred_callbacks(database, limit)
     await session_store.claim_due(database, limit, 60.0, [])
     await refund_store.claim_due(database, limit, 60.0, [])
     await hourly_figures.count_next(database)

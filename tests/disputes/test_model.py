@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from payintent.disputes.model import Dispute, apply_report, needs_review_again, refundable
+from payintent.disputes.model import Dispute, apply_report, needs_reopening, refundable
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState
 
 BEGUN = Dispute(
@@ -61,7 +61,7 @@ def test_a_lost_dispute_that_is_appealed_goes_on_to_its_new_end() -> None:
     appealed = replace(report(DisputeState.OPEN), appeal=True, respond_by=due)
     dispute = apply_report(lost, appealed)
     assert (dispute.state, dispute.respond_by) == (DisputeState.OPEN, due)
-    assert needs_review_again(lost, dispute)
+    assert needs_reopening(lost, dispute)
     reviewed = apply_report(dispute, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
     assert apply_report(reviewed, appealed) == reviewed  # stale
     won = apply_report(reviewed, report(DisputeState.WON))
@@ -73,7 +73,7 @@ def test_an_appeal_that_is_heard_of_when_it_is_answered_needs_people_too() -> No
     lost = replace(BEGUN, state=DisputeState.LOST)
     reviewed = apply_report(lost, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
     assert reviewed.state is DisputeState.UNDER_REVIEW
-    assert needs_review_again(lost, reviewed)
+    assert needs_reopening(lost, reviewed)
 
 
 def test_a_report_without_a_reason_or_deadline_keeps_those_that_are_known() -> None:

@@ -25,7 +25,7 @@ from payintent.onchain.settlement_rules import (
     is_exact_transfer,
 )
 from payintent.payment_sessions.settlement_rules import SettlementDecision
-from payintent.payments.model import SECOND_THOUGHT, PaymentStatus, PaymentTrigger
+from payintent.payments.model import RETRY_GRACE, PaymentStatus, PaymentTrigger
 from tests.support.making import NOW, OTHER_SESSION_ID, SESSION_ID, a_payment, a_session
 
 TOKEN, OTHER_TOKEN = b"t" * 20, b"o" * 20
@@ -169,8 +169,8 @@ def test_nothing_is_decided_before_the_deadline_where_nothing_happened() -> None
 @pytest.mark.parametrize("at", [NOW, DEADLINE, DEADLINE + OUTAGE_MAX * 30])
 def test_an_exact_sighting_is_waited_for_whatever_else_is_known(at: Any) -> None:
     worst = {
-        "posted_transactions": (revert("expired", SECOND_THOUGHT),),
-        "mismatches": (mismatch(TransferDisposition.UNDERPAID, SECOND_THOUGHT, posted=True),),
+        "posted_transactions": (revert("expired", RETRY_GRACE),),
+        "mismatches": (mismatch(TransferDisposition.UNDERPAID, RETRY_GRACE, posted=True),),
         "is_exact_gone": True,
     }
     told = evidence(now=at, final_at=at, is_exact_pending=True, **worst)
@@ -199,8 +199,8 @@ def test_a_final_revert_by_the_deadline_fails_at_once() -> None:
 
 
 def test_another_revert_fails_after_a_second_thought_without_another_attempt() -> None:
-    early = revert("transfer", SECOND_THOUGHT - SECOND)
-    late = revert("transfer", SECOND_THOUGHT)
+    early = revert("transfer", RETRY_GRACE - SECOND)
+    late = revert("transfer", RETRY_GRACE)
     assert decide_onchain_session(evidence(posted_transactions=(early,))) == OPEN
     assert decide_onchain_session(evidence(posted_transactions=(late,))) == failed(
         FailureReason.TX_REVERTED
@@ -236,9 +236,9 @@ def test_a_mismatch_ends_a_payment_early_only_if_its_buyer_posted_it(
             evidence(mismatches=(mismatch(disposition, since, posted=posted),))
         )
 
-    assert told(SECOND_THOUGHT, posted=True) == failed(reason)
-    assert told(SECOND_THOUGHT - SECOND, posted=True) == OPEN
-    assert told(SECOND_THOUGHT * 100, posted=False) == OPEN  # a copycat cannot end a payment
+    assert told(RETRY_GRACE, posted=True) == failed(reason)
+    assert told(RETRY_GRACE - SECOND, posted=True) == OPEN
+    assert told(RETRY_GRACE * 100, posted=False) == OPEN  # a copycat cannot end a payment
     last = after(mismatches=(mismatch(disposition, SECOND, posted=False),))
     assert decide_onchain_session(last) == failed(reason)
 

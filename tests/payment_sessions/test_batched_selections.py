@@ -17,9 +17,9 @@ from payintent.merchants.model import Quote
 from payintent.payment_sessions import open_session
 from payintent.payment_sessions.open_session import (
     SELECTIONS_MAX,
+    CreateSessionResult,
     NewSelection,
     SelectedSession,
-    SessionAnswer,
     SessionOpener,
 )
 from payintent.payments import store as payment_store
@@ -67,7 +67,7 @@ async def opening(world: World, quote: Quote, count: int) -> list[Session]:
 
 
 async def answer(
-    world: World, quote: Quote, answers: Sequence[tuple[Session, SessionAnswer]]
+    world: World, quote: Quote, answers: Sequence[tuple[Session, CreateSessionResult]]
 ) -> list[SelectedSession]:
     """Have answers applied in one batch."""
     [leading] = await opening(world, quote, 1)
@@ -76,7 +76,7 @@ async def answer(
     return await asyncio.gather(*tasks)
 
 
-def created(session: Session) -> SessionAnswer:
+def created(session: Session) -> CreateSessionResult:
     class Request:
         session_id = session.id
 

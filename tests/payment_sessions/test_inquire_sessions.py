@@ -10,9 +10,9 @@ from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.payment_sessions.inquire import (
-    CLOSING_WAITS_S,
+    CLOSING_DELAYS_S,
     GIVE_UP_AFTER_S,
-    OPEN_WAITS_S,
+    OPEN_INQUIRY_DELAYS_S,
     inquire_on_return,
 )
 from payintent.payments import sessions_store as session_store
@@ -60,7 +60,7 @@ async def test_an_open_session_is_asked_about_ever_more_rarely(world: World) -> 
     assert await ask_all(world) == 0
     assert await wait_s(world, session.id) == pytest.approx(30, abs=2)
     moved = 0.0
-    for expected in (*OPEN_WAITS_S, OPEN_WAITS_S[-1]):
+    for expected in (*OPEN_INQUIRY_DELAYS_S, OPEN_INQUIRY_DELAYS_S[-1]):
         wait = await wait_s(world, session.id)
         assert wait is not None
         moved += wait + 1
@@ -68,7 +68,7 @@ async def test_an_open_session_is_asked_about_ever_more_rarely(world: World) -> 
         assert await ask_all(world) == 1
         assert await wait_s(world, session.id) == pytest.approx(expected, abs=2)
     assert world.gateway.inquired == [session.id] * 4
-    assert OPEN_WAITS_S == (120, 600, 3600)
+    assert OPEN_INQUIRY_DELAYS_S == (120, 600, 3600)
 
 
 async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -> None:
@@ -77,12 +77,12 @@ async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -
     await world.select(payment, world.transfer)
     world.gateway.answer_close = SILENT
     moved = 0.0
-    for expected in CLOSING_WAITS_S:
+    for expected in CLOSING_DELAYS_S:
         await world.move_clock(moved)
         await ask_all(world)
         assert await wait_s(world, first.id) == pytest.approx(expected, abs=2)
         moved += expected + 1
-    assert world.gateway.closed == [first.id] * len(CLOSING_WAITS_S)
+    assert world.gateway.closed == [first.id] * len(CLOSING_DELAYS_S)
     assert set(world.gateway.inquired) <= {first.id, (await world.see(payment)).payment.session_id}
 
 
@@ -127,7 +127,7 @@ async def test_a_session_is_closed_soon_although_its_gateway_limits_our_requests
     await world.select(payment, world.transfer)
     world.gateway.answer_close = OutcomeUnknown(detail="status 429", is_throttled=True)
     await ask_all(world)
-    assert await wait_s(world, first.id) == pytest.approx(CLOSING_WAITS_S[0], abs=2)
+    assert await wait_s(world, first.id) == pytest.approx(CLOSING_DELAYS_S[0], abs=2)
 
 
 async def test_silence_is_logged_with_whose_it_is(world: World) -> None:

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 
 from payintent.accounting import ledger_check_store
-from payintent.callbacks.receive import apply_waiting_callbacks
+from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.health import FAILURES_MAX, GatewayChannel, GatewayHealth
 from payintent.gateways.port import (
@@ -245,7 +245,7 @@ class History(RuleBasedStateMachine):
         for ask in await sessions.claim_due(self.world.database, 100, 60, []):
             with suppress(Broken):
                 await service.session_inquirer.inquire(ask)
-        await apply_waiting_callbacks(self.world.database, 100)
+        await apply_deferred_callbacks(self.world.database, 100)
 
     async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
         await asked(self.world, self._paid(number), amount, key)

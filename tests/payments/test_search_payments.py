@@ -232,8 +232,8 @@ async def test_a_list_says_what_an_operator_needs_and_no_capability(world: World
 async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_order_or_payer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payment_search, "SHARED_MAX", 3)
-    monkeypatch.setattr(payment_search, "SHARED_MAX", 3, raising=False)
+    monkeypatch.setattr(payment_search, "MATCHES_MAX", 3)
+    monkeypatch.setattr(payment_search, "MATCHES_MAX", 3, raising=False)
     other = (await world.other_merchant()).merchant.id
     await write_payments(world, 8)
     own = await world.create(merchant_id=other)
@@ -252,7 +252,7 @@ async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_orde
 async def test_an_address_that_pays_one_merchant_hides_no_payment_of_another(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payment_search, "SHARED_MAX", 1)
+    monkeypatch.setattr(payment_search, "MATCHES_MAX", 1)
     methods = await offer_tokens(world)
     logs: list[PaidLog] = []
     own: dict[int, str] = {}

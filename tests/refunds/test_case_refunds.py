@@ -292,6 +292,6 @@ async def test_the_money_of_a_case_is_locked_before_it_is_given_back(world: Worl
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with world.database.transaction() as tx:
         await refund_case(tx, row["id"], row["capture_id"], "ann")
-        assert (await capture_store.lock(tx, row["capture_id"])).left_minor == 0
+        assert (await capture_store.lock(tx, row["capture_id"])).undisputed_minor == 0
         with pytest.raises(RefusedError):
             await refund_case(tx, uuid4(), row["capture_id"], "bob")

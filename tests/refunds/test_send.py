@@ -13,7 +13,7 @@ from payintent.payments import store as payment_store
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.resolve_case import ResolveCase
-from payintent.refunds.send import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
+from payintent.refunds.send import ABSENT_IS_FINAL_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
 from payintent.refunds.settle import settle_refund
 from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.refunds.refunding import (
@@ -180,10 +180,10 @@ async def test_what_a_gateway_does_not_know_is_never_sent_again_where_twice_is_t
     world.gateway.answer_refund, world.gateway.answer_inquire_refund = SILENT, ABSENT
     refund = await asked(world, payment)
     await work(world)
-    await world.move_clock(ABSENT_PROVES_AFTER_S - 30)
+    await world.move_clock(ABSENT_IS_FINAL_AFTER_S - 30)
     assert await work(world) == 1
     assert (await kept(world, refund)).status is RefundStatus.PENDING  # it may be on its way
-    await world.move_clock(ABSENT_PROVES_AFTER_S + 60)
+    await world.move_clock(ABSENT_IS_FINAL_AFTER_S + 60)
     await work(world)
     assert (await kept(world, refund)).status is RefundStatus.FAILED
     assert len(world.gateway.refunds) == 1
