@@ -42,7 +42,7 @@ class Dispute:
 
 
 def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
-    """Apply a report. Late and out-of-order reports are safe.
+    """Return the dispute as changed by a report. Late and out-of-order reports are safe.
 
     The state never moves backwards, unless the merchant appeals a lost dispute. A stale report can
     still record that money was withdrawn or reinstated.
@@ -65,7 +65,7 @@ def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
 def needs_reopening(before: Dispute, after: Dispute) -> bool:
     """Return whether a dispute's closed case must be reopened.
 
-    This is so if an inquiry has become a dispute that needs a response, or if a decision was
+    A case is reopened if an inquiry becomes a dispute that needs a response, or if a decision is
     changed or appealed.
     """
     if after.state is DisputeState.OPEN:
@@ -73,11 +73,14 @@ def needs_reopening(before: Dispute, after: Dispute) -> bool:
     return after.state is not before.state and _RANKS[before.state] >= _RANKS[after.state]
 
 
-def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:
-    """Return the undisputed part of a payment's remainder `left`, unrounded.
+def undisputed_part(
+    amount: Decimal, remainder: Decimal, capture_minor: int, undisputed_minor: int
+) -> Decimal:
+    """Return the undisputed part of a payment's `remainder`, unrounded.
 
-    `capture_minor` is the amount of the payment's capture, `free_minor` its undisputed remainder.
+    `capture_minor` is the amount of the payment's capture and `undisputed_minor` the part of it
+    that is neither refunded nor disputed.
     """
     if capture_minor == 0:
-        return left
-    return min(left, amount * free_minor / capture_minor)
+        return remainder
+    return min(remainder, amount * undisputed_minor / capture_minor)

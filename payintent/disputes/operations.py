@@ -5,14 +5,12 @@ from uuid import UUID
 
 from payintent.disputes import store as dispute_store
 from payintent.disputes.store import DisputeDetails, DisputeFilter
-from payintent.operators.fields import (
-    option,
-)
+from payintent.operators.fields import option
 from payintent.operators.operation import OperationContext, PendingList
 
 
 class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True):
-    """List disputes, newest first; running disputes also oldest first."""
+    """List disputes, newest first. Running disputes can also be listed oldest first."""
 
     action: ClassVar[str] = "dispute.list"
     columns = (

@@ -1,4 +1,4 @@
-"""Records disputes and fraud warnings that gateways report.
+"""Record disputes and fraud warnings that gateways report.
 
 A dispute opens a case and blocks refunds of the disputed amount. It never changes the payment's
 status, since the specification has no status for disputed payments.
@@ -46,10 +46,10 @@ class ReportedCapture:
 async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
     """Lock the capture with a gateway's reference, after locking its payment.
 
-    Returns None if the capture is unknown, since it belongs to another shop at the gateway. Raises
-    `EarlyReportError` if it may belong to a session that has not ended.
+    Returns None if the capture is unknown because another shop uses the same gateway account.
+    Raises `EarlyReportError` if it may belong to a session that has not ended.
     """
-    # Query sessions before captures, so that a capture stored in between is found.
+    # Query sessions first, so that a capture stored between the two queries is found.
     running_id = await session_store.find_unfinished(tx, account_id, reference)
     unlocked = await capture_store.find(tx, account_id, reference)
     if unlocked is None and running_id is not None:
@@ -61,10 +61,10 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         locked_payments = await payment_store.lock(tx, [unlocked.payment_id])
         payment, now = locked_payments.payments[0], locked_payments.now
     capture = await capture_store.lock(tx, unlocked.id)
-    if capture.payment_id != unlocked.payment_id:  # adopted in the meantime
-        adopted = await capture_store.find(tx, account_id, reference)
-        assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - adopted
-        raise EarlyReportError(adopted.session_id)
+    if capture.payment_id != unlocked.payment_id:  # assigned before the lock
+        record = await capture_store.find(tx, account_id, reference)
+        assert record is not None and record.session_id is not None  # noqa: S101, PT018 - assigned
+        raise EarlyReportError(record.session_id)
     return ReportedCapture(capture, unlocked, payment, now)
 
 
@@ -74,14 +74,14 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
     Locks the payment, the capture and the dispute, in this order. Raises `EarlyReportError` if the
     capture is not known yet. A dispute about an unknown capture is only logged.
     """
-    reported_capture = await lock_reported_capture(tx, account_id, report.capture)
-    if reported_capture is None:
+    reported = await lock_reported_capture(tx, account_id, report.capture)
+    if reported is None:
         _log.warning("dispute_unknown", account=account_id, dispute=report.reference)
         return None
     before = await dispute_store.lock(tx, account_id, report.reference)
     if before is None:
-        await _open_dispute(tx, account_id, reported_capture, report)
-        return reported_capture.origin.payment_id
+        await _open_dispute(tx, account_id, reported, report)
+        return reported.origin.payment_id
     after = apply_report(before, report)
     if after != before:
         await dispute_store.update(tx, after)
@@ -91,24 +91,24 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
         _log.warning(
             "dispute_followed", case=ids.format_id(ids.CASE, after.case_id), state=after.state
         )
-    return reported_capture.origin.payment_id
+    return reported.origin.payment_id
 
 
 async def _open_dispute(
-    tx: Tx, account_id: int, reported_capture: ReportedCapture, report: DisputeReport
+    tx: Tx, account_id: int, reported: ReportedCapture, report: DisputeReport
 ) -> None:
     case_id = await open_case(
         tx,
         CaseKind.DISPUTE,
-        reported_capture.origin,
-        capture_id=reported_capture.capture.id,
+        reported.origin,
+        capture_id=reported.capture.id,
         subject=report.reference,
         note=_describe(report),
     )
     assert case_id is not None  # noqa: S101 - the subject is a new dispute
     dispute = Dispute(
         id=tx.id_generator.new_id(),
-        capture_id=reported_capture.capture.id,
+        capture_id=reported.capture.id,
         case_id=case_id,
         account_id=account_id,
         reference=report.reference,
@@ -128,22 +128,22 @@ def _describe(dispute: Dispute | DisputeReport) -> str:
 
 
 async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -> UUID | None:
-    """Open one case per warning; return the payment's id.
+    """Open a case for a new warning and return the payment's id.
 
     Raises `EarlyReportError` if the capture is not known yet.
     """
-    reported_capture = await lock_reported_capture(tx, account_id, warning.capture)
-    if reported_capture is None:
+    reported = await lock_reported_capture(tx, account_id, warning.capture)
+    if reported is None:
         _warning_log.warning("fraud_warning_unknown", account=account_id, warning=warning.reference)
         return None
     case_id = await open_case(
         tx,
         CaseKind.FRAUD_WARNING,
-        reported_capture.origin,
-        capture_id=reported_capture.capture.id,
+        reported.origin,
+        capture_id=reported.capture.id,
         subject=warning.reference,
-        note=": ".join(filter(None, ["the issuer warns of fraud", warning.reason])),
+        note=": ".join(filter(None, ["the issuer suspects fraud", warning.reason])),
     )
     if case_id is not None:
         _warning_log.error("fraud_warning", case=ids.format_id(ids.CASE, case_id))
-    return reported_capture.origin.payment_id
+    return reported.origin.payment_id

@@ -35,7 +35,7 @@ class DisputeRoutes:
         limit = read_limit(request.query_params.get("limit"))
         dispute_filter = DisputeFilter(
             merchant_id=merchant.merchant_id,
-            running=_is_running(request.query_params),
+            running=_read_running(request.query_params),
             last=read_id_cursor(request.query_params.get("cursor")),
         )
         disputes = await dispute_store.list_disputes(self.database, dispute_filter, limit + 1)
@@ -60,7 +60,7 @@ def dispute_fields(dispute: DisputeDetails) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _is_running(query: Mapping[str, str]) -> bool:
+def _read_running(query: Mapping[str, str]) -> bool:
     status = query.get("status", _ALL)
     if status not in {_RUNNING, _ALL}:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be {_RUNNING} or {_ALL}")

@@ -1,4 +1,4 @@
-"""Stores disputes, the capture amounts that they hold, and dispute lists."""
+"""Store disputes and the amounts that they hold, and list disputes."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -145,8 +145,8 @@ class DisputeDetails:
     updated_at: datetime
 
 
-def _build_dispute_list(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
-    return KeysetList("SELECT id FROM dispute", "id", *index, oldest_first=oldest_first).within(
+def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList:
+    return KeysetList("SELECT id FROM dispute", "id", *where, oldest_first=oldest_first).within(
         "first AS",
         SCANNED_MAX,
         """
@@ -168,17 +168,17 @@ def _build_dispute_list(*index: LiteralString, oldest_first: bool = False) -> Ke
 
 
 _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
-_ALL, _RUNNING = _build_dispute_list(), _build_dispute_list(_IS_RUNNING)
-_RUNNING_OLDEST_FIRST = _build_dispute_list(_IS_RUNNING, oldest_first=True)
+_ALL, _RUNNING = _build_list(), _build_list(_IS_RUNNING)
+_RUNNING_OLDEST_FIRST = _build_list(_IS_RUNNING, oldest_first=True)
 
 
 async def list_disputes(
-    database: Executor, criteria: DisputeFilter, limit: int
+    database: Executor, dispute_filter: DisputeFilter, limit: int
 ) -> list[DisputeDetails]:
-    """List disputes. Filters only apply to the first 10,000."""
-    newest = _RUNNING if criteria.running else _ALL
-    disputes = _RUNNING_OLDEST_FIRST if criteria.oldest_first else newest
-    rows = await disputes.page(database, criteria.last, limit, **asdict(criteria))
+    """List disputes; filters apply only to the first 10,000 disputes."""
+    newest_first = _RUNNING if dispute_filter.running else _ALL
+    dispute_list = _RUNNING_OLDEST_FIRST if dispute_filter.oldest_first else newest_first
+    rows = await dispute_list.page(database, dispute_filter.last, limit, **asdict(dispute_filter))
     return [
         build(
             DisputeDetails,

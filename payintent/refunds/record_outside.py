@@ -14,7 +14,7 @@ from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.core.money import CURRENCIES, EXACT, format_smallest_units
 from payintent.db.database import Tx
-from payintent.disputes.model import refundable
+from payintent.disputes.model import undisputed_part
 from payintent.disputes.record import ReportedCapture, lock_reported_capture
 from payintent.gateways.port import GatewayRefundState, OutsideRefund, RefundReport
 from payintent.payments import store as payment_store
@@ -127,7 +127,9 @@ async def _to_payment_amount(
     if amount_minor == capture.remaining_minor:
         return remainder or None
     rest_minor = capture.remaining_minor - amount_minor
-    amount = remainder - refundable(payment.amount, remainder, capture.amount_minor, rest_minor)
+    amount = remainder - undisputed_part(
+        payment.amount, remainder, capture.amount_minor, rest_minor
+    )
     places = CURRENCIES[payment.currency].amount_decimals
     return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, EXACT) or None
 

@@ -245,5 +245,5 @@ async def test_a_fraud_warning_is_one_case_and_changes_nothing_else(world: World
     await hear(world, warning)
     assert first.payment_id == payment.id
     [case] = await cases(world)
-    assert (case.kind, case.note) == ("FRAUD_WARNING", "the issuer warns of fraud: stolen_card")
+    assert (case.kind, case.note) == ("FRAUD_WARNING", "the issuer suspects fraud: stolen_card")
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
