@@ -124,7 +124,8 @@ def _imported_modules(path: Path) -> Iterator[Path]:
 
 #: Modules of values and pure rules with names of their own.
 PURE_MODULES = {
-    *("mail/message.py", "payment_sessions/settlement_rules.py", "quotes/price.py"),
+    "mail/message.py",
+    "payment_sessions/settlement_rules.py",
     "webhooks/retry_schedule.py",
 }
 PAGES = {"checkout", "console", "portal"}

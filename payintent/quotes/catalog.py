@@ -1,4 +1,4 @@
-"""Build merchant catalogs whose bytes and ETag stay the same until the content changes."""
+"""Build merchant catalogs whose bytes and ETag change only with their content."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.runtime.json_format import encode_json, format_timestamp
 
 _CACHED_MAX = 1_000  # encoded catalogs, about 4 KiB each
-_UNRESTRICTED = ""  # viewers from countries that were never restricted
+_UNRESTRICTED = ""  # key for viewers from unrestricted countries
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class CatalogDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class _BuiltCatalog:
+class _CachedCatalog:
     setup: MerchantSetup
     restricted: frozenset[str]
     document: CatalogDocument
@@ -50,44 +50,44 @@ class Catalogs:
         self._database = database
         self._merchants = merchants
         self._policies = policies
-        self._catalogs: dict[tuple[int, str], _BuiltCatalog] = {}
+        self._catalogs: dict[tuple[int, str], _CachedCatalog] = {}
 
     async def get(self, merchant_id: int, viewer: str | None) -> CatalogDocument:
-        """Return a merchant's catalog for the viewer's country (None: unknown)."""
+        """Return a merchant's catalog for viewers from a country, or from an unknown country."""
         restrictions = await self._policies.restrictions()
         viewer = viewer if viewer in restrictions.crypto_listed else None
         setup = await self._merchants.get(merchant_id)
         key = (merchant_id, viewer or _UNRESTRICTED)
-        built = self._catalogs.get(key)
-        if built is None or built.setup is not setup or built.restricted != restrictions.crypto:
+        cached = self._catalogs.get(key)
+        if cached is None or cached.setup is not setup or cached.restricted != restrictions.crypto:
             document = await self._build(setup, restrictions.crypto, viewer)
-            built = _BuiltCatalog(setup, restrictions.crypto, document)
+            cached = _CachedCatalog(setup, restrictions.crypto, document)
             if len(self._catalogs) >= _CACHED_MAX:
                 self._catalogs.clear()
-            self._catalogs[key] = built
-        return built.document
+            self._catalogs[key] = cached
+        return cached.document
 
     async def _build(
         self, setup: MerchantSetup, restricted_countries: frozenset[str], viewer: str | None
     ) -> CatalogDocument:
         merchant = setup.merchant
         markets = tuple(market for _, market in setup.payable.methods)
-        content = _content(merchant.market, markets, restricted_countries, viewer)
+        content = _encode_content(merchant.market, markets, restricted_countries, viewer)
         key = viewer or _UNRESTRICTED
-        earlier = await method_store.list_shown(self._database, merchant.id, key)
-        since = await _since(self._database, merchant.id, key, earlier, content.hash)
-        return _document(content, since)
+        shown_catalogs = await method_store.list_shown(self._database, merchant.id, key)
+        since = await _record_shown(self._database, merchant.id, key, shown_catalogs, content.hash)
+        return _build_document(content, since)
 
 
-async def _since(
+async def _record_shown(
     database: Database,
     merchant_id: int,
     viewer: str,
-    earlier: Iterable[method_store.ShownCatalog],
+    shown_catalogs: Iterable[method_store.ShownCatalog],
     content_hash: bytes,
 ) -> datetime:
-    """Return when this content was first shown to viewers from a country."""
-    catalogs = {catalog.viewer: catalog for catalog in earlier}
+    """Return when viewers from this country were first shown this content; record it if new."""
+    catalogs = {catalog.viewer: catalog for catalog in shown_catalogs}
     if viewer in catalogs and catalogs[viewer].content_hash == content_hash:
         return catalogs[viewer].since
     general = catalogs.get(_UNRESTRICTED)
@@ -97,7 +97,7 @@ async def _since(
 
 
 @lru_cache(maxsize=_CACHED_MAX)
-def _content(
+def _encode_content(
     market: Market,
     markets: tuple[Market, ...],
     restricted_countries: frozenset[str],
@@ -119,7 +119,7 @@ def _content(
 
 
 @lru_cache(maxsize=_CACHED_MAX)
-def _document(content: _Content, updated_at: datetime) -> CatalogDocument:
+def _build_document(content: _Content, updated_at: datetime) -> CatalogDocument:
     countries = msgspec.Raw(content.countries)
     body = encode_json({"updated_at": format_timestamp(updated_at), "countries": countries})
     return CatalogDocument(body, f'"{sha256(body).hexdigest()[:32]}"')

@@ -1,4 +1,4 @@
-"""List a checkout's quotes with the operator's current tax rates."""
+"""List the quotes of a checkout."""
 
 from dataclasses import dataclass
 
@@ -35,16 +35,16 @@ async def list_quotes(
     snapshot: PaymentSnapshot,
     query: QuoteQuery,
 ) -> QuoteList:
-    """Price every payment method of a checkout; raises if the checkout has ended.
+    """Return a quote for each payment method of a checkout, at current tax rates.
 
-    Methods of unavailable gateways are omitted. There are no quotes if the merchant is out of
-    service.
+    Methods of unavailable gateways are omitted. The list is empty if the merchant is out of
+    service. Raises `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` if the checkout has ended.
     """
     await require_open_checkout(database, snapshot)
     payment = snapshot.payment
     setup = await merchants.get(payment.merchant_id)
     payable = setup.payable_without(await accounts.unavailable())
-    _check_token(setup, query.currency)
+    _require_supported_token(setup, query.currency)
     quote_country = resolve_quote_country(
         payment,
         setup.merchant,
@@ -60,10 +60,10 @@ async def list_quotes(
     )
 
 
-def _check_token(setup: MerchantSetup, currency: str | None) -> None:
+def _require_supported_token(setup: MerchantSetup, currency: str | None) -> None:
     """Raise `UNSUPPORTED_CURRENCY` if `currency` is a token that no method supports.
 
-    Outages are ignored: during an outage the list is empty, and the buyer may try again.
+    Gateway outages do not count, because the buyer can try again later.
     """
     if currency not in TENDER or not TENDER[currency].crypto:
         return

@@ -44,8 +44,8 @@ class MerchantSetup:
 class MerchantCache:
     """Caches merchants until the configuration version changes.
 
-    Every call reads the current version, and concurrent calls share a statement. A merchant is
-    re-read only if the version has changed.
+    Every call reads the current version, in a statement shared by concurrent calls. The merchant is
+    read again only if the version has changed.
     """
 
     def __init__(self, database: Database, accounts: GatewayAccounts) -> None:
@@ -57,7 +57,7 @@ class MerchantCache:
         self._setups: dict[int, MerchantSetup] = {}
 
     async def get(self, merchant_id: int) -> MerchantSetup:
-        """Return an existing merchant as configured at the start of this call, or later."""
+        """Return a merchant's setup, at least as recent as the start of this call."""
         version = await self._versions.run(None)
         setup = self._setups.get(merchant_id)
         if setup is None or setup.version != version:
@@ -71,7 +71,7 @@ class MerchantCache:
         await self._versions.close()
 
     async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:
-        """Read the current setup; if it is newer than `version`, the next call re-reads it."""
+        """Read the current setup. If it is newer than `version`, the next call reads it again."""
         merchant = await merchant_store.get(self._database, merchant_id)
         assert merchant is not None  # noqa: S101 - merchants are never deleted
         methods = tuple(

@@ -1,13 +1,30 @@
-"""Find the methods that can pay a payment in a country, and price them."""
+"""Choose the payment methods that buyers are offered, and compute their prices."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 from payintent.core.countries import COUNTRIES, TENDERED, is_payable_in, require_supported_country
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.core.money import TENDER, accepted_currencies, round_up, to_smallest_unit
-from payintent.merchants.model import Merchant, PaymentMethod, Price, Quote, TaxCountry, TaxManager
+from payintent.core.money import (
+    EXACT,
+    TENDER,
+    accepted_currencies,
+    format_amount,
+    format_rate,
+    round_half_up,
+    round_up,
+    to_smallest_unit,
+)
+from payintent.merchants.model import (
+    FeeMode,
+    Merchant,
+    PaymentMethod,
+    Price,
+    Quote,
+    TaxCountry,
+    TaxManager,
+)
 from payintent.merchants.payable import (
     PayableMethods,
     Restrictions,
@@ -15,7 +32,6 @@ from payintent.merchants.payable import (
     usable_market,
 )
 from payintent.payments.model import Payment
-from payintent.quotes.price import PriceRates, make_price
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +62,10 @@ def resolve_quote_country(
     viewer: str | None,
     restrictions: Restrictions,
 ) -> QuoteCountry:
-    """Choose the country for quotes, and whether tokens may be offered there.
+    """Choose the country that quotes are for, and whether tokens may be offered there.
 
-    A requested country is used even if no method can pay there. Otherwise the viewer's country, the
-    merchant's country and all other countries are tried in this order, and the first country in
-    which a method can pay is used.
+    A requested country is used even if no method is available there. Otherwise the first country
+    with a suitable method is used: the viewer's country, then the merchant's, then all others.
 
     Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` if the requested country is not supported.
     """
@@ -65,7 +80,7 @@ def resolve_quote_country(
         )
         if not set(payable.by_country[candidate.country]).isdisjoint(allowed_codes):
             return candidate
-    # No method can pay at the moment, so choose a country that supports the currency.
+    # No method is available at the moment, so choose a country that supports the currency.
     return next(
         candidate
         for candidate in _candidates(merchant, viewer, restrictions)
@@ -95,17 +110,17 @@ def make_quotes(
     currency: str | None,
     tax_rates: Mapping[str, Decimal],
 ) -> list[Quote]:
-    """Price every method that can pay, in the order of `payable`.
+    """Return a quote for each suitable method and currency, in the order of `payable`.
 
     Restricted tokens, and currencies for which the merchant is not activated, are omitted. Raises
-    `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if this payment cannot be paid in `currency` in
-    this country.
+    `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if the payment cannot be paid in `currency` in this
+    country.
     """
     country = quote_country.country
     tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
     currencies = [
         code
-        for code in _currencies(payment, country, currency)
+        for code in _select_currencies(payment, country, currency)
         if (quote_country.crypto or not TENDER[code].crypto)
         and merchant.market.includes(code, country)
     ]
@@ -125,9 +140,9 @@ def explain_method(
     quote_country: QuoteCountry,
     tax_rates: Mapping[str, Decimal],
 ) -> list[tuple[str, Quote | QuoteRefusal]]:
-    """Return the method's quote or refusal for each currency in which this payment can be paid.
+    """Return the method's quote or refusal for each currency in which the payment can be paid.
 
-    The method must be in use. Quotes are the same as in the result of `make_quotes`.
+    The method must be enabled and its gateway available. Quotes equal those of `make_quotes`.
     """
     tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
     accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
@@ -169,7 +184,7 @@ def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
     return Decimal(0) if payment.tax_manager is TaxManager.NONE else rates.get(country, Decimal(0))
 
 
-def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[str, ...]:
+def _select_currencies(payment: Payment, country: str, requested: str | None) -> tuple[str, ...]:
     accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
     payable = tuple(code for code in accepted_codes if code in TENDERED[country])
     if requested is None:
@@ -191,7 +206,7 @@ def _quote_or_refusal(
     if decimals is None:
         return QuoteRefusal(f"its gateway or chain does not support {currency}")
     if not can_hold_exactly(payment, currency, decimals):
-        return QuoteRefusal(f"{currency} has {decimals} decimals there, too few for the amount")
+        return QuoteRefusal(f"{currency} has only {decimals} decimals here, too few for the amount")
     rates = PriceRates(
         fee_mode=method.fee_mode,
         fee_rate=method.fee_rate,
@@ -200,10 +215,10 @@ def _quote_or_refusal(
     )
     price = make_price(payment.amount, currency, rates)
     total_minor = to_smallest_unit(Decimal(price.total_amount), decimals)
-    if total_minor is None or not _collects(method, price):
+    if total_minor is None or not _can_collect(method, price):
         return QuoteRefusal(f"its gateway cannot collect {price.total_amount} {currency} exactly")
     if total_minor < method.token_minimum:
-        return QuoteRefusal(f"{price.total_amount} {currency} is below the minimum of its contract")
+        return QuoteRefusal(f"{price.total_amount} {currency} is below the contract's minimum")
     limits = method.amount_limits.get(currency)
     breach = limits and limits.describe_breach(Decimal(price.total_amount), currency)
     if breach:
@@ -211,7 +226,7 @@ def _quote_or_refusal(
     return _quote(method, country, price, total_minor)
 
 
-def _collects(method: PaymentMethod, price: Price) -> bool:
+def _can_collect(method: PaymentMethod, price: Price) -> bool:
     if method.decimals is None:
         return True
     total = Decimal(price.total_amount)
@@ -219,9 +234,9 @@ def _collects(method: PaymentMethod, price: Price) -> bool:
 
 
 def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
-    """Return whether a payment in a token can be paid exactly with this number of decimals.
+    """Return whether the amount can be paid exactly in a currency with this many decimals.
 
-    Always true for a pegged token, because pegged amounts are rounded up.
+    Always true for a pegged token, because its amount is rounded up.
     """
     return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
@@ -240,4 +255,38 @@ def _quote(method: PaymentMethod, country: str, price: Price, total_minor: int) 
         price=price,
         total_minor=total_minor,
         expected_token=method.expected_token,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRates:
+    fee_mode: FeeMode
+    fee_rate: Decimal  # 0.029 is 2.9 %
+    tax_rate: Decimal
+    decimals: int  # of the currency or token
+
+
+def make_price(amount: Decimal, currency: str, rates: PriceRates) -> Price:
+    """Compute a price. The total is the amount plus tax, plus the fee if the fee is exclusive.
+
+    The amount in a pegged token is the fiat amount, rounded up to the token's decimals.
+    """
+    base = round_up(amount, rates.decimals)
+    with localcontext(EXACT):
+        fee = round_half_up(base * rates.fee_rate, rates.decimals)
+        tax = round_half_up(base * rates.tax_rate, rates.decimals)
+        total = base + tax + (fee if rates.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
+    crypto = TENDER[currency].crypto
+
+    def to_text(value: Decimal) -> str:
+        return format_amount(value, rates.decimals, trim=crypto)
+
+    return Price(
+        currency=currency,
+        amount=to_text(base),
+        fee_mode=rates.fee_mode,
+        fee_rate=format_rate(rates.fee_rate),
+        fee_amount=to_text(fee),
+        estimated_tax=to_text(tax),
+        total_amount=to_text(total),
     )

@@ -1,4 +1,4 @@
-"""Explain which methods are offered for a payment in a country, and why."""
+"""Explain to operators which payment methods buyers are offered."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -29,10 +29,10 @@ class QuoteExplanation:
 
 
 class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=True):
-    """Explain for each method of a payment's merchant whether a buyer is offered it, and why.
+    """Explain which of a merchant's payment methods a buyer is offered for a payment, and why.
 
-    The payment may have any status. The answer depends on the current configuration and on the
-    current availability of gateways.
+    The payment may have any status. The result depends on the current configuration and on which
+    gateways are available now.
     """
 
     action: ClassVar[str] = "quotes.explain"
@@ -89,7 +89,7 @@ def _explain(
 
 
 def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_available: bool) -> str:
-    """Return why no buyer can use a method; empty if it can be used."""
+    """Return why a method cannot be used, or "" if it can."""
     if not accepts_payments(setup.merchant.activation):
         return f"the merchant is {setup.merchant.activation}"
     if not method.enabled:
@@ -97,7 +97,7 @@ def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_avail
     if not method.account_enabled:
         return "its account or provider is disabled, or its chain is not watched"
     if not is_available:
-        return "its gateway does not answer: `provider health` has the outage"
+        return "its gateway is unavailable; see `provider health`"
     return ""
 
 

@@ -64,28 +64,28 @@ class PublicRoutes:
         return etag_response(request, body, etag, headers)
 
     async def create_onramp_order(self, request: Request) -> Response:
-        """Handle `POST /onramp/orders`; for now, only checks whether the country is restricted."""
+        """Refuse the order: only the country restrictions are implemented."""
         body = await read_json(request, schemas.ONRAMP, self.body_bytes_max)
         check_iso_country(body.country)
         if body.country in (await self.policies.restrictions()).onramp:
             raise RefusedError(
                 ErrorCode.UNSUPPORTED_COUNTRY,
-                f"on-ramp orders are not possible in {body.country!r}",
+                f"on-ramp orders are not available in {body.country!r}",
             )
         raise RefusedError(ErrorCode.NOT_IMPLEMENTED, "on-ramp orders are not implemented")
 
 
 @lru_cache(maxsize=1)  # a process has a single origin
-def _countries(our_origin: str | None) -> tuple[bytes, str]:
+def _countries(origin: str | None) -> tuple[bytes, str]:
     countries = [
-        {"country_code": code, "name": name, "metadata": _metadata(our_origin, code)}
+        {"country_code": code, "name": name, "metadata": _metadata(origin, code)}
         for code, name in sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
     ]
     body = encode_json({"countries": countries})
     return body, f'"{sha256(body).hexdigest()}"'
 
 
-def _metadata(our_origin: str | None, country: str) -> dict[str, str]:
-    if not our_origin:  # an invalid API base: no URL can be built
+def _metadata(origin: str | None, country: str) -> dict[str, str]:
+    if not origin:  # the configured API base is not a valid URL
         return {}
-    return {"image_url": f"{our_origin}/c/static/flags/{country.lower()}.svg"}
+    return {"image_url": f"{origin}/c/static/flags/{country.lower()}.svg"}

@@ -180,7 +180,7 @@ async def test_a_gateway_that_does_not_answer_is_the_reason(world: World) -> Non
         await health.record_answer(world.account_id, GatewayChannel.SESSIONS, silence)
     assert await offers(world, payment, "TH") == []
     for row in await explain(world, payment, "TH"):
-        assert row.reason == "its gateway does not answer: `provider health` has the outage"
+        assert row.reason == "its gateway is unavailable; see `provider health`"
 
 
 @pytest.mark.parametrize("country", ["TH", "US", "JP", "SG", "PH"])
