@@ -227,7 +227,7 @@ class Application(CommonHeaders):
     """The public application, which is notified before its process stops."""
 
     def __init__(self, app: RoutedApplication, calls: CallLog | None) -> None:
-        super().__init__(app, calls.note if calls else None, RequestTimes())
+        super().__init__(app, calls.record if calls else None, RequestTimes())
         self.stop = asyncio.Event()
         self.failure: Exception | None = None  # why the service could not be opened
         self.parts: RouteParts | None = None  # set once the service is open

@@ -71,7 +71,7 @@ class Authenticator:
         if merchant is None:
             async with self._attempts.attempt(request, api_key.MERCHANT):
                 merchant = await self._look_up(digest, request.headers)
-        self._uses.note(merchant.public_id)
+        self._uses.record(merchant.public_id)
         request.scope[MERCHANT] = merchant.merchant_id
         return merchant
 

@@ -1,27 +1,29 @@
-"""Log of merchants' API calls, buffered in memory and written in the background.
+"""Log of merchants' API calls, without bodies, query strings or secrets.
 
-At most the last hundred calls per merchant and second are buffered and written.
+Calls are buffered in memory, at most the last hundred per merchant and second, and written in the
+background.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 
 from prometheus_client import Counter
 from starlette.types import Scope
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
-from payintent.db.database import Database
+from payintent.db.database import Database, Executor
 from payintent.http.application import ROUTE
 from payintent.http.errors import ERROR_CODE
 from payintent.http.responses import MERCHANT
 from payintent.merchants import access_store
-from payintent.merchants import calls_store as call_store
-from payintent.merchants.calls_store import NewApiCall
 
 _WRITE_INTERVAL_S = 1.0
+_KEY_USES_WRITE_INTERVAL_S = 10.0
 _CALLS_MAX = 100  # buffered per merchant; the portal does not show more
 _MERCHANTS_MAX = 200
 _US = 1_000_000
@@ -34,22 +36,51 @@ DROPPED = Counter(
 _Call = tuple[str, str, int, str | None, bytes, float, float]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ApiCall:
+    method: str
+    route: str  # the path template, such as `/v1/payments/{payment_id}`
+    status: int
+    error_code: str | None
+    request_id: str
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewApiCall(_ApiCall):
+    merchant_id: int
+    age_s: float  # seconds since the response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCallRecord(_ApiCall):
+    at: datetime
+
+
+_SELECT = """
+    SELECT at, method, route, status, error_code, request_id, duration_us
+    FROM api_call
+    WHERE merchant_id = $1
+"""
+_NEWEST = " ORDER BY at DESC, id DESC LIMIT $2"
+
+
 class CallLog:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._by_merchant: dict[int, deque[_Call]] = {}
+        self._buffers: dict[int, deque[_Call]] = {}
 
-    def note(self, scope: Scope, status: int, request_id: bytes, started_s: float) -> None:
+    def record(self, scope: Scope, status: int, request_id: bytes, started_s: float) -> None:
         """Log a response if a merchant's API key authenticated the request."""
         merchant_id: int | None = scope.get(MERCHANT)
         if merchant_id is None:
             return
-        calls = self._by_merchant.get(merchant_id)
+        calls = self._buffers.get(merchant_id)
         if calls is None:
-            if len(self._by_merchant) >= _MERCHANTS_MAX:
+            if len(self._buffers) >= _MERCHANTS_MAX:
                 DROPPED.inc()
                 return
-            self._by_merchant[merchant_id] = calls = deque[_Call](maxlen=_CALLS_MAX)
+            self._buffers[merchant_id] = calls = deque[_Call](maxlen=_CALLS_MAX)
         elif len(calls) == _CALLS_MAX:
             DROPPED.inc()  # the deque drops its oldest call
         now = self._monotonic()
@@ -58,7 +89,7 @@ class CallLog:
 
     def drain(self) -> list[NewApiCall]:
         """Remove and return all calls."""
-        by_merchant, self._by_merchant = self._by_merchant, {}
+        buffers, self._buffers = self._buffers, {}
         now = self._monotonic()
         return [
             NewApiCall(
@@ -71,7 +102,7 @@ class CallLog:
                 duration_us=min(round(duration_s * _US), 2**31 - 1),
                 age_s=now - at,
             )
-            for merchant_id, calls in by_merchant.items()
+            for merchant_id, calls in buffers.items()
             for method, route, status, code, request_id, at, duration_s in calls
         ]
 
@@ -89,7 +120,7 @@ class CallLogWriter:
         if not calls:
             return
         try:
-            await call_store.add(self._database, calls)
+            await add_calls(self._database, calls)
         except (StorageUnavailableError, LockTimeoutError):
             DROPPED.inc(len(calls))
 
@@ -99,9 +130,6 @@ class CallLogWriter:
             await self.flush()
 
 
-_KEY_USES_WRITE_INTERVAL_S = 10.0
-
-
 class KeyUses:
     """Keys used since the last write. The use of a key is stored at most once a minute."""
 
@@ -109,7 +137,7 @@ class KeyUses:
         self._database = database
         self._public_ids: set[str] = set()
 
-    def note(self, public_id: str) -> None:
+    def record(self, public_id: str) -> None:
         self._public_ids.add(public_id)
 
     async def flush(self) -> None:
@@ -123,3 +151,57 @@ class KeyUses:
         while True:
             await asyncio.sleep(_KEY_USES_WRITE_INTERVAL_S)
             await self.flush()
+
+
+async def add_calls(database: Executor, calls: Sequence[NewApiCall]) -> None:
+    await database.fetch(
+        """
+        INSERT INTO api_call
+            (at, merchant_id, method, route, status, error_code, request_id, duration_us)
+        SELECT clock() - age_s * interval '1 second', merchant_id, method, route, status,
+            error_code, request_id, duration_us
+        FROM unnest($1::float8[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::text[],
+            $7::text[], $8::int[])
+            AS c (age_s, merchant_id, method, route, status, error_code, request_id, duration_us)
+        """,
+        [call.age_s for call in calls],
+        [call.merchant_id for call in calls],
+        [call.method for call in calls],
+        [call.route for call in calls],
+        [call.status for call in calls],
+        [call.error_code for call in calls],
+        [call.request_id for call in calls],
+        [call.duration_us for call in calls],
+    )
+
+
+async def list_calls(
+    database: Executor, merchant_id: int, limit: int, *, failed: bool = False
+) -> list[ApiCallRecord]:
+    """List a merchant's latest calls, newest first. `failed` selects those with a status >= 400."""
+    if failed:
+        rows = await database.fetch(_SELECT + "AND status >= 400" + _NEWEST, merchant_id, limit)
+    else:
+        rows = await database.fetch(_SELECT + _NEWEST, merchant_id, limit)
+    return [ApiCallRecord(**row) for row in rows]
+
+
+async def delete_old_calls(database: Executor, days: int, limit: int) -> int:
+    """Delete up to `limit` calls older than `days` days; return how many were deleted."""
+    rows = await database.fetch(
+        """
+        DELETE FROM api_call c
+        USING (
+            SELECT at, id
+            FROM api_call
+            WHERE at < clock() - make_interval(days => $1)
+            ORDER BY at
+            LIMIT $2
+        ) AS old
+        WHERE c.at = old.at AND c.id = old.id
+        RETURNING 1 AS deleted
+        """,
+        days,
+        limit,
+    )
+    return len(rows)

@@ -28,8 +28,7 @@ from payintent.http.application import read_path_uuid
 from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
 from payintent.members.model import MemberRight
 from payintent.members.operations import member_actor
-from payintent.merchants import access_store
-from payintent.merchants import calls_store as call_store
+from payintent.merchants import access_store, call_log
 from payintent.merchants.access_operations import revoke_own_key
 from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable
@@ -177,7 +176,7 @@ async def get_catalog_preview(visit: Visit) -> Response:
 async def get_calls(visit: Visit) -> Response:
     """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
     context, failed = visit.context, bool(visit.request.query_params.get("failed"))
-    calls = await call_store.list_last(context.database, visit.merchant_id, _CALLS, failed=failed)
+    calls = await call_log.list_calls(context.database, visit.merchant_id, _CALLS, failed=failed)
     days = context.settings.api_calls_days
     return visit.render("calls.html", "API calls", calls=calls, failed=failed, days=days)
 

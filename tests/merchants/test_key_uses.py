@@ -62,7 +62,7 @@ async def test_a_key_in_use_is_written_once_a_minute_by_all_processes(
     for elapsed_s, is_new in ((30, False), (59, False), (61, True)):
         await world.move_clock(elapsed_s)
         await authenticator.authenticate(_request(world.api_key))
-        other.note(world.api_key.split("_")[2])
+        other.record(world.api_key.split("_")[2])
         await asyncio.gather(uses.flush(), other.flush())
         assert ((await _last_used(world))["first"] > first) is is_new, elapsed_s
 
@@ -78,7 +78,7 @@ async def test_a_wrong_key_is_no_use(
 
 
 async def test_a_database_that_is_away_breaks_nothing(world: World, uses: KeyUses) -> None:
-    uses.note(world.api_key.split("_")[2])
+    uses.record(world.api_key.split("_")[2])
     await world.rows("ALTER TABLE api_key RENAME TO gone")
     await uses.flush()
     await world.rows("ALTER TABLE gone RENAME TO api_key")

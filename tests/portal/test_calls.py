@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from payintent.app import build_app
 from payintent.db.database import Database
 from payintent.http.responses import MERCHANT
-from payintent.merchants import calls_store as call_store
+from payintent.merchants import call_log
 from payintent.merchants.call_log import _CALLS_MAX, CallLog, CallLogWriter
 from payintent.runtime.settings import Settings
 from payintent.service import Service
@@ -29,7 +29,7 @@ async def _calls(world: World, count: int) -> list[Any]:
     """Wait until so many calls are stored; newest first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = await call_store.list_last(world.database, world.merchant_id, 1_000)
+        found = await call_log.list_calls(world.database, world.merchant_id, 1_000)
         if len(found) >= count:
             return found
         assert time.monotonic() < deadline
@@ -92,10 +92,10 @@ def test_memory_is_bounded_and_what_is_left_out_is_counted() -> None:
     before = REGISTRY.get_sample_value(_DROPPED) or 0
     log = CallLog(lambda: 7.0)
     for number in range(_CALLS_MAX + 5):
-        log.note(_scope(1), 200, b"%d" % number, 6.0)
+        log.record(_scope(1), 200, b"%d" % number, 6.0)
     for merchant_id in range(2, 1_000):
-        log.note(_scope(merchant_id), 200, b"x", 6.0)
-    log.note(_scope(None), 200, b"x", 6.0)
+        log.record(_scope(merchant_id), 200, b"x", 6.0)
+    log.record(_scope(None), 200, b"x", 6.0)
     taken = log.drain()
     assert [call.request_id for call in taken if call.merchant_id == 1] == [
         str(number) for number in range(5, _CALLS_MAX + 5)
@@ -108,7 +108,7 @@ def test_memory_is_bounded_and_what_is_left_out_is_counted() -> None:
 async def test_while_the_database_is_away_they_are_dropped(any_settings: Settings) -> None:
     before = REGISTRY.get_sample_value(_DROPPED) or 0
     log = CallLog()
-    log.note(_scope(1), 200, b"x", time.monotonic())
+    log.record(_scope(1), 200, b"x", time.monotonic())
     nowhere = {"database_url": f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"}
     database = Database(any_settings.model_copy(update=nowhere))
     await CallLogWriter(log, database).flush()
@@ -121,12 +121,12 @@ async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
 ) -> None:
     log = CallLog()
     for _ in range(5):
-        log.note(_scope(world.merchant_id), 200, b"x", time.monotonic())
+        log.record(_scope(world.merchant_id), 200, b"x", time.monotonic())
     await CallLogWriter(log, service.database).flush()
     await world.move_clock(7 * _DAY_S - 60)
-    assert await call_store.delete_old(service.database, 7, 100) == 0
+    assert await call_log.delete_old_calls(service.database, 7, 100) == 0
     await world.move_clock(7 * _DAY_S + 60)
-    assert await call_store.delete_old(service.database, 7, 2) == 2
+    assert await call_log.delete_old_calls(service.database, 7, 2) == 2
     await prune(service.database, service.settings)
     assert await world.rows("SELECT FROM api_call") == []
 

@@ -127,5 +127,5 @@ async def _calls(world: World) -> None:
         scope = {"method": method, ROUTE: path, MERCHANT: world.merchant_id}
         if code is not None:
             scope["payintent.error_code"] = code
-        log.note(scope, status, uuid4().hex.encode(), time.monotonic() - 0.004)
+        log.record(scope, status, uuid4().hex.encode(), time.monotonic() - 0.004)
     await CallLogWriter(log, world.database).flush()
