@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from payintent.accounting import ledger_store
 from payintent.accounting import payouts_store as payout_store
-from payintent.accounting.model import GatewayPayout, clearing, gateway_payout_entries
+from payintent.accounting.model import GatewayPayout, gateway_payout_entries
 from payintent.accounting.payouts_store import NewPayout, PayoutTable, RecordedPayout
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Executor, Tx
-from payintent.db.lists import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,53 +108,6 @@ async def find_last(
         references,
     )
     return {row["reference"]: TABLE.read(row) for row in rows}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PayoutSum:
-    """The number and sum of a gateway's payouts in a currency; amounts are in minor units."""
-
-    currency: str
-    payouts: int
-    amount_minor: int
-    ledger_minor: int  # the sum of their ledger entries
-    merchants_minor: int  # the share of `ledger_minor` that belongs to merchants
-
-
-async def sum_active(
-    database: Executor, account_id: int, references: Sequence[str]
-) -> list[PayoutSum]:
-    """Sum an account's active payouts with these references, by currency."""
-    rows = await database.fetch(
-        """
-        SELECT p.currency, count(*) AS payouts, sum(p.amount_minor) AS amount_minor,
-            coalesce(sum(e.amount), 0) AS ledger_minor,
-            coalesce(sum(e.amount) FILTER (WHERE e.merchant_id IS NOT NULL), 0) AS merchants_minor
-        FROM gateway_payout p
-        LEFT JOIN LATERAL (
-            SELECT l.merchant_id,
-                CASE WHEN l.credit = $3 THEN l.amount ELSE -l.amount END AS amount
-            FROM ledger_entry l
-            WHERE l.fact_id = p.id AND l.fact = 'gateway_payout' AND l.leg = 'whole'
-        ) e ON true
-        WHERE p.account_id = $1 AND p.reference = ANY($2::text[]) AND p.reversed_at IS NULL
-        GROUP BY p.currency
-        ORDER BY p.currency
-        """,
-        account_id,
-        references,
-        clearing(account_id, None),
-    )
-    return [
-        build(
-            PayoutSum,
-            row,
-            amount_minor=int(row["amount_minor"]),
-            ledger_minor=int(row["ledger_minor"]),
-            merchants_minor=int(row["merchants_minor"]),
-        )
-        for row in rows
-    ]
 
 
 TABLE = PayoutTable(

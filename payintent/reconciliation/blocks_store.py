@@ -10,8 +10,8 @@ from payintent.db.database import Executor, Tx
 from payintent.gateways.settlement_file import ProviderFileLine
 from payintent.reconciliation.compare_store import (
     ReconciliationScope,
-    missing_payments,
-    missing_refunds,
+    build_missing_payments,
+    build_missing_refunds,
 )
 
 _DUE_HOURS = 24
@@ -30,7 +30,7 @@ class BlockRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueContract:
-    """A contract due for comparison. Without an open run, a new run starts at `next_block`."""
+    """A contract due for comparison. If no run is open, the next run starts at `next_block`."""
 
     account_id: int
     address: bytes
@@ -46,13 +46,13 @@ class ReceiverBalance:
     currency: str
     block: int
     receiver: str | None  # None: no endpoint returned it
-    refunders: str | None  # the refund senders' own balance
+    refunders: str | None  # the total balance of the refund senders
     ledger: str
     expected: str | None  # the expected minimum; None: not checked
 
     @property
     def shortfall(self) -> Decimal:
-        """Return how far the balance is below the expected minimum; 0 if a balance is unknown."""
+        """How far the balance is below the expected minimum; 0 if a balance is unknown."""
         if self.expected is None or self.receiver is None or self.refunders is None:
             return Decimal(0)
         balance = Decimal(self.receiver) + Decimal(self.refunders)
@@ -273,10 +273,10 @@ async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, in
     await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, *blocks)
 
 
-_OF_BLOCKS: LiteralString = "r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5"
-_MISSING_PAYMENTS = missing_payments(
-    "chain_receipt r JOIN capture c ON c.receipt_id = r.id", _OF_BLOCKS, "r.block, r.log_index"
+_IN_BLOCKS: LiteralString = "r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5"
+_MISSING_PAYMENTS = build_missing_payments(
+    "chain_receipt r JOIN capture c ON c.receipt_id = r.id", _IN_BLOCKS, "r.block, r.log_index"
 )
-_MISSING_REFUNDS = missing_refunds(
-    "chain_refund r JOIN refund f ON f.id = r.refund_id", _OF_BLOCKS, "r.block, r.log_index"
+_MISSING_REFUNDS = build_missing_refunds(
+    "chain_refund r JOIN refund f ON f.id = r.refund_id", _IN_BLOCKS, "r.block, r.log_index"
 )

@@ -27,11 +27,21 @@ from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.reconciliation import blocks_store, compare_store, runs_store
 from payintent.reconciliation.blocks_store import BlockRun, DueContract, LedgerSum, ReceiverBalance
-from payintent.reconciliation.compare import check_count, find_differences, make_cases, open_cases
+from payintent.reconciliation.compare import (
+    check_difference_count,
+    find_differences,
+    make_cases,
+    open_cases,
+)
 from payintent.reconciliation.compare_store import ReconciliationScope
-from payintent.reconciliation.contract_logs import LogRange, make_lines, name_tokens, read_range
-from payintent.reconciliation.runs import SOURCE_FAILURES, failures_recorded, note_end
-from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunEnd
+from payintent.reconciliation.contract_logs import (
+    LogRange,
+    make_lines,
+    map_token_symbols,
+    read_range,
+)
+from payintent.reconciliation.runs import SOURCE_FAILURES, record_failures, report_end
+from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunOutcome
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
@@ -75,7 +85,7 @@ async def read_holdings(
 def make_balances(
     holdings: Sequence[Holdings], ledger: Mapping[str, LedgerSum], block: int
 ) -> list[ReceiverBalance]:
-    """Pair balances with the ledger. See docs/decisions/books.md for the expected minimum."""
+    """Add the ledger's totals. docs/decisions/books.md explains the expected minimum."""
     empty_sum = LedgerSum(minor=0, has_manual_entries=False)
     balances = list[ReceiverBalance]()
     for holding in holdings:
@@ -161,7 +171,7 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
         for contract in await blocks_store.list_due(database, chain.slug):
             comparison = _ContractComparison(database, reader, chain, contract, tokens)
             if (claimed_run := await comparison.claim()) is not None:
-                async with failures_recorded(database, claimed_run[0]):
+                async with record_failures(database, claimed_run[0]):
                     await comparison.run(*claimed_run)
     finally:
         await reader.close()
@@ -180,7 +190,7 @@ class _ContractComparison:
         database, contract, slug = self.database, self.contract, self.chain.slug
         run = contract.open_run
         if run is not None:
-            claimed_run = await runs_store.claim(database, self._new_run(run))
+            claimed_run = await runs_store.claim(database, self._make_run(run))
             return (claimed_run, run) if claimed_run.is_ours else None
         last = await blocks_store.find_last_block(database, slug)
         if last is None or last < contract.next_block:
@@ -197,7 +207,7 @@ class _ContractComparison:
             opened=0,
         )
         async with database.transaction() as tx:
-            claimed_run = await runs_store.claim(tx, self._new_run(run))
+            claimed_run = await runs_store.claim(tx, self._make_run(run))
             if not claimed_run.is_ours:
                 return None
             ledger = await blocks_store.sum_ledger(tx, slug, contract.receiver, last)
@@ -205,7 +215,7 @@ class _ContractComparison:
             await blocks_store.add(tx, contract.account_id, run, balances)
         return claimed_run, run
 
-    def _new_run(self, run: BlockRun) -> NewRun:
+    def _make_run(self, run: BlockRun) -> NewRun:
         name = f"{self.chain.slug} blocks {run.first_block} to {run.last_block}"
         return NewRun(
             id=run.run_id,
@@ -252,25 +262,25 @@ class _ContractComparison:
             differences = await find_differences(
                 tx, scope, partial(blocks_store.find_missing, blocks=blocks)
             )
-            check_count(differences.count)
+            check_difference_count(differences.count)
             await runs_store.add_sums(tx, run.run_id, differences.sums)
-            new = make_cases(tx.id_generator, self.chain.slug, differences.first, is_timed=False)
-            opened, _ = await open_cases(tx, new)
+            cases = make_cases(tx.id_generator, self.chain.slug, differences.items, with_time=False)
+            opened, _ = await open_cases(tx, cases)
             run = replace(
                 run,
                 next_block=logs.last_block + 1,
                 differences=run.differences + differences.count,
                 opened=run.opened + opened,
             )
-            run_end = None
+            outcome = None
             if logs.last_block == run.last_block:
                 run = await self._check_balances(tx, run)
-                run_end = RunEnd(until=logs.at, differences=run.differences, opened=run.opened)
-                await runs_store.end(tx, run.run_id, run_end)
+                outcome = RunOutcome(until=logs.at, differences=run.differences, opened=run.opened)
+                await runs_store.end(tx, run.run_id, outcome)
             await blocks_store.advance(tx, run)
-        if run_end is None:
+        if outcome is None:
             return run
-        note_end(claimed_run, self.contract.account_id, run_end)
+        report_end(claimed_run, self.contract.account_id, outcome)
         return None
 
     async def _load_lines(self, tx: Tx, run: BlockRun, logs: LogRange) -> ReconciliationScope:
@@ -278,7 +288,7 @@ class _ContractComparison:
         captured = await blocks_store.list_currencies(
             tx, account_id, run.next_block, logs.last_block
         )
-        currencies = name_tokens(self.tokens) | captured
+        currencies = map_token_symbols(self.tokens) | captured
         decimals = dict.fromkeys(_list_currencies(logs, currencies), 0)
         decimals |= {token.symbol: token.decimals for token in self.tokens}
         lines = make_lines(logs, receiver, self.chain.refunders, currencies, decimals)
@@ -296,22 +306,21 @@ class _ContractComparison:
     async def _check_balances(self, tx: Tx, run: BlockRun) -> BlockRun:
         """Open a case for each token whose balance is below the expected minimum."""
         balances = await blocks_store.list_balances(tx, run.run_id)
-        short = [balance for balance in balances if balance.shortfall]
-        new = [
+        low_balances = [balance for balance in balances if balance.shortfall]
+        cases = [
             NewCase(
                 id=tx.id_generator.new_id(),
                 kind=CaseKind.RECONCILIATION,
                 origin=UNKNOWN_ORIGIN,
-                # The text identifies the case, so it must not change while the shortfall remains.
+                # The subject identifies the case, so it must not change while the shortfall lasts.
                 subject=f"{self.chain.slug} receiver {to_hex(self.contract.receiver)}:"
-                f" {balance.shortfall:f} {balance.currency}"
-                " less than the ledger has that came, and was neither given back nor taken out",
+                f" the balance is {balance.shortfall:f} {balance.currency} below the ledger",
             )
-            for balance in short
+            for balance in low_balances
         ]
-        opened = await case_store.open_cases(tx, new)
+        opened = await case_store.open_cases(tx, cases)
         return replace(
-            run, differences=run.differences + len(short), opened=run.opened + len(opened)
+            run, differences=run.differences + len(low_balances), opened=run.opened + len(opened)
         )
 
 

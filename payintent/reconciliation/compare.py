@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
-from uuid import UUID
 
 from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
@@ -23,9 +22,9 @@ from payintent.reconciliation.file import (
     InvalidProviderFileError,
     ProviderFile,
     check_payouts,
+    compare_payout_lines,
     find_layout,
     separate_payouts,
-    settle_lines,
 )
 from payintent.reconciliation.listed_payouts import (
     PayoutTally,
@@ -37,7 +36,7 @@ from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.json_format import format_timestamp
 
 #: Maximum differences per file. Above it, the file probably belongs to a different account.
-OPENED_MAX = 10_000
+DIFFERENCES_MAX = 10_000
 #: We record money slightly later than the gateway, so records from the first 300 seconds of a
 #: file's period may belong to the previous file.
 LAG_S = 300
@@ -55,45 +54,38 @@ def make_cases(
     provider: str,
     differences: Sequence[ReconciliationDifference],
     *,
-    is_timed: bool = True,
+    with_time: bool = True,
 ) -> list[NewCase]:
-    """Create a case for each difference. `is_timed` adds the line's time to the case subject."""
+    """Create a case for each difference. `with_time` includes the time in the case subject."""
     return [
-        _make_case(id_generator.new_id(), provider, difference, is_timed=is_timed)
+        NewCase(
+            id=id_generator.new_id(),
+            kind=CaseKind.RECONCILIATION,
+            origin=MoneyOrigin(
+                merchant_id=difference.merchant_id,
+                payment_id=difference.payment_id,
+                session_id=difference.session_id,
+            ),
+            capture_id=difference.capture_id,
+            refund_id=difference.refund_id,
+            subject=describe_difference(provider, difference, with_time=with_time),
+        )
         for difference in differences
     ]
 
 
-def check_count(differences: int) -> None:
-    """Raise `RefusedError` if there are more than `OPENED_MAX` differences."""
-    if differences > OPENED_MAX:
+def check_difference_count(differences: int) -> None:
+    """Raise `RefusedError` if there are more than `DIFFERENCES_MAX` differences."""
+    if differences > DIFFERENCES_MAX:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
-            f"{differences} differences are too many for cases: does the file belong to a "
-            f"different account? Nothing was written.",
+            f"{differences} differences are too many; check that the file belongs to this account."
+            " Nothing was written.",
         )
 
 
-def _make_case(
-    case_id: UUID, provider: str, difference: ReconciliationDifference, *, is_timed: bool
-) -> NewCase:
-    origin = MoneyOrigin(
-        merchant_id=difference.merchant_id,
-        payment_id=difference.payment_id,
-        session_id=difference.session_id,
-    )
-    return NewCase(
-        id=case_id,
-        kind=CaseKind.RECONCILIATION,
-        origin=origin,
-        capture_id=difference.capture_id,
-        refund_id=difference.refund_id,
-        subject=describe_difference(provider, difference, is_timed=is_timed),
-    )
-
-
 def describe_difference(
-    provider: str, difference: ReconciliationDifference, *, is_timed: bool = True
+    provider: str, difference: ReconciliationDifference, *, with_time: bool = True
 ) -> str:
     """Describe a difference. The wording must not change, because it identifies the case."""
     reference = difference.reference or ""
@@ -108,7 +100,7 @@ def describe_difference(
         details = f"{their_money} there, {our_money} here"
     else:
         details = their_money or our_money
-        details += f" at {format_timestamp(difference.at)}" if is_timed else ""
+        details += f" at {format_timestamp(difference.at)}" if with_time else ""
         status = difference.our_status if difference.kind == "extra" else None
         details += f", ours is {status}" if status else ""
     return f"{provider} {difference.type} {reference}: {difference.kind}, {details}"
@@ -118,8 +110,8 @@ def _format_money(amount: Decimal | None, currency: str | None) -> str:
     if amount is None or currency is None:
         return ""
     fraction = format(amount, "f").partition(".")[2].rstrip("0")
-    least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
-    decimals = max(least, len(fraction))
+    min_decimals = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
+    decimals = max(min_decimals, len(fraction))
     return f"{format_amount(amount, decimals)} {currency}"
 
 
@@ -132,7 +124,7 @@ class ReconciliationTally:
     matched: int
     missing: int  # in our records but not in the file
     extra: int  # in the file but not in our records
-    different: int  # in amount or currency
+    different: int  # with a different amount or currency
     books: int  # our records that do not match the ledger or the merchant's payments
 
 
@@ -147,7 +139,7 @@ class ReconciliationResult:
     payouts: PayoutTally
     sums: list[ReconciliationSum]
     opened: int  # new cases only
-    asked: int  # sessions and refunds for which an immediate inquiry was scheduled
+    asked: int  # sessions and refunds with a newly scheduled inquiry
     differences: list[str]  # the first 100
     new_payouts: list[str]  # the first 100 that were recorded, or would be in a dry run
 
@@ -163,7 +155,7 @@ class Differences:
     """Differences between the loaded lines, our records, the ledger and merchants' payments."""
 
     counts: Mapping[tuple[str, str], int]  # by type and kind; `lines`: number of lines
-    first: Sequence[ReconciliationDifference]  # at most `OPENED_MAX`
+    items: Sequence[ReconciliationDifference]  # the first `DIFFERENCES_MAX`
     sums: list[ReconciliationSum]
 
     @property
@@ -186,14 +178,14 @@ async def find_differences(
     await disputes_store.compare_books(tx, scope)
     return Differences(
         counts=await compare_store.count_differences(tx),
-        first=await compare_store.list_differences(tx, OPENED_MAX),
+        items=await compare_store.list_differences(tx, DIFFERENCES_MAX),
         sums=await sums_store.sum_sides(tx),
     )
 
 
-async def open_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
-    """Open new cases and schedule inquiries; return the number of cases and of inquiries."""
-    opened = await case_store.open_cases(tx, new)
+async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> tuple[int, int]:
+    """Open cases and schedule inquiries; return how many cases and inquiries are new."""
+    opened = await case_store.open_cases(tx, cases)
     return len(opened), await compare_store.request_inquiries(tx)
 
 
@@ -202,12 +194,12 @@ class ComparedFile:
     """The result of a comparison before its cases are opened."""
 
     result: ReconciliationResult
-    differences: Sequence[ReconciliationDifference]  # at most `OPENED_MAX`
+    differences: Sequence[ReconciliationDifference]  # at most `DIFFERENCES_MAX`
     different_payouts: Sequence[str]
 
     def make_cases(self, tx: Tx) -> list[NewCase]:
-        """Create a case for each difference; raises `RefusedError` for more than `OPENED_MAX`."""
-        check_count(self.result.difference_count)
+        """Create a case for each difference; raises `RefusedError` if there are too many."""
+        check_difference_count(self.result.difference_count)
         return [
             *make_cases(tx.id_generator, self.result.provider, self.differences),
             *make_payout_cases(tx.id_generator, self.different_payouts),
@@ -225,8 +217,8 @@ class ReconciliationInput:
     file: ProviderFile
     provider: str
     account_id: int | None = None
-    since: datetime | None = None  # None: `LAG_S` after the first line
-    until: datetime | None = None  # None: the time of the last line
+    since: datetime | None = None  # default: `LAG_S` after the first line
+    until: datetime | None = None  # default: the time of the last line
     currencies: frozenset[str] | None = None  # supported by the gateway; None: any
     lists_disputes: bool = False  # the file contains every dispute of the period
 
@@ -259,7 +251,7 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
     if account_id not in live:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
-            f"account {account_id} is a test account: its payments are not in the books",
+            f"account {account_id} is a test account; its payments are not in the ledger",
         )
     return [account_id]
 
@@ -280,7 +272,7 @@ async def _find_period(
     until = until or last
     if since is None or until is None:
         raise RefusedError(
-            ErrorCode.BAD_REQUEST, "the file has no lines: give its period with --from and --to"
+            ErrorCode.BAD_REQUEST, "the file has no lines; specify its period with --from and --to"
         )
     return since, until
 
@@ -305,12 +297,12 @@ async def compare_file(
         await disputes_store.compare(tx, scope, is_complete=comparison.lists_disputes)
 
     differences = await find_differences(tx, scope, find_missing)
-    settled, payout_sums = await settle_lines(
+    payout_comparison, payout_sums = await compare_payout_lines(
         tx, comparison.provider, accounts[0], payouts, recorded_by
     )
     descriptions = [
         describe_difference(comparison.provider, difference)
-        for difference in differences.first[:_REPORTED_MAX]
+        for difference in differences.items[:_REPORTED_MAX]
     ]
     result = ReconciliationResult(
         provider=comparison.provider,
@@ -319,19 +311,21 @@ async def compare_file(
         until=scope.until,
         sha256=comparison.file.sha256,
         tallies=[
-            _tally(differences.counts, type_)
+            _make_tally(differences.counts, type_)
             for type_ in (*_TYPES, *DISPUTE_TYPES)
             if type_ in _TYPES or any(line_type == type_ for line_type, _ in differences.counts)
         ],
-        payouts=settled.tally,
+        payouts=payout_comparison.tally,
         sums=differences.sums + payout_sums,
         opened=0,
         asked=0,
-        differences=[*descriptions, *settled.different][:_REPORTED_MAX],
-        new_payouts=[describe_payout(payout) for payout in settled.new[:_REPORTED_MAX]],
+        differences=[*descriptions, *payout_comparison.different][:_REPORTED_MAX],
+        new_payouts=[describe_payout(payout) for payout in payout_comparison.new[:_REPORTED_MAX]],
     )
     return ComparedFile(
-        result=result, differences=differences.first, different_payouts=settled.different
+        result=result,
+        differences=differences.items,
+        different_payouts=payout_comparison.different,
     )
 
 
@@ -352,7 +346,7 @@ async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> li
     return list(payouts.values())
 
 
-def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:
+def _make_tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:
     lines, extra, different = (
         counts.get((type_, kind), 0) for kind in ("lines", "extra", "different")
     )

@@ -14,9 +14,9 @@ from payintent.db.database import Executor, Tx
 from payintent.gateways.settlement_file import ProviderFileLine
 
 _ACCOUNTS_MAX = 100_000
-_STATEMENT_S = 30 * 60  # a million lines take longer than the usual statement timeout
+_STATEMENT_S = 30 * 60  # a million lines exceed the usual statement timeout
 _LOCK_S = 30
-#: Sort and hash a million lines in a few batches; the server's default would need hundreds.
+#: Enough to sort and hash a million lines in a few batches instead of hundreds.
 _WORK_MEMORY = "64MB"
 _LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", "at")
 _get_columns = attrgetter(*_LINE_COLUMNS)
@@ -42,6 +42,7 @@ class ReconciliationScope:
 
     @property
     def units(self) -> tuple[list[str], list[int]]:
+        """Return `decimals` as columns for `unnest`."""
         return list(self.decimals), list(self.decimals.values())
 
 
@@ -143,7 +144,7 @@ async def analyze_lines(tx: Tx) -> None:
 
 
 async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
-    """List duplicate lines as `(line, first)`: line numbers of the duplicate and the original."""
+    """List duplicate lines as pairs: the line number of the duplicate and of the original."""
     await analyze_lines(tx)
     rows = await tx.fetch(
         """
@@ -167,7 +168,7 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
 
 
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find lines that differ from our records or have no record. Records of any date match."""
+    """Find lines that differ from our records or have no record, whatever the record's date."""
     accounts = list(scope.accounts)
     await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.units)
     await tx.fetch(_LISTED_REFUNDS, accounts, *scope.units)
@@ -220,7 +221,7 @@ _LISTED_PAYMENTS = f"""
     WHERE j.capture_id IS NULL OR j.our_amount <> j.amount OR j.our_currency <> j.currency
     ORDER BY j.number
 """
-#: A refund should have a single line. A second line means that money was returned twice.
+#: A refund should have a single line. Another line means that money was returned twice.
 _LISTED_REFUNDS = f"""
     WITH matches AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
@@ -244,7 +245,7 @@ _LISTED_REFUNDS = f"""
     ), ranked AS (
         SELECT *, id IS NOT NULL AND row_number() OVER (PARTITION BY id
             ORDER BY is_named DESC, our_amount = amount AND our_currency = currency DESC,
-                number) > 1 AS again
+                number) > 1 AS is_repeat
         FROM matches
     ), ours AS (
         INSERT INTO provider_record (fact_id, type, currency, amount)
@@ -253,18 +254,18 @@ _LISTED_REFUNDS = f"""
     )
     INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
         our_amount, our_currency, at, merchant_id, payment_id, refund_id, our_status)
-    SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' AND NOT j.again THEN 'different'
+    SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' AND NOT j.is_repeat THEN 'different'
             ELSE 'extra' END,
         j.reference, j.amount, j.currency, j.our_amount, j.our_currency, j.at, j.merchant_id,
         j.payment_id, j.id, j.status
     FROM ranked j
     WHERE j.status IS DISTINCT FROM 'SUCCEEDED' OR j.our_amount <> j.amount
-        OR j.our_currency <> j.currency OR j.again
+        OR j.our_currency <> j.currency OR j.is_repeat
     ORDER BY j.number
 """
 
 
-def missing_payments(
+def build_missing_payments(
     records: LiteralString, due: LiteralString, order: LiteralString
 ) -> LiteralString:
     """Build a statement that finds captures without a line.
@@ -293,7 +294,7 @@ def missing_payments(
     """
 
 
-def missing_refunds(
+def build_missing_refunds(
     records: LiteralString, due: LiteralString, order: LiteralString
 ) -> LiteralString:
     """Build a statement that finds refunds without a line.
@@ -322,12 +323,12 @@ def missing_refunds(
     """
 
 
-_MISSING_PAYMENTS = missing_payments(
+_MISSING_PAYMENTS = build_missing_payments(
     "capture c",
     "c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5",
     "c.captured_at, c.id",
 )
-_MISSING_REFUNDS = missing_refunds(
+_MISSING_REFUNDS = build_missing_refunds(
     "refund f",
     """
     c.account_id = ANY($1::bigint[]) AND f.updated_at BETWEEN $4 AND $5

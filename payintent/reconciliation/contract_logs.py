@@ -92,18 +92,18 @@ async def _read_from(
     reader: RpcChainReader, name: str, contract: bytes, start: int, last: int
 ) -> LogRange:
     paid, refunded = list[PaidLog](), list[RefundedLog]()
-    searches, at = 0, start
+    searches, first_block = 0, start
     while True:
-        end = min(at + reader.span(name) - 1, last)
+        end = min(first_block + reader.span(name) - 1, last)
         try:
-            batch = await reader.chunk(name, at, end, [contract], None)
+            batch = await reader.chunk(name, first_block, end, [contract], None)
         except BlockRangeTooLargeError:
-            if end == at:
+            if end == first_block:
                 raise
             continue
         paid += batch.logs
         refunded += batch.refunds
-        searches, at = searches + 1, end + 1
+        searches, first_block = searches + 1, end + 1
         is_full = len(paid) + len(refunded) >= RANGE_LOGS_MAX or searches == RANGE_SEARCHES_MAX
         if end == last or is_full:
             return LogRange(
@@ -118,10 +118,10 @@ def make_lines(
     currencies: Mapping[bytes, str],
     decimals: Mapping[str, int],
 ) -> list[ProviderFileLine]:
-    """Convert payments to the receiver and refunds from our senders to lines.
+    """Convert payments to the receiver, and refunds from our senders, to lines.
 
-    Other logs are ignored: anyone can refund their own money through the contract, and payments
-    to a different receiver are reported as a separate kind of case.
+    Other logs are ignored. Anyone can refund their own money through the contract, and a payment
+    to a different receiver opens a case of a different kind.
     """
     logs: list[tuple[str, PaidLog | RefundedLog, UUID | None]] = [
         *(("payment", log, None) for log in log_range.paid if log.receiver == receiver),
@@ -148,8 +148,8 @@ def make_lines(
     return lines
 
 
-def name_tokens(tokens: Sequence[TokenRecord]) -> dict[bytes, str]:
-    """Map token addresses to symbols, which captures use as their currencies."""
+def map_token_symbols(tokens: Sequence[TokenRecord]) -> dict[bytes, str]:
+    """Map token addresses to symbols, the currencies of their captures."""
     return {
         token.address: token.symbol
         for token in sorted(tokens, key=lambda token: token.symbol)

@@ -23,12 +23,12 @@ from payintent.gateways.settlement_file import (
     PayoutLine,
     ProviderFileLine,
 )
+from payintent.reconciliation import sums_store
 from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
     PayoutAccount,
-    SettledPayouts,
-    settle_payouts,
-    sum_payouts,
+    PayoutComparison,
+    compare_payouts,
 )
 from payintent.reconciliation.sums_store import ReconciliationSum
 
@@ -73,8 +73,8 @@ def _parse_line(number: int, row: Sequence[str], fee: str = "") -> ProviderFileL
     time = _parse_time(at)
     checks = (
         (kind in _TYPES or kind == _PAYOUT, _TYPE_RULE, kind),
-        (reference != "" and _is_name(reference), _REFERENCE_RULE, reference),
-        (_is_name(our_reference), _OUR_REFERENCE_RULE, our_reference),
+        (reference != "" and _is_reference(reference), _REFERENCE_RULE, reference),
+        (_is_reference(our_reference), _OUR_REFERENCE_RULE, our_reference),
         (_AMOUNT.fullmatch(amount) and Decimal(amount), _AMOUNT_RULE, amount),
         (_CURRENCY.fullmatch(currency), _CURRENCY_RULE, currency),
     )
@@ -125,7 +125,7 @@ def _to_minor_units(name: str, text: str, currency: str) -> int:
     return amount_minor
 
 
-def _is_name(text: str) -> bool:
+def _is_reference(text: str) -> bool:
     return len(text) <= _REFERENCE_MAX and text.isprintable()
 
 
@@ -177,7 +177,7 @@ def _ignore_progress(count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFile:
-    """A file with a known digest, in our own layout or in one of its gateway's layouts."""
+    """A file with a known digest, in our generic layout or a layout of its gateway."""
 
     path: Path = field(repr=False)
     sha256: str
@@ -324,7 +324,7 @@ def _read_lines(text: io.TextIOWrapper) -> Iterator[str]:
 def separate_payouts(
     lines: Iterator[ProviderFileLine | PayoutLine], payouts: dict[str, PayoutLine]
 ) -> Iterator[ProviderFileLine]:
-    """Yield all lines except payouts, which are added to `payouts` by reference.
+    """Yield all lines except payouts. Payouts are added to `payouts` by reference.
 
     Raises `InvalidProviderFileError` for a duplicate payout or too many payouts.
     """
@@ -349,11 +349,11 @@ def check_payouts(
     accounts: Sequence[int],
     lines: Sequence[PayoutLine],
 ) -> None:
-    """Reject payouts if the account is ambiguous or the gateway does not support the currency."""
+    """Reject payouts with an ambiguous account or a currency that the gateway does not support."""
     if lines and len(accounts) > 1:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
-            f"the file has payouts, and {provider} has several accounts: name one with --account",
+            f"the file has payouts, and {provider} has several accounts; select one with --account",
         )
     invalid = [
         line for line in lines if currencies is not None and line.payout.currency not in currencies
@@ -367,22 +367,22 @@ def check_payouts(
         )
 
 
-async def settle_lines(
+async def compare_payout_lines(
     tx: Tx,
     provider: str,
     account_id: int,
     lines: Sequence[PayoutLine],
     recorded_by: str | None,
-) -> tuple[SettledPayouts, list[ReconciliationSum]]:
+) -> tuple[PayoutComparison, list[ReconciliationSum]]:
     """Compare payouts and sum each side. New payouts are recorded if `recorded_by` is given."""
     if not lines:
-        return SettledPayouts(), []
-    paying = await gateway_payout_store.find_paying_account(tx, account_id)
+        return PayoutComparison(), []
+    paying_account = await gateway_payout_store.find_paying_account(tx, account_id)
     account = PayoutAccount(
         id=account_id,
         provider=provider,
-        merchant_id=None if paying is None else paying.merchant_id,
+        merchant_id=None if paying_account is None else paying_account.merchant_id,
     )
     payouts = [line.payout for line in lines]
-    settled = await settle_payouts(tx, account, payouts, recorded_by)
-    return settled, await sum_payouts(tx, account_id, payouts)
+    comparison = await compare_payouts(tx, account, payouts, recorded_by)
+    return comparison, await sums_store.sum_payouts(tx, account_id, payouts)

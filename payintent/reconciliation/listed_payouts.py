@@ -1,22 +1,19 @@
-"""Record new payouts from a gateway's list, and create cases for payouts that differ."""
+"""Compare the payouts in a gateway's list with our records, and record new payouts."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from payintent.accounting import gateway_payouts_store as gateway_payout_store
-from payintent.accounting.gateway_payouts_store import PayoutSum
 from payintent.accounting.model import GatewayPayout
 from payintent.accounting.payouts_store import NewPayout
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
 from payintent.core.errors import RefusedError
 from payintent.core.money import EXACT, format_amount, minor_decimals
-from payintent.db.database import Executor, Tx
+from payintent.db.database import Tx
 from payintent.gateways.settlement_file import ListedPayout
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
-from payintent.reconciliation.sums_store import ReconciliationSum
 from payintent.runtime.id_generator import IdGenerator
 
 #: Per list. Gateways pay out at most once a day, to a few bank accounts.
@@ -45,18 +42,18 @@ class PayoutAccount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettledPayouts:
+class PayoutComparison:
     tally: PayoutTally = PayoutTally()
     new: Sequence[ListedPayout] = ()
     different: Sequence[str] = ()  # descriptions
 
 
-async def settle_payouts(
+async def compare_payouts(
     tx: Tx,
     account: PayoutAccount,
     payouts: Sequence[ListedPayout],
     recorded_by: str | None,
-) -> SettledPayouts:
+) -> PayoutComparison:
     """Compare payouts with our records. New payouts are recorded unless `recorded_by` is None."""
     new, different, reversed_count = list[ListedPayout](), list[str](), 0
     references = [payout.reference for payout in payouts]
@@ -65,7 +62,7 @@ async def settle_payouts(
     for payout in sorted(payouts, key=lambda payout: payout.reference):
         record = records.get(payout.reference)
         if record is None and (
-            recorded_by is None or await _record(tx, account, payout, recorded_by)
+            recorded_by is None or await _record_payout(tx, account, payout, recorded_by)
         ):
             new.append(payout)
             continue
@@ -83,7 +80,7 @@ async def settle_payouts(
         reversed=reversed_count,
         different=len(different),
     )
-    return SettledPayouts(tally=tally, new=new, different=different)
+    return PayoutComparison(tally=tally, new=new, different=different)
 
 
 def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> list[NewCase]:
@@ -99,30 +96,14 @@ def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> li
     ]
 
 
-async def sum_payouts(
-    database: Executor, account_id: int, payouts: Sequence[ListedPayout]
-) -> list[ReconciliationSum]:
-    """Sum the payouts by currency, in the list and in our records."""
-    references = [payout.reference for payout in payouts]
-    our_sums = {
-        payout_sum.currency: payout_sum
-        for payout_sum in await gateway_payout_store.sum_active(database, account_id, references)
-    }
-    amounts = defaultdict[str, list[int]](list)
-    for payout in payouts:
-        amounts[payout.currency].append(payout.amount_minor)
-    return [
-        _to_reconciliation_sum(currency, amounts.get(currency, []), our_sums.get(currency))
-        for currency in sorted({*amounts, *our_sums})
-    ]
-
-
 def describe_payout(payout: ListedPayout) -> str:
     reference = payout.reference[:_REFERENCE_CHARS_MAX]
     return f"payout {reference}: {_format_money(payout, with_fee=True)}"
 
 
-async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded_by: str) -> bool:
+async def _record_payout(
+    tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded_by: str
+) -> bool:
     new = NewPayout(
         payout=GatewayPayout(
             id=tx.id_generator.new_id(),
@@ -166,30 +147,6 @@ def _format_money(payout: ListedPayout | GatewayPayout, *, with_fee: bool) -> st
     return f"{money} and a fee of {_format_minor(payout.fee_minor, payout.currency)}"
 
 
-def _format_minor(amount_minor: int, currency: str, *, trim: bool = False) -> str:
+def _format_minor(amount_minor: int, currency: str) -> str:
     decimals = minor_decimals(currency)
-    amount = Decimal(amount_minor).scaleb(-decimals, EXACT)
-    return format_amount(amount, decimals, trim=trim)
-
-
-def _to_reconciliation_sum(
-    currency: str, amounts: Sequence[int], our_sum: PayoutSum | None
-) -> ReconciliationSum:
-    ours = (
-        (0, 0, 0)
-        if our_sum is None
-        else (our_sum.amount_minor, our_sum.ledger_minor, our_sum.merchants_minor)
-    )
-    gateway, service, ledger, merchants = (
-        _format_minor(amount, currency, trim=True) for amount in (sum(amounts), *ours)
-    )
-    return ReconciliationSum(
-        type="payout",
-        currency=currency,
-        lines=len(amounts),
-        records=0 if our_sum is None else our_sum.payouts,
-        gateway=gateway,
-        service=service,
-        ledger=ledger,
-        merchants=merchants,
-    )
+    return format_amount(Decimal(amount_minor).scaleb(-decimals, EXACT), decimals)

@@ -1,4 +1,4 @@
-"""Compare gateways' balance movements with our records every day, and record payouts."""
+"""Compare each gateway's balance movements with our records once a day, and record payouts."""
 
 import asyncio
 import csv
@@ -35,8 +35,8 @@ from payintent.reconciliation.file import HEADER, ProviderFile
 from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
     PayoutAccount,
+    compare_payouts,
     make_payout_cases,
-    settle_payouts,
 )
 from payintent.reconciliation.runs import (
     RECORDED_BY,
@@ -52,13 +52,13 @@ from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
 SOURCE = "api"
-#: Days to list before the compared day, because a movement may be older than our record of it.
+#: Days to list before the compared day, because our records may be later than the movements.
 OVERLAP_DAYS = 3
 #: How long after midnight (UTC) a gateway's list for the previous day is complete.
 COMPLETION_DELAY = timedelta(hours=1)
 PAGES_MAX = 100_000  # per day
 _DISPUTE_KINDS = frozenset({MovementKind.DISPUTE, MovementKind.DISPUTE_REVERSAL})
-_NAME = "balance transactions "
+_RUN_NAME_PREFIX = "balance transactions "
 _log = get_logger("reconciliation")
 
 
@@ -67,8 +67,8 @@ class ListUnavailableError(Exception):
 
 
 @dataclass(slots=True)
-class _WrittenList:
-    """Movements that need processing beyond their line in the file."""
+class _ListContents:
+    """The payouts and outside refunds in a list, and the disputes whose line is written."""
 
     payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
     outside_refunds: list[OutsideRefund] = field(default_factory=list[OutsideRefund])
@@ -89,41 +89,43 @@ async def compare_movements(comparison: MovementComparison) -> None:
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
     ]
     now = await current_time(database)
-    for account in await runs_store.list_reporting(database, providers, SOURCE):
+    for account in await runs_store.list_reporting_accounts(database, providers, SOURCE):
         await _compare_days(comparison, account, now)
 
 
 async def _compare_days(
     comparison: MovementComparison, account: ReportingAccount, now: datetime
 ) -> None:
-    while (day := _due_day(account, now)) is not None:
+    while (day := _find_due_day(account, now)) is not None:
         if not await _compare_with_lock(comparison, account, day):
             return
         account = replace(
-            account, open_name=None, last_name=max(account.last_name or "", _run_name(day))
+            account,
+            open_run_name=None,
+            newest_run_name=max(account.newest_run_name or "", _format_run_name(day)),
         )
 
 
-def _due_day(account: ReportingAccount, now: datetime) -> date | None:
+def _find_due_day(account: ReportingAccount, now: datetime) -> date | None:
     """Return the oldest completed day that still has to be compared, or None.
 
     An account without any run starts with yesterday.
     """
     yesterday = (now - COMPLETION_DELAY).date() - timedelta(days=1)
-    if account.open_name is not None:
-        return _parse_day(account.open_name)
-    if account.last_name is None:
+    if account.open_run_name is not None:
+        return _parse_day(account.open_run_name)
+    if account.newest_run_name is None:
         return yesterday
-    day = _parse_day(account.last_name) + timedelta(days=1)
+    day = _parse_day(account.newest_run_name) + timedelta(days=1)
     return day if day <= yesterday else None
 
 
-def _run_name(day: date) -> str:
-    return f"{_NAME}{day.isoformat()}"
+def _format_run_name(day: date) -> str:
+    return f"{_RUN_NAME_PREFIX}{day.isoformat()}"
 
 
 def _parse_day(run_name: str) -> date:
-    return date.fromisoformat(run_name.removeprefix(_NAME))
+    return date.fromisoformat(run_name.removeprefix(_RUN_NAME_PREFIX))
 
 
 async def _compare_with_lock(
@@ -145,14 +147,14 @@ async def _compare_with_lock(
 
 
 async def _compare(comparison: MovementComparison, account: ReportingAccount, day: date) -> bool:
-    begin = datetime.combine(day, time(), UTC)
-    until = begin + timedelta(days=1)
+    start = datetime.combine(day, time(), UTC)
+    until = start + timedelta(days=1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "list.csv"
-        output = await _write_list(comparison.accounts, account, path, begin, until)
-        await _record_payouts(comparison, account, output.payouts)
-        await _record_outside_refunds(comparison, account, output.outside_refunds)
-        name = _run_name(day)
+        contents = await _write_list(comparison.accounts, account, path, start, until)
+        await _record_payouts(comparison, account, contents.payouts)
+        await _record_outside_refunds(comparison, account, contents.outside_refunds)
+        name = _format_run_name(day)
         new = NewRun(
             id=comparison.context.database.id_generator.new_id(),
             account_id=account.account_id,
@@ -164,7 +166,7 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
             file=ProviderFile(path=path, sha256=await asyncio.to_thread(read_digest, path)),
             provider=account.provider,
             account_id=account.account_id,
-            since=begin,
+            since=start,
             until=until - timedelta(microseconds=1),
             lists_disputes=True,
         )
@@ -175,23 +177,23 @@ async def _write_list(
     accounts: GatewayAccounts,
     account: ReportingAccount,
     path: Path,
-    begin: datetime,
+    start: datetime,
     until: datetime,
-) -> _WrittenList:
+) -> _ListContents:
     gateway, credentials = await _connect(accounts, account)
-    output, after = _WrittenList(), None
+    contents, after = _ListContents(), None
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(HEADER)
         for _ in range(PAGES_MAX):
             page = await gateway.list_movements(
-                credentials, begin - timedelta(days=OVERLAP_DAYS), until, after
+                credentials, start - timedelta(days=OVERLAP_DAYS), until, after
             )
             if isinstance(page, OutcomeUnknown):
                 raise ListUnavailableError(page.detail)
-            _write_movements(file, output, page.movements)
+            _write_movements(file, contents, page.movements)
             after = page.after
             if after is None:
-                return output
+                return contents
     raise ListUnavailableError("the list has too many pages")
 
 
@@ -200,24 +202,24 @@ async def _connect(
 ) -> tuple[ReportingGateway, GatewayAccount]:
     connection = await accounts.connect(account.account_id, account.provider)
     if connection is None or not isinstance(connection.gateway, ReportingGateway):
-        raise ListUnavailableError("no account or adapter")
+        raise ListUnavailableError("the account or its gateway adapter is missing")
     return connection.gateway, connection.account
 
 
 def _write_movements(
-    file: TextIO, output: _WrittenList, movements: Sequence[BalanceMovement]
+    file: TextIO, contents: _ListContents, movements: Sequence[BalanceMovement]
 ) -> None:
     rows = csv.writer(file)
     for movement in movements:
         if movement.kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_REVERSAL}:
-            output.payouts.append(movement)
+            contents.payouts.append(movement)
             continue
         if movement.kind in _DISPUTE_KINDS:
-            if (dispute := (movement.kind, movement.reference)) in output.disputes:
-                continue  # an appeal; its newer movement has already been written
-            output.disputes.add(dispute)
+            if (dispute := (movement.kind, movement.reference)) in contents.disputes:
+                continue  # the dispute was appealed, and its newer movement is already written
+            contents.disputes.add(dispute)
         if (refund := _to_outside_refund(movement)) is not None:
-            output.outside_refunds.append(refund)
+            contents.outside_refunds.append(refund)
         our_id = "" if movement.our_id is None else ids.format_id(ids.REFUND, movement.our_id)
         rows.writerow(
             (
@@ -231,12 +233,12 @@ def _write_movements(
                 format_timestamp(movement.at),
             )
         )
-    if len(output.payouts) > PAYOUTS_MAX:
+    if len(contents.payouts) > PAYOUTS_MAX:
         raise ListUnavailableError("the list has too many payouts")
 
 
 def _to_outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
-    """Return the refund if it was made at the gateway, because its callback may be lost."""
+    """Return a refund that was made at the gateway, whose callback may be lost; otherwise None."""
     is_ours = movement.our_id is not None
     if movement.kind is not MovementKind.REFUND or is_ours or movement.capture is None:
         return None
@@ -299,5 +301,5 @@ async def _record_payout(
         id=account.account_id, provider=account.provider, merchant_id=account.merchant_id
     )
     async with database.transaction() as tx:
-        settled = await settle_payouts(tx, payout_account, [payout], RECORDED_BY)
-        await case_store.open_cases(tx, make_payout_cases(tx.id_generator, settled.different))
+        payouts = await compare_payouts(tx, payout_account, [payout], RECORDED_BY)
+        await case_store.open_cases(tx, make_payout_cases(tx.id_generator, payouts.different))

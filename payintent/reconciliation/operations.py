@@ -31,9 +31,10 @@ from payintent.reconciliation.sums_store import ReconciliationSum
 
 
 class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
-    """Compare a file without changes; `InvalidProviderFileError` if it has duplicate lines.
+    """Compare a file with our records without changing anything.
 
-    With `foresees_cases`, the result's `opened` is the number of cases that would be opened.
+    With `foresees_cases`, `opened` is the number of cases that would be opened. Raises
+    `InvalidProviderFileError` for an invalid or duplicate line.
     """
 
     action: ClassVar[str] = "reconcile"
@@ -61,9 +62,9 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 
     async def changes(self, context: OperationContext) -> list[str]:
         compare = CompareProviderFile(comparison=self.comparison, foresees_cases=True)
-        foreseen = await compare.read(context)
-        payouts = foreseen.payouts.new
-        return [f"{foreseen.opened} cases are opened"] + (
+        preview = await compare.read(context)
+        payouts = preview.payouts.new
+        return [f"{preview.opened} cases are opened"] + (
             [f"{payouts} payouts are recorded"] if payouts else []
         )
 
@@ -94,11 +95,9 @@ def _complete(context: OperationContext, comparison: ReconciliationInput) -> Rec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """A run with each side's totals."""
-
     run: RunRecord
     sums: list[ReconciliationSum]
-    balances: list[ReceiverBalance]  # of a contract's receiver; otherwise empty
+    balances: list[ReceiverBalance]  # of the receiver, if a contract was compared
 
 
 class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_only=True):
@@ -109,11 +108,11 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
         *("id", "account_id", "provider", "source", "name", "status", "lines", "opened"),
         "ended_at",
     )
-    account_id: Annotated[int | None, option("Of one gateway account.", name="account")] = None
-    status: Annotated[str | None, option("One of running, matched, differs, failed.")] = None
-    before: Annotated[
-        UUID | None, option("The last run of the previous page, to get the next page.")
+    account_id: Annotated[int | None, option("Only this gateway account.", name="account")] = None
+    status: Annotated[
+        str | None, option("Only this status: running, matched, differs or failed.")
     ] = None
+    before: Annotated[UUID | None, option("The last run of the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RunRecord]:
@@ -149,7 +148,7 @@ class RetryReconciliationRun(ChangeOperation[RunDetails], frozen=True, kw_only=T
     async def apply(self, context: OperationContext, tx: Tx) -> RunDetails:
         status = await runs_store.lock_status(tx, self.run_id)
         if status is not None and status != "failed":
-            raise ConflictError(f"the run has not failed: it is {status}")
+            raise ConflictError(f"only a failed run can be retried; this run is {status}")
         if status is not None:
             await runs_store.reopen(tx, self.run_id)
         return await _get_details(tx, self.run_id)

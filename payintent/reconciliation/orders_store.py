@@ -1,22 +1,22 @@
-"""Match lines that contain order numbers to our captures and refunds."""
+"""Match lines that name our orders to captures and refunds."""
 
 from collections.abc import Mapping, Sequence
 
 from payintent.db.database import Tx
 from payintent.reconciliation.compare_store import DECIMALS
 
-_NEAR_DAYS = 7
+_WINDOW_DAYS = 7
 
 
 async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str, int]) -> None:
     """Replace order numbers in the loaded lines with the references of matching records.
 
     An order number is the reference of a session or capture. A refund line matches a refund of the
-    same capture and amount that succeeded within a week of the line. If several refunds match,
-    each line is matched to a different refund.
+    same capture and amount that succeeded within a week of the line. Each line matches a
+    different refund.
     """
     await tx.fetch("ANALYZE provider_line")
-    await tx.fetch(_REFUNDS, accounts, list(decimals), list(decimals.values()), _NEAR_DAYS)
+    await tx.fetch(_REFUNDS, accounts, list(decimals), list(decimals.values()), _WINDOW_DAYS)
     await tx.fetch(_PAYMENTS, accounts)
 
 
@@ -45,7 +45,7 @@ _PAYMENTS = f"""
 _REFUNDS = f"""
     WITH lines AS (
         SELECT l.number, l.amount, l.currency, l.at, c.id AS capture_id,
-            row_number() OVER (PARTITION BY l.reference, l.amount ORDER BY l.at, l.number) AS place
+            row_number() OVER (PARTITION BY l.reference, l.amount ORDER BY l.at, l.number) AS rank
         FROM provider_line l
         LEFT JOIN LATERAL ({_CAPTURE}) c ON true
         WHERE l.type = 'refund'
@@ -58,7 +58,7 @@ _REFUNDS = f"""
     ), ours AS (
         SELECT r.id, r.capture_id, r.amount_minor * 10::numeric ^ -{DECIMALS} AS amount,
             row_number() OVER (PARTITION BY r.capture_id, r.amount_minor
-                ORDER BY r.updated_at, r.id) AS place
+                ORDER BY r.updated_at, r.id) AS rank
         FROM span
         JOIN refund r ON r.capture_id = span.capture_id
             AND r.updated_at BETWEEN span.since AND span.until
@@ -69,9 +69,9 @@ _REFUNDS = f"""
     UPDATE provider_line line
     SET our_id = ours.id,
         reference = coalesce(ours.id::text, line.reference || ' ' || line.amount || ' '
-            || lines.place)
+            || lines.rank)
     FROM lines
     LEFT JOIN ours ON ours.capture_id = lines.capture_id AND ours.amount = lines.amount
-        AND ours.place = lines.place
+        AND ours.rank = lines.rank
     WHERE line.number = lines.number
 """

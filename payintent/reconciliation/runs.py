@@ -22,12 +22,12 @@ from payintent.gateways.port import GatewayCapabilities
 from payintent.reconciliation import runs_store
 from payintent.reconciliation.compare import ReconciliationInput, compare_file
 from payintent.reconciliation.file import InvalidProviderFileError, ProviderFile
-from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunEnd, SourceFile
+from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunOutcome, SourceFile
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
 from payintent.runtime.log import get_logger
 
 RECORDED_BY = "reconciliation"
-_ATTEMPTS_MAX = 5  # a run fails after crashing its worker this many times
+_ATTEMPTS_MAX = 5  # a run that crashes its worker this often fails
 _PROBLEM_CHARS_MAX = 1_000
 _log = get_logger("reconciliation")
 
@@ -40,7 +40,7 @@ SOURCE_FAILURES = Counter(
 
 
 @asynccontextmanager
-async def failures_recorded(database: Database, run: ClaimedRun) -> AsyncGenerator[None]:
+async def record_failures(database: Database, run: ClaimedRun) -> AsyncGenerator[None]:
     """Mark the run as failed if the block raises, so that it does not block later runs.
 
     If the database or the chain is unavailable, the error propagates instead, and a worker resumes
@@ -56,7 +56,7 @@ async def failures_recorded(database: Database, run: ClaimedRun) -> AsyncGenerat
         await fail(database, run, error.message)
     except Exception as error:  # noqa: BLE001 - a bug in one comparison must not stop the others
         _log.error("reconciliation_run_failed", run=str(run.id), exc_info=error)
-        await fail(database, run, f"an error of the service: {type(error).__name__}")
+        await fail(database, run, f"internal error: {type(error).__name__}")
 
 
 async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
@@ -65,20 +65,20 @@ async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
         if not await runs_store.lock(tx, run):
             return
         problem = problem[:_PROBLEM_CHARS_MAX] or "unknown"
-        await runs_store.end(tx, run.id, RunEnd(problem=problem))
+        await runs_store.end(tx, run.id, RunOutcome(problem=problem))
     RUNS.labels("failed").inc()
     _log.error("reconciliation_failed", run=str(run.id), problem=problem)
 
 
-def note_end(run: ClaimedRun, account_id: int, run_end: RunEnd) -> None:
-    """Report a finished run. Call after commit."""
-    RUNS.labels(run_end.status).inc()
+def report_end(run: ClaimedRun, account_id: int, outcome: RunOutcome) -> None:
+    """Count and log a finished run. Call after commit."""
+    RUNS.labels(outcome.status).inc()
     _log.info(
         "reconciliation_ended",
         run=str(run.id),
         gateway_account=account_id,
-        status=run_end.status,
-        differences=run_end.differences,
+        status=outcome.status,
+        differences=outcome.differences,
     )
 
 
@@ -123,10 +123,10 @@ async def compare_list(
     if not run.is_ours:
         return None
     if run.attempts > _ATTEMPTS_MAX:
-        problem = f"the run was started {_ATTEMPTS_MAX} times and never ended"
+        problem = f"the worker stopped unexpectedly in each of {_ATTEMPTS_MAX} attempts"
         await fail(context.database, run, problem)
     else:
-        async with failures_recorded(context.database, run):
+        async with record_failures(context.database, run):
             await _compare(context, new, run, comparison)
     return run.id
 
@@ -164,12 +164,12 @@ async def _compare(
             return
         compared_file = await compare_file(tx, comparison, RECORDED_BY)
         result = await compared_file.open_cases(tx)
-        run_end = RunEnd(
+        outcome = RunOutcome(
             since=result.since,
             until=result.until,
             differences=result.difference_count,
             opened=result.opened,
             sums=result.sums,
         )
-        await runs_store.end(tx, run.id, run_end)
-    note_end(run, new.account_id, run_end)
+        await runs_store.end(tx, run.id, outcome)
+    report_end(run, new.account_id, outcome)

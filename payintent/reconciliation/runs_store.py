@@ -10,7 +10,7 @@ from payintent.db.lists import KeysetList
 from payintent.reconciliation.sums_store import ReconciliationSum
 
 STATUSES = ("running", "matched", "differs", "failed")
-#: How long a worker may take from the claim until its transaction locks the run.
+#: How long a worker may take between claiming a run and locking it in its transaction.
 LEASE_S = 60
 
 
@@ -37,7 +37,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """The result of a claim. If the run is not ours, it has ended or another worker has it."""
+    """The result of a claim. A run that is not ours has ended or belongs to another worker."""
 
     id: UUID
     attempts: int
@@ -46,7 +46,9 @@ class ClaimedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnd:
+class RunOutcome:
+    """The result of a finished run."""
+
     problem: str = ""  # empty unless the run failed
     since: datetime | None = None
     until: datetime | None = None
@@ -152,7 +154,7 @@ async def lock(tx: Tx, run: ClaimedRun) -> bool:
     return row is not None
 
 
-async def end(tx: Tx, run_id: UUID, run_end: RunEnd) -> None:
+async def end(tx: Tx, run_id: UUID, outcome: RunOutcome) -> None:
     await tx.fetch(
         """
         UPDATE reconciliation_run
@@ -161,17 +163,17 @@ async def end(tx: Tx, run_id: UUID, run_end: RunEnd) -> None:
         WHERE id = $1
         """,
         run_id,
-        run_end.status,
-        run_end.problem,
-        run_end.since,
-        run_end.until,
-        run_end.opened,
+        outcome.status,
+        outcome.problem,
+        outcome.since,
+        outcome.until,
+        outcome.opened,
     )
-    await add_sums(tx, run_id, run_end.sums)
+    await add_sums(tx, run_id, outcome.sums)
 
 
 async def add_sums(tx: Tx, run_id: UUID, sums: Sequence[ReconciliationSum]) -> None:
-    """Add the totals of each side to the run's stored totals."""
+    """Add each side's totals to the totals stored for the run."""
     await tx.fetch(
         """
         INSERT INTO reconciliation_sum AS s
@@ -187,19 +189,19 @@ async def add_sums(tx: Tx, run_id: UUID, sums: Sequence[ReconciliationSum]) -> N
             ledger = s.ledger + excluded.ledger, merchants = s.merchants + excluded.merchants
         """,
         run_id,
-        [side.type for side in sums],
-        [side.currency for side in sums],
-        [side.lines for side in sums],
-        [side.records for side in sums],
-        [side.gateway for side in sums],
-        [side.service for side in sums],
-        [side.ledger for side in sums],
-        [side.merchants for side in sums],
+        [total.type for total in sums],
+        [total.currency for total in sums],
+        [total.lines for total in sums],
+        [total.records for total in sums],
+        [total.gateway for total in sums],
+        [total.service for total in sums],
+        [total.ledger for total in sums],
+        [total.merchants for total in sums],
     )
 
 
 async def mark_processed(database: Executor, file: SourceFile, run_id: UUID) -> None:
-    """Mark a file as processed if its run has ended, so that the file is not read again."""
+    """Mark a file as processed once its run has ended, so that it is not read again."""
     await database.fetch(
         """
         INSERT INTO reconciliation_file (source, account_id, name, version, run_id)
@@ -277,18 +279,18 @@ class ReportingAccount:
     account_id: int
     provider: str
     merchant_id: int | None
-    last_name: str | None  # of the newest run; None: no runs yet
-    open_name: str | None  # of the oldest open run; None: no open run
+    newest_run_name: str | None  # of the newest run; None: no runs yet
+    open_run_name: str | None  # of the oldest open run; None: no open run
 
 
-async def list_reporting(
+async def list_reporting_accounts(
     database: Executor, providers: Sequence[str], source: str
 ) -> list[ReportingAccount]:
     """List the enabled live accounts of these providers. Run names must sort by day."""
     rows = await database.fetch(
         """
-        SELECT a.id AS account_id, a.provider, a.merchant_id, max(r.name) AS last_name,
-            min(r.name) FILTER (WHERE r.status = 'running') AS open_name
+        SELECT a.id AS account_id, a.provider, a.merchant_id, max(r.name) AS newest_run_name,
+            min(r.name) FILTER (WHERE r.status = 'running') AS open_run_name
         FROM provider_account a
         LEFT JOIN reconciliation_run r ON r.account_id = a.id AND r.source = $2
         WHERE a.provider = ANY($1::text[]) AND a.livemode AND a.enabled

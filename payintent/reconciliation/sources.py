@@ -38,7 +38,7 @@ _UNFINISHED = (".part", ".tmp", ".filepart")
 
 
 class SourceUnavailableError(Exception):
-    """The folder or bucket cannot be read. The next poll tries again."""
+    """The folder or bucket is unavailable. The next poll tries again."""
 
 
 class FileSource(Protocol):
@@ -81,7 +81,7 @@ class FolderSource:
         yield self._folder / str(file.account_id) / file.name
 
     async def close(self) -> None:
-        """Do nothing, because the source keeps no file open."""
+        pass
 
     def _list_paths(self) -> list[tuple[int, Path]]:
         """List candidate files as `(account_id, path)` pairs."""
@@ -156,31 +156,31 @@ def sign_get(
     `host` includes the port unless it is the scheme's default. `path` must be percent-encoded
     exactly as it is sent. `at` must be in UTC.
     """
-    time = at.strftime("%Y%m%dT%H%M%SZ")
-    dated = {"x-amz-content-sha256": _EMPTY_SHA256, "x-amz-date": time}
-    signed = {name.lower(): value.strip() for name, value in headers.items()}
-    signed |= {"host": host} | dated
-    names = ";".join(sorted(signed))
-    lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
+    timestamp = at.strftime("%Y%m%dT%H%M%SZ")
+    amz_headers = {"x-amz-content-sha256": _EMPTY_SHA256, "x-amz-date": timestamp}
+    signed_headers = {name.lower(): value.strip() for name, value in headers.items()}
+    signed_headers |= {"host": host} | amz_headers
+    names = ";".join(sorted(signed_headers))
+    lines = "".join(f"{name}:{signed_headers[name]}\n" for name in sorted(signed_headers))
     request = f"GET\n{path}\n{canonical_query(query)}\n{lines}\n{names}\n{_EMPTY_SHA256}"
-    scope = f"{time[:8]}/{credentials.region}/s3/aws4_request"
+    scope = f"{timestamp[:8]}/{credentials.region}/s3/aws4_request"
     digest = hashlib.sha256(request.encode()).hexdigest()
     key = f"AWS4{credentials.secret_key}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(
-        key, f"{_ALGORITHM}\n{time}\n{scope}\n{digest}".encode(), "sha256"
+        key, f"{_ALGORITHM}\n{timestamp}\n{scope}\n{digest}".encode(), "sha256"
     ).hex()
     authorization = (
         f"{_ALGORITHM} Credential={credentials.key_id}/{scope},"
         f"SignedHeaders={names},Signature={signature}"
     )
-    return {**headers, **dated, "Authorization": authorization}
+    return {**headers, **amz_headers, "Authorization": authorization}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    tags: dict[str, str]
+    tags: dict[str, str]  # ETags by key
     next_token: str | None
 
 
@@ -219,9 +219,9 @@ class S3Source:
         key = f"{self._prefix}{file.account_id}/{file.name}"
         with tempfile.NamedTemporaryFile(prefix="payintent-settlement-") as copy:
             size = 0
-            # If the file has since been overwritten, its tag differs; the next poll lists it again.
-            async with self._get(key, {}, {"If-Match": file.version}) as answer:
-                async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+            # If the file has been overwritten, the tag no longer matches. The next poll retries.
+            async with self._get(key, {}, {"If-Match": file.version}) as response:
+                async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                     size += len(chunk)
                     if size > _FILE_BYTES_MAX:
                         raise SourceUnavailableError("the file is too large")
@@ -241,8 +241,8 @@ class S3Source:
 
     async def _get_page(self, query: Mapping[str, str]) -> bytes:
         body = bytearray()
-        async with self._get("", query, {}) as answer:
-            async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+        async with self._get("", query, {}) as response:
+            async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 body += chunk
                 if len(body) > _LIST_BYTES_MAX:
                     raise SourceUnavailableError("the list is too large")
@@ -253,7 +253,7 @@ class S3Source:
         self, key: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         path = "/" + quote(f"{self._bucket}/{key}" if key else self._bucket, safe="/-_.~")
-        signed = sign_get(
+        signed_headers = sign_get(
             self._credentials,
             host=self._host,
             path=path,
@@ -265,11 +265,11 @@ class S3Source:
         release_slot()
         try:
             async with self._session.open().get(
-                exact_url(url), headers=signed, allow_redirects=False
-            ) as answer:
-                if answer.status != _OK:
-                    raise SourceUnavailableError(f"the store answered {answer.status}")
-                yield answer
+                exact_url(url), headers=signed_headers, allow_redirects=False
+            ) as response:
+                if response.status != _OK:
+                    raise SourceUnavailableError(f"the store returned status {response.status}")
+                yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             # Report only the class, because the message may contain the URL.
             raise SourceUnavailableError(type(error).__name__) from error
@@ -286,12 +286,12 @@ def open_s3_source(settings: Settings) -> S3Source:
 
 def _parse_page(body: bytes) -> _Page:
     try:
-        # Sent by the operator's own store and limited in size; expat rejects entity bombs.
+        # The operator's own store sends it, its size is limited, and expat rejects entity bombs.
         root = ET.fromstring(body)  # noqa: S314
     except ET.ParseError as error:
         raise SourceUnavailableError("the list is not valid XML") from error
     if root.tag.rpartition("}")[2] != "ListBucketResult":
-        raise SourceUnavailableError("the answer is not a bucket listing")
+        raise SourceUnavailableError("the response is not a bucket listing")
     namespace = root.tag.removesuffix("ListBucketResult")
     tags = {
         item.findtext(f"{namespace}Key") or "": item.findtext(f"{namespace}ETag") or ""

@@ -1,10 +1,14 @@
 """Compare our records of a gateway's list with the ledger and the merchants' payments."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
 from payintent.accounting import ledger_store
+from payintent.accounting.model import clearing
+from payintent.core.money import MINOR_DECIMALS
 from payintent.db.database import Tx
+from payintent.gateways.settlement_file import ListedPayout
 from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 
 _SUMS_MAX = 1_000
@@ -155,5 +159,48 @@ async def sum_sides(tx: Tx) -> list[ReconciliationSum]:
         LIMIT $1
         """,
         _SUMS_MAX,
+    )
+    return [ReconciliationSum(**row) for row in rows]
+
+
+async def sum_payouts(
+    tx: Tx, account_id: int, payouts: Sequence[ListedPayout]
+) -> list[ReconciliationSum]:
+    """Sum payouts by currency, in the list, in our records and in the ledger."""
+    rows = await tx.fetch(
+        f"""
+        SELECT 'payout' AS type, p.currency, sum(p.lines)::bigint AS lines,
+            sum(p.records)::bigint AS records,
+            trim_scale(sum(p.gateway * 10::numeric ^ -{DECIMALS}))::text AS gateway,
+            trim_scale(sum(p.service * 10::numeric ^ -{DECIMALS}))::text AS service,
+            trim_scale(sum(p.ledger * 10::numeric ^ -{DECIMALS}))::text AS ledger,
+            trim_scale(sum(p.merchants * 10::numeric ^ -{DECIMALS}))::text AS merchants
+        FROM (
+            SELECT currency, 1 AS lines, 0 AS records, amount::numeric AS gateway, 0 AS service,
+                0 AS ledger, 0 AS merchants
+            FROM unnest($2::text[], $3::text[]) AS l (currency, amount)
+            UNION ALL
+            SELECT g.currency, 0, 1, 0, g.amount_minor, coalesce(e.amount, 0),
+                CASE WHEN e.merchant_id IS NULL THEN 0 ELSE e.amount END
+            FROM gateway_payout g
+            LEFT JOIN LATERAL (
+                SELECT merchant_id, CASE WHEN credit = $5 THEN amount ELSE -amount END AS amount
+                FROM ledger_entry
+                WHERE fact_id = g.id AND fact = 'gateway_payout' AND leg = 'whole'
+            ) e ON true
+            WHERE g.account_id = $1 AND g.reference = ANY($4::text[]) AND g.reversed_at IS NULL
+        ) p
+        LEFT JOIN unnest($6::text[], $7::int[]) AS u (currency, decimals)
+            ON u.currency = p.currency
+        GROUP BY p.currency
+        ORDER BY p.currency
+        """,
+        account_id,
+        [payout.currency for payout in payouts],
+        [str(payout.amount_minor) for payout in payouts],
+        [payout.reference for payout in payouts],
+        clearing(account_id, None),
+        list(MINOR_DECIMALS),
+        list(MINOR_DECIMALS.values()),
     )
     return [ReconciliationSum(**row) for row in rows]

@@ -144,7 +144,7 @@ async def test_a_capture_that_the_chain_has_no_log_of_is_a_case(ground: ChainWor
 async def test_more_differences_than_a_day_can_have_fail_the_run_and_open_no_case(
     ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(difference_cases, "OPENED_MAX", 1)
+    monkeypatch.setattr(difference_cases, "DIFFERENCES_MAX", 1)
     await _paid(ground)
     await ground.world.rows("UPDATE chain_receipt SET log_index = log_index + 7")
     await ground.world.rows(
@@ -152,7 +152,7 @@ async def test_more_differences_than_a_day_can_have_fail_the_run_and_open_no_cas
     )
     failed = (await _compare(ground)).run
     assert (failed.status, failed.opened) == ("failed", 0)
-    assert failed.problem.startswith("2 differences are too many for cases")
+    assert failed.problem.startswith("2 differences are too many;")
     assert await _subjects(ground) == []
 
 
@@ -336,7 +336,7 @@ async def test_a_run_that_failed_says_why_and_is_done_again_where_it_stopped(
 
     monkeypatch.setattr(chain_comparison, "make_lines", refuse)
     failed = (await _compare(ground)).run
-    assert (failed.status, failed.problem) == ("failed", "an error of the service: ValueError")
+    assert (failed.status, failed.problem) == ("failed", "internal error: ValueError")
     monkeypatch.undo()
     await ground.world.perform(RetryReconciliationRun(run_id=failed.id))
     again = await _compare(ground)

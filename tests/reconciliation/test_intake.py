@@ -24,7 +24,7 @@ from payintent.reconciliation.operations import (
     ShowReconciliationRun,
 )
 from payintent.reconciliation.runs import compare_new_files
-from payintent.reconciliation.runs_store import NewRun, RunEnd, RunRecord
+from payintent.reconciliation.runs_store import NewRun, RunOutcome, RunRecord
 from payintent.reconciliation.sources import FolderSource
 from payintent.worker import reconcile
 from payintent.worker_metrics import RECONCILIATIONS, measure
@@ -226,7 +226,7 @@ async def test_a_worker_that_dies_in_a_comparison_leaves_nothing_and_another_one
     put(f"payment,cap-1,,1.00,THB,{_AT}")
     end = runs_store.end
 
-    async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
+    async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunOutcome) -> None:
         await end(tx, run_id, ended)
         await tx.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
 
@@ -246,7 +246,10 @@ async def test_a_run_that_never_ends_is_given_up(world: World, put: Put, tmp_pat
     await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
     await world.rows(_LEFT + ", attempts = 5")
     [run] = await _take(world, tmp_path)
-    assert (run.status, run.problem) == ("failed", "the run was started 5 times and never ended")
+    assert (run.status, run.problem) == (
+        "failed",
+        "the worker stopped unexpectedly in each of 5 attempts",
+    )
 
 
 async def test_a_run_that_failed_is_done_again_when_that_is_asked_for(

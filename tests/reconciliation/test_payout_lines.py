@@ -23,7 +23,7 @@ from payintent.reconciliation import runs_store
 from payintent.reconciliation.file import HEADER, HEADER_WITH_FEE
 from payintent.reconciliation.operations import ListReconciliationRuns, ShowReconciliationRun
 from payintent.reconciliation.runs import compare_new_files
-from payintent.reconciliation.runs_store import RunEnd, RunRecord
+from payintent.reconciliation.runs_store import RunOutcome, RunRecord
 from payintent.reconciliation.sources import FolderSource
 from payintent.reconciliation.sums_store import ReconciliationSum
 from tests.accounting.test_payouts import balance
@@ -198,7 +198,7 @@ async def test_payouts_are_recorded_with_the_end_of_the_run_or_not_at_all(
     files.put(_PAYMENT, _PAYOUT)
     end = runs_store.end
 
-    async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
+    async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunOutcome) -> None:
         await end(tx, run_id, ended)
         await tx.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
 

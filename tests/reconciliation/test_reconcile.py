@@ -492,7 +492,7 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
                 await perform(world, path, **more)
             assert refused.value.code is ErrorCode.NOT_FOUND
     empty = write()
-    with pytest.raises(RefusedError, match="the file has no lines: give its period"):
+    with pytest.raises(RefusedError, match="the file has no lines; specify its period"):
         await _compare(world, empty, until=None)
     assert (await _compare(world, empty)).difference_count == 0
 
@@ -578,9 +578,9 @@ async def test_what_a_test_account_took_is_looked_for_in_no_file(
 async def test_the_file_of_something_else_opens_no_cases(
     world: World, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(difference_cases, "OPENED_MAX", 2)
+    monkeypatch.setattr(difference_cases, "DIFFERENCES_MAX", 2)
     lines = [f"payment,cap-{number},,1.00,THB,{_AT}" for number in range(3)]
-    with pytest.raises(RefusedError, match="3 differences are too many for cases"):
+    with pytest.raises(RefusedError, match="3 differences are too many;"):
         await _reconcile(world, write(*lines))
     assert await world.perform(ListCases(status="ALL")) == []
     assert (await _reconcile(world, write(*lines[:2]))).opened == 2

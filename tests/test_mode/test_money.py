@@ -140,6 +140,6 @@ async def test_a_gateways_file_for_a_test_side_is_refused_and_says_why(
     (folder / "file.csv").write_text("\n".join([",".join(HEADER), line, ""]))
     await compare_new_files(world.service.reconciliation_context, FolderSource(str(tmp_path)))
     [run] = await world.perform(ListReconciliationRuns())
-    said = f"account {world.account_id} is a test account: its payments are not in the books"
+    said = f"account {world.account_id} is a test account; its payments are not in the ledger"
     assert (run.status, run.problem, run.opened) == ("failed", said, 0)
     assert await world.perform(ListCases(kind=CaseKind.RECONCILIATION)) == []
