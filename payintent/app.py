@@ -191,10 +191,10 @@ def build_app(
         provider = IdentityProvider(settings) if settings.oidc_issuer else None
         app.state.checkout = _make_checkout_context(parts)
         app.state.portal = _make_portal_context(parts)
-        app.complete(api_routes(parts))
+        app.add_routes(api_routes(parts))
         if operator is not None:
             operator.state.console = _make_console_context(parts, provider)
-            operator.complete(operator_routes(parts))
+            operator.add_routes(operator_routes(parts))
         writers: list[_Writer] = [uses, service.accounts.log]
         if calls is not None:
             writers.append(CallLogWriter(calls, service.database))

@@ -15,7 +15,14 @@ from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.notify import ChangeSubscriber
-from payintent.http.responses import HEADERS, HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
+from payintent.http.responses import (
+    HEARTBEAT_S,
+    STREAM_HEADERS,
+    STREAM_KEEP_ALIVE,
+    STREAM_RETRY,
+    STREAM_S,
+    encode_event,
+)
 from payintent.onchain.wallet_sessions import session_view
 from payintent.payments import store as payment_store
 from payintent.payments.model import TERMINAL
@@ -40,7 +47,7 @@ async def get_events(visit: CheckoutVisit) -> Response:
     if visit.payment.status in TERMINAL and visit.payment.version == last_version:
         return Response(status_code=204)
     if visit.request.method == "HEAD":
-        return Response(headers=HEADERS)
+        return Response(headers=STREAM_HEADERS)
     visit.context.change_feed.require_capacity(visit.payment.id)
     return _CheckoutStream(visit, last_version)
 
@@ -57,7 +64,7 @@ class _CheckoutStream(StreamingResponse):
     def __init__(self, visit: CheckoutVisit, last_version: int | None) -> None:
         self._visit = visit
         self._subscriber = ChangeSubscriber()
-        super().__init__(_events(visit, self._subscriber, last_version), 200, HEADERS)
+        super().__init__(_events(visit, self._subscriber, last_version), 200, STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Subscribe here: if the generator never starts, its cleanup does not run.
@@ -69,7 +76,7 @@ async def _events(
     visit: CheckoutVisit, subscriber: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment ends, the process stops, or `STREAM_S` has elapsed."""
-    yield RETRY
+    yield STREAM_RETRY
     loop, context = asyncio.get_running_loop(), visit.context
     ends_at = loop.time() + STREAM_S
     last_onchain: dict[str, Any] | None = None
@@ -92,7 +99,7 @@ async def _events(
         while not await _wait_for_change(subscriber):
             if loop.time() >= ends_at:
                 return
-            yield KEEP_ALIVE
+            yield STREAM_KEEP_ALIVE
 
 
 async def _wait_for_change(subscriber: ChangeSubscriber) -> bool:

@@ -18,7 +18,7 @@ from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, Sto
 from payintent.fraud.model import FraudDeniedError
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
-from payintent.http.errors import Failure, answer_failures
+from payintent.http.errors import Failure, render_failures
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.static_files import html_response, make_environment
 from payintent.merchants.model import Merchant
@@ -90,7 +90,7 @@ def render_page(
 def answers_with_pages(handler: Handler) -> Handler:
     """Render failures as HTML pages, because buyers open these URLs in a browser."""
 
-    @answer_failures(_failure_page)
+    @render_failures(_failure_page)
     @wraps(handler)
     async def respond(request: Request) -> Response:
         try:

@@ -23,7 +23,7 @@ from payintent.core.errors import (
 from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError, read_raw
-from payintent.http.errors import Failure, answer_failures
+from payintent.http.errors import Failure, render_failures
 from payintent.http.pages.forms import SignedInVisit
 from payintent.operators.operation import Actor, OperationType, ReadOperation
 from payintent.operators.submit import run_operation
@@ -98,7 +98,7 @@ def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Ha
 
 def console_page(handler: Handler) -> Handler:
     """Render errors as pages. Add the common headers, and the session cookie if it changed."""
-    handle = answer_failures(_failure_page)(handler)
+    handle = render_failures(_failure_page)(handler)
 
     @wraps(handler)
     async def respond(request: Request) -> Response:

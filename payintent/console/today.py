@@ -16,8 +16,14 @@ from payintent.console.rendering import HEADERS, format_age, list_url, render_pa
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.core.money import TENDER, format_amount, minor_decimals
 from payintent.http.pages.static_files import html_response
-from payintent.http.responses import HEADERS as STREAM_HEADERS
-from payintent.http.responses import HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
+from payintent.http.responses import (
+    HEARTBEAT_S,
+    STREAM_HEADERS,
+    STREAM_KEEP_ALIVE,
+    STREAM_RETRY,
+    STREAM_S,
+    encode_event,
+)
 from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
 from payintent.overview.store import COUNTED_MAX, ChainFigure
 from payintent.runtime.log import get_logger
@@ -313,7 +319,7 @@ async def get_today_events(visit: OperatorVisit) -> Response:
 
 
 async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGenerator[bytes]:
-    yield RETRY
+    yield STREAM_RETRY
     loop = asyncio.get_running_loop()
     over_at, quiet_since, last = loop.time() + STREAM_S, loop.time(), ""
     while loop.time() < over_at and not context.change_feed.closing:
@@ -326,7 +332,7 @@ async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGener
             yield encode_event("figures", {"html": html})
             last, quiet_since = html, loop.time()
         elif loop.time() - quiet_since >= HEARTBEAT_S:
-            yield KEEP_ALIVE
+            yield STREAM_KEEP_ALIVE
             quiet_since = loop.time()
         await asyncio.sleep(_POLL_S)
 

@@ -19,9 +19,9 @@ from payintent.runtime.settings import Settings
 
 _log = get_logger("api")
 _SCHEME = "bearer"
-#: Stands in for a key prefix: merchant members sign in with passkeys and links.
+#: Used like a key prefix: merchant members sign in with passkeys and links.
 MEMBER = "member"
-#: Stands in for a key prefix: operators may sign in with an identity provider, which may be slow.
+#: Used like a key prefix: operators may sign in with an identity provider, which may be slow.
 PROVIDER_SIGN_IN = "provider sign-in"
 _HOLDERS = {
     api_key.MERCHANT: "merchant",
@@ -29,17 +29,17 @@ _HOLDERS = {
     PROVIDER_SIGN_IN: "operator",
     MEMBER: "member",
 }
-_CHECKS_MAX = 4  # concurrent checks per holder type, for addresses above their limit
-_ADDRESSES_MAX = 20_000
+_CHECKS_MAX = 4  # concurrent checks for addresses above their limit, per type of holder
+_ADDRESSES_MAX = 20_000  # buckets kept in memory
 _ROUNDING_S = 1e-6  # tolerance for float errors before rounding up to whole seconds
-FAILURES = Counter(
+AUTHENTICATION_FAILURES = Counter(
     "payintent_authentication_failures_total",
     "Requests without a valid key or token",
     ["holder", "reason"],
 )
-REFUSED = Counter(
+REFUSED_ATTEMPTS = Counter(
     "payintent_authentication_attempts_refused_total",
-    "Failed authentications of addresses above their limit, answered with 429",
+    "Failed authentications answered with 429 because the address was above its limit",
     ["holder"],
 )
 
@@ -48,7 +48,7 @@ class UnauthorizedError(RefusedError):
     """The request has no valid key or token; `reason` is only for logs and metrics."""
 
     def __init__(self, prefix: str, reason: str) -> None:
-        super().__init__(ErrorCode.UNAUTHORIZED, "a valid API key is needed")
+        super().__init__(ErrorCode.UNAUTHORIZED, "a valid API key is required")
         self.holder = _HOLDERS[prefix]
         self.reason = reason
 
@@ -144,24 +144,24 @@ class Attempts:
         Raises `RATE_LIMITED` instead if the address has failed too often.
         """
         address = self._viewers.caller_address(request)
-        is_slowed = bool(self._buckets.wait_s(address))
-        async with self._checks[holder] if is_slowed else nullcontext():
+        is_limited = bool(self._buckets.wait_s(address))
+        async with self._checks[holder] if is_limited else nullcontext():
             try:
                 yield
             except UnauthorizedError as error:
-                self._refuse_beyond_limit(address, error)
-                self._note_failure(address, error)
+                self._raise_if_limited(address, error)
+                self._record_failure(address, error)
                 raise
 
-    def _refuse_beyond_limit(self, address: str | None, error: UnauthorizedError) -> None:
+    def _raise_if_limited(self, address: str | None, error: UnauthorizedError) -> None:
         wait_s = self._buckets.wait_s(address)
         if wait_s:
-            REFUSED.labels(error.holder).inc()
+            REFUSED_ATTEMPTS.labels(error.holder).inc()
             message = "too many failed authentications from this address"
             raise RefusedError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_s) from error
 
-    def _note_failure(self, address: str | None, error: UnauthorizedError) -> None:
-        FAILURES.labels(error.holder, error.reason).inc()
+    def _record_failure(self, address: str | None, error: UnauthorizedError) -> None:
+        AUTHENTICATION_FAILURES.labels(error.holder, error.reason).inc()
         _log.warning(
             "authentication_failed", holder=error.holder, reason=error.reason, address=address
         )

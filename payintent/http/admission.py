@@ -39,13 +39,13 @@ class LaneName(StrEnum):
 
 
 #: Matches only routes that require an API key, so that outsiders cannot use the merchants' slots.
-_MERCHANTS = re.compile(
+_MERCHANT_PATHS = re.compile(
     r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
     r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
     r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|dispute)))"
 )
 #: Paths used by buyers' browsers and wallets.
-_BUYERS = (
+_BUYER_PATHS = (
     "/c/",
     "/sdk/",
     "/v1/checkout/",
@@ -54,9 +54,9 @@ _BUYERS = (
     "/v1/countries",
     "/v1/onramp/",
 )
-_GATEWAYS = "/v1/callbacks/"
-_UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
-_STREAM = re.compile(r"/v1/checkout/[^/]+/events")  # open for minutes; bounded by the change feed
+_GATEWAY_PATHS = "/v1/callbacks/"
+_UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+_STREAM_PATHS = re.compile(r"/v1/checkout/[^/]+/events")  # limited by the change feed
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +78,7 @@ class Slot:
         """Hand the slot to the longest-waiting request."""
         if not self.is_released:
             self.is_released = True
-            self.lane.pass_slot_on()
+            self.lane.pass_slot()
 
 
 async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
@@ -118,7 +118,7 @@ class Lane:
         else:
             self._shed(request)
 
-    def pass_slot_on(self) -> None:
+    def pass_slot(self) -> None:
         """Start the longest-waiting request whose client is still connected."""
         now = asyncio.get_running_loop().time()
         while self._queue:
@@ -126,7 +126,7 @@ class Lane:
             if not request.is_disconnected() and request.deadline >= now:
                 request.start(Slot(self))
                 return
-            self._drop(request)
+            self._shed_or_abandon(request)
         self.running -= 1
 
     def _shed_overdue(self) -> None:
@@ -134,11 +134,11 @@ class Lane:
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._queue and (self._queue[0].deadline <= now or self._queue[0].is_disconnected()):
-            self._drop(self._queue.popleft())
+            self._shed_or_abandon(self._queue.popleft())
         if self._queue:
             self._timer = loop.call_at(self._queue[0].deadline, self._shed_overdue)
 
-    def _drop(self, request: QueuedRequest) -> None:
+    def _shed_or_abandon(self, request: QueuedRequest) -> None:
         if request.is_disconnected():
             ABANDONED.labels(self.name).inc()
         else:
@@ -160,10 +160,10 @@ class Admission:
 
     def lane(self, path: str) -> Lane | None:
         """Return the lane for a path, or None if it is not limited."""
-        if _MERCHANTS.fullmatch(path):
+        if _MERCHANT_PATHS.fullmatch(path):
             return self._lanes[LaneName.MERCHANTS]
-        if path.startswith(_GATEWAYS):
+        if path.startswith(_GATEWAY_PATHS):
             return self._lanes[LaneName.GATEWAYS]
-        if path.startswith(_BUYERS):
-            return None if _STREAM.fullmatch(path) else self._lanes[LaneName.BUYERS]
-        return None if path in _UNLIMITED else self._lanes[LaneName.OTHERS]
+        if path.startswith(_BUYER_PATHS):
+            return None if _STREAM_PATHS.fullmatch(path) else self._lanes[LaneName.BUYERS]
+        return None if path in _UNLIMITED_PATHS else self._lanes[LaneName.OTHERS]

@@ -2,8 +2,7 @@
 
 Starlette tries its routes one after another and wraps each request in three exception layers, which
 cost more than most handlers. This application gives the same responses at a cost that does not
-depend on the number of routes. In addition, `Allow` in a 405 response lists all of the path's
-methods.
+depend on the number of routes, except that a 405 response lists all of the path's methods.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ def require_state(request: Request, name: str) -> Any:
     """
     value = getattr(request.app.state, name, None)
     if value is None:
-        raise _starting()
+        raise _starting_error()
     return value
 
 
@@ -45,7 +44,7 @@ def read_path_uuid(request: Request, name: str, message: str) -> UUID:
         raise NotFoundError(message) from None
 
 
-def _starting() -> RefusedError:
+def _starting_error() -> RefusedError:
     return RefusedError(ErrorCode.SERVICE_UNAVAILABLE, "the service is starting", retry_after_s=1)
 
 
@@ -59,25 +58,25 @@ class _Node:
 class RoutedApplication(Starlette):
     """An application that can start serving before all of its routes are available.
 
-    If `is_starting`, unknown paths get a 503 until `complete` adds the remaining routes.
+    If `is_starting`, unknown paths get a 503 until `add_routes` adds the remaining routes.
     """
 
     def __init__(
         self,
         routes: Sequence[Route],
         handlers: Mapping[type[Exception], ErrorHandler],
-        answer_bug: ErrorHandler,
+        handle_bug: ErrorHandler,
         lifespan: Lifespan["RoutedApplication"] | None = None,
         *,
         is_starting: bool = False,
     ) -> None:
         super().__init__(routes=routes, lifespan=lifespan)
         self._handlers = handlers
-        self._answer_bug = answer_bug
+        self._handle_bug = handle_bug
         self._is_starting = is_starting
         self._tree = _build_tree([(route.path.split("/"), route) for route in routes])
 
-    def complete(self, routes: Sequence[Route]) -> None:
+    def add_routes(self, routes: Sequence[Route]) -> None:
         """Add the routes that depend on the started service."""
         self.router.routes.extend(routes)
         table = [route for route in self.routes if isinstance(route, Route)]
@@ -89,30 +88,30 @@ class RoutedApplication(Starlette):
             await super().__call__(scope, receive, send)
             return
         scope["app"] = self
-        is_started = False
+        has_started = False
 
-        async def note_start(message: Message) -> None:
-            nonlocal is_started
-            is_started = True
+        async def send_response(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
             await send(message)
 
-        request = Request(scope, receive, note_start)
+        request = Request(scope, receive, send_response)
         try:
             try:
                 response = await self._find_route(scope).endpoint(request)
-                await response(scope, receive, note_start)
+                await response(scope, receive, send_response)
             except Exception as error:
                 handler = self._find_handler(error)
-                if handler is None or is_started:
+                if handler is None or has_started:
                     raise
                 response = await handler(request, error)
-                await response(scope, receive, note_start)
+                await response(scope, receive, send_response)
                 error.__traceback__ = None  # it would grow each time a shared error is raised
         except Exception as error:
-            response = await self._answer_bug(request, error)
-            if is_started:
+            response = await self._handle_bug(request, error)
+            if has_started:
                 raise
-            await response(scope, receive, note_start)
+            await response(scope, receive, send_response)
 
     def _find_route(self, scope: Scope) -> Route:
         """Find the request's route and store it in the scope.
@@ -142,7 +141,7 @@ class RoutedApplication(Starlette):
         raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
 
     def _no_route(self) -> Exception:
-        return _starting() if self._is_starting else HTTPException(404)
+        return _starting_error() if self._is_starting else HTTPException(404)
 
     def _find_handler(self, error: Exception) -> ErrorHandler | None:
         kinds = (kind for kind in type(error).__mro__ if kind in self._handlers)

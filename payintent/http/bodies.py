@@ -10,18 +10,18 @@ from uuid import UUID
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 _LENGTH_DIGITS_MAX = 18
-_TOO_LONG = 10**_LENGTH_DIGITS_MAX
-LEVELS_MAX = 200  # nesting depth of a body; metadata has a separate limit
-#: Proxies that buffer chunked bodies set a length and move the original header to `x-`.
-_CHUNKED = ("transfer-encoding", "x-transfer-encoding")
+_EXCESSIVE_LENGTH = 10**_LENGTH_DIGITS_MAX
+DEPTH_MAX = 200  # nesting depth of a body; metadata has a separate limit
+#: Proxies that buffer a chunked body set its length, and rename the original header to `x-…`.
+_CHUNKED_HEADERS = ("transfer-encoding", "x-transfer-encoding")
 _JSON_SPACE = b" \t\r\n"
-_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
+_DEPTH_CHANGES = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _DEPTH_CHANGES)
 
 _UUID = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE
@@ -45,8 +45,8 @@ class WrongContentTypeError(Exception):
 async def read_raw(request: Request, bytes_max: int) -> bytes:
     """Read a whole body, or raise `BodyTooLargeError` if it exceeds `bytes_max`.
 
-    Raises `BAD_REQUEST` if the length differs from `Content-Length` or if a chunked body is empty.
-    Neither may be treated as a request without a body.
+    Raises `BAD_REQUEST` if the length differs from `Content-Length`, or if a chunked body is empty:
+    such requests must not be treated as requests without a body.
     """
     length = _read_length(request.headers)
     if length is not None and length > bytes_max:
@@ -60,11 +60,11 @@ async def read_raw(request: Request, bytes_max: int) -> bytes:
                 raise BodyTooLargeError
             chunks.append(chunk)
     except ClientDisconnect as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "the body ended early") from error
+        raise BadRequestError("the request body is incomplete") from error
     if length is not None and size != length:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "the body is not as long as Content-Length says")
-    if size == 0 and any(name in request.headers for name in _CHUNKED):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "a body was announced, and is empty")
+        raise BadRequestError("the body length does not match Content-Length")
+    if size == 0 and any(name in request.headers for name in _CHUNKED_HEADERS):
+        raise BadRequestError("a chunked body must not be empty")
     return b"".join(chunks)
 
 
@@ -73,8 +73,8 @@ def _read_length(headers: Mapping[str, str]) -> int | None:
     if length is None:
         return None
     if not (length.isascii() and length.isdecimal()):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "Content-Length must be a number")
-    return int(length) if len(length) <= _LENGTH_DIGITS_MAX else _TOO_LONG
+        raise BadRequestError("Content-Length must be a number")
+    return int(length) if len(length) <= _LENGTH_DIGITS_MAX else _EXCESSIVE_LENGTH
 
 
 async def read_json(
@@ -82,8 +82,8 @@ async def read_json(
 ) -> T:
     """Read and decode a JSON body; raises `BAD_REQUEST` with the name of an invalid field.
 
-    `empty` is returned if there is no body; if it is None, a body is required. `null` is decoded as
-    `{}`.
+    Returns `empty` if there is no body; if `empty` is None, a body is required. `null` is decoded
+    as `{}`.
     """
     raw = await read_raw(request, bytes_max)
     if not raw and empty is not None:
@@ -93,14 +93,14 @@ async def read_json(
     content_type = request.headers.get("content-type", "")
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongContentTypeError
-    if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and nesting_depth(raw) > LEVELS_MAX:
+    if raw.count(b"{") + raw.count(b"[") > DEPTH_MAX and nesting_depth(raw) > DEPTH_MAX:
         # Checked before decoding, because the decoder's own depth limit varies between processes.
-        raise RefusedError(ErrorCode.BAD_REQUEST, "the body is nested too deeply")
+        raise BadRequestError(f"the body must not be nested deeper than {DEPTH_MAX} levels")
     try:
         raw.decode()  # the decoder does not validate UTF-8 in skipped and raw fields
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, _describe(error)) from error
+        raise BadRequestError(_describe_error(error)) from error
 
 
 def nesting_depth(encoded: bytes) -> int:
@@ -111,11 +111,11 @@ def nesting_depth(encoded: bytes) -> int:
     without_escapes = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
     brackets = outside_strings.translate(None, delete=_NO_BRACKETS)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+    return max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets)), default=0)
 
 
 def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
-    """Read the `Idempotency-Key` header, a UUID with optional quotes; None if it is missing.
+    """Return the UUID in the `Idempotency-Key` header, which may be quoted; None if it is missing.
 
     Raises `BAD_REQUEST` if it is invalid.
     """
@@ -126,13 +126,13 @@ def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
     if _UUID.fullmatch(text) is None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key must be a UUID")
+        raise BadRequestError("Idempotency-Key must be a UUID")
     return UUID(text)
 
 
-def _describe(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Describe a decoding error briefly, without the `$.` that msgspec puts before fields."""
-    return f"the body is not as expected: {error}".replace("`$.", "`")[:300]
+    return f"invalid request body: {error}".replace("`$.", "`")[:300]
 
 
 def content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
@@ -150,8 +150,8 @@ class _HasMetadata(Protocol):
 
 MetadataT = TypeVar("MetadataT", bound=_HasMetadata)
 _ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair
-    rb"|u(?P<half>[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a surrogate pair
+    rb"|u(?P<surrogate>[dD][89a-fA-F][0-9a-fA-F]{2})"
     rb"|.)",
     re.DOTALL,
 )
@@ -172,8 +172,7 @@ class MetadataDecoder(Generic[MetadataT]):
         body = self._decoder.decode(replaced)
         metadata = bytes(body.metadata)
         if metadata.count(placeholder) != count:
-            message = "half a surrogate pair outside of `metadata`"
-            raise msgspec.DecodeError(message)
+            raise msgspec.DecodeError("unpaired surrogates are only allowed in `metadata`")
         body.metadata = msgspec.Raw(metadata.replace(placeholder, b"\\u"))
         return body
 
@@ -184,10 +183,10 @@ def _replace_unpaired(encoded: bytes, placeholder: bytes) -> tuple[bytes, int]:
 
     def replace(match: re.Match[bytes]) -> bytes:
         nonlocal count
-        half = match["half"]
-        if half is None:
+        surrogate = match["surrogate"]
+        if surrogate is None:
             return match[0]
         count += 1
-        return placeholder + half
+        return placeholder + surrogate
 
     return _ESCAPE.sub(replace, encoded), count

@@ -83,7 +83,7 @@ def address_refusal(address: str | Address, rules: "EgressRules | None" = None) 
     Private networks are allowed if the rules include them. Metadata addresses are never allowed.
     """
     ip = ip_address(address)
-    if reason := _find_reason(ip, _NEVER):
+    if reason := _find_reason(ip, _FORBIDDEN):
         return reason
     if rules is not None and rules.allows_private(ip):
         return None
@@ -106,7 +106,7 @@ async def check_callback_registration(
         except EgressRefusedError:
             raise
         except OSError as error:
-            raise EgressRefusedError(f"the name {target.host} cannot be resolved") from error
+            raise EgressRefusedError(f"the host name {target.host} cannot be resolved") from error
         finally:
             await resolver.close()
     return target
@@ -145,10 +145,10 @@ class CheckedResolver:
         except TimeoutError as error:
             raise OSError(errno.ETIMEDOUT, "the name was not resolved in time") from error
         if not addresses:
-            raise OSError(errno.ENOENT, "the name has no address")
+            raise OSError(errno.ENOENT, "the host name has no address")
         for address in addresses:
             if reason := address_refusal(address, self._rules):
-                raise EgressRefusedError(f"the name {host} has a refused address: {reason}")
+                raise EgressRefusedError(f"{host} has an address that is not allowed: {reason}")
         return [_resolve_result(host, address, port) for address in addresses]
 
     async def close(self) -> None:
@@ -164,10 +164,10 @@ class CheckedResolver:
         if task is None:
             task = asyncio.ensure_future(self._lookup(host))
             self._lookups[host] = task
-            task.add_done_callback(lambda task: self._forget(host, task))
+            task.add_done_callback(lambda task: self._finish_lookup(host, task))
         return task
 
-    def _forget(self, host: str, task: asyncio.Task[Sequence[str]]) -> None:
+    def _finish_lookup(self, host: str, task: asyncio.Task[Sequence[str]]) -> None:
         self._lookups.pop(host, None)
         if not task.cancelled():
             task.exception()  # mark the exception as retrieved, in case all callers have timed out
@@ -187,12 +187,12 @@ def checked_socket(info: AddressInfo, rules: "EgressRules | None" = None) -> soc
     """
     family, kind, protocol, _, address = info
     if reason := address_refusal(str(address[0]), rules):
-        raise EgressRefusedError(f"the address is refused: {reason}")
+        raise EgressRefusedError(f"the address is not allowed: {reason}")
     return socket.socket(family, kind, protocol)
 
 
 _Network = IPv4Network | IPv6Network
-_Listing = tuple[tuple[str, tuple[_Network, ...]], ...]
+_NetworkGroups = tuple[tuple[str, tuple[_Network, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,9 +204,9 @@ class EgressRules:
     ports: frozenset[int] = PORTS
 
     def allows_private(self, ip: Address) -> bool:
-        if self.sandbox and any(ip in network for network in _SANDBOX):
+        if self.sandbox and any(ip in network for network in _SANDBOX_NETWORKS):
             return True
-        may_be_allowed = any(ip in network for network in _LISTABLE)
+        may_be_allowed = any(ip in network for network in _ALLOWABLE)
         return may_be_allowed and any(ip in network for network in self.networks)
 
 
@@ -224,7 +224,7 @@ def _networks(*texts: str) -> tuple[_Network, ...]:
 
 # `is_global` accepts multicast, NAT64, 6to4 and some metadata addresses, and its result varies
 # between Python patch releases. These ranges come from the IANA special-purpose registries.
-_NEVER: _Listing = (
+_FORBIDDEN: _NetworkGroups = (
     (
         "cloud metadata",
         _networks(
@@ -243,15 +243,15 @@ _NEVER: _Listing = (
     ("broadcast", _networks("255.255.255.255")),
     ("IPv4 inside IPv6", _networks("::ffff:0:0/96")),
 )
-_SANDBOX = _networks(
+_SANDBOX_NETWORKS = _networks(
     "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "::1"
 )
 #: Networks that settings can allow. IPv4 addresses embedded in IPv6, such as NAT64, are excluded.
-_LISTABLE = (*_SANDBOX, *_networks("100.64.0.0/10"))
-_NOT_PUBLIC: _Listing = (
+_ALLOWABLE = (*_SANDBOX_NETWORKS, *_networks("100.64.0.0/10"))
+_NOT_PUBLIC: _NetworkGroups = (
     ("loopback", _networks("127.0.0.0/8", "::1")),
     ("private", _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
-    ("shared by a provider", _networks("100.64.0.0/10")),
+    ("carrier-grade NAT", _networks("100.64.0.0/10")),
     ("reserved", _networks("192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4")),
     (
         "for documentation",
@@ -268,8 +268,8 @@ _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
-def _find_reason(ip: Address, listing: _Listing) -> str | None:
-    for reason, networks in listing:
+def _find_reason(ip: Address, groups: _NetworkGroups) -> str | None:
+    for reason, networks in groups:
         if any(ip in network for network in networks):
             return reason
     return None
@@ -285,7 +285,7 @@ def _split_url(url: str) -> tuple[SplitResult, int]:
         parts = urlsplit(url)
         return parts, DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
     except ValueError as error:
-        raise EgressRefusedError("the URL cannot be read") from error
+        raise EgressRefusedError("the URL is not valid") from error
 
 
 def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address | None]:
@@ -293,14 +293,14 @@ def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address 
     if not 1 <= len(host) <= HOST_CHARS_MAX:
         raise EgressRefusedError(f"the host must have 1 to {HOST_CHARS_MAX} characters")
     if "[" in parts.netloc and ":" not in host:
-        raise EgressRefusedError("brackets are for IPv6 addresses")
+        raise EgressRefusedError("only IPv6 addresses may be written in brackets")
     address = _parse_literal(host)
     if address is None:
         if not all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split(".")):
-            raise EgressRefusedError("the host is not a name")
+            raise EgressRefusedError("the host is not a valid name")
         return host, None
     if reason := address_refusal(address, rules):
-        raise EgressRefusedError(f"the address is refused: {reason}")
+        raise EgressRefusedError(f"the address is not allowed: {reason}")
     return f"[{address}]" if address.version == 6 else str(address), address  # noqa: PLR2004
 
 
@@ -318,7 +318,7 @@ def _parse_literal(host: str) -> Address | None:
             return ip_address(host)
         except ValueError:
             pass
-    raise EgressRefusedError("the address must be written in its standard form")
+    raise EgressRefusedError("the IP address must be written in its standard form")
 
 
 def _system_addresses(host: str) -> list[str]:

@@ -28,7 +28,7 @@ from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.json_format import encode_json
 from payintent.runtime.log import get_logger
 
-PERIOD_S = 1.0
+_PERIOD_S = 1.0
 
 
 REFUSALS = Counter(
@@ -39,18 +39,18 @@ REFUSALS = Counter(
 
 
 class RefusalLog:
-    """Logs the first refusal for a reason immediately, and later ones as a count per second."""
+    """Logs the first refusal for each reason at once, later refusals as a count per second."""
 
-    def __init__(self, period_s: float = PERIOD_S) -> None:
+    def __init__(self, period_s: float = _PERIOD_S) -> None:
         self._period_s = period_s
         self._counts: dict[tuple[ErrorCode, str], int] = {}  # not yet logged
 
-    def note(self, code: ErrorCode, why: str) -> None:
+    def record(self, code: ErrorCode, why: str) -> None:
         REFUSALS.labels(code).inc()
         if (code, why) in self._counts:
             self._counts[code, why] += 1
         else:
-            self._write(code, why, 1)
+            self._log_count(code, why, 1)
 
     def flush(self) -> None:
         """Log all counts that are not yet logged. Call before the process stops."""
@@ -59,7 +59,7 @@ class RefusalLog:
             if count:
                 _log.error("storage_down", code=code, why=why, count=count)
 
-    def _write(self, code: ErrorCode, why: str, count: int) -> None:
+    def _log_count(self, code: ErrorCode, why: str, count: int) -> None:
         _log.error("storage_down", code=code, why=why, count=count)
         self._counts[code, why] = 0
         # Use an empty context, because the next log line does not belong to this request.
@@ -70,7 +70,7 @@ class RefusalLog:
     def _end_period(self, code: ErrorCode, why: str) -> None:
         count = self._counts.pop((code, why), 0)
         if count:
-            self._write(code, why, count)
+            self._log_count(code, why, count)
 
 
 #: Scope key: the code of an error response, for the merchants' API call log.
@@ -129,9 +129,12 @@ FAILURES: Mapping[type[Exception], Failure] = {
     failure.kind: failure
     for failure in (
         Failure(
-            StorageUnavailableError, ErrorCode.SERVICE_UNAVAILABLE, 503, "temporarily unavailable"
+            StorageUnavailableError,
+            ErrorCode.SERVICE_UNAVAILABLE,
+            503,
+            "the service is temporarily unavailable; try again later",
         ),
-        Failure(LockTimeoutError, ErrorCode.CONFLICT, 409, "another request is working on this", 1),
+        Failure(LockTimeoutError, ErrorCode.CONFLICT, 409, "another request is changing this", 1),
         Failure(
             InvalidTextError,
             ErrorCode.BAD_REQUEST,
@@ -149,7 +152,7 @@ FAILURES: Mapping[type[Exception], Failure] = {
             EncryptionKeyError,
             ErrorCode.INTERNAL_ERROR,
             500,
-            "this is stored encrypted and cannot be decrypted: the service operator must act",
+            "stored data cannot be decrypted; contact the operator of this service",
         ),
         Failure(Exception, ErrorCode.INTERNAL_ERROR, 500, "internal error"),
     )
@@ -175,7 +178,7 @@ def report_failure(request: Request, error: Exception) -> Failure:
         return Failure(RefusedError, error.code, status, error.message, error.retry_after_s)
     failure = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
     if failure.kind is StorageUnavailableError:
-        cast("RefusalLog", request.app.state.refusals).note(failure.code, str(error))
+        cast("RefusalLog", request.app.state.refusals).record(failure.code, str(error))
         return replace(failure, retry_after_s=random_retry_s())
     if failure.kind is EncryptionKeyError:
         _log.error("sealed_unreadable", method=request.method, why=str(error))
@@ -184,7 +187,7 @@ def report_failure(request: Request, error: Exception) -> Failure:
     return failure
 
 
-def answer_failures(render: Callable[[Request, Failure], Response]) -> Callable[[Handler], Handler]:
+def render_failures(render: Callable[[Request, Failure], Response]) -> Callable[[Handler], Handler]:
     """Decorate a handler so that exceptions are rendered as HTML pages instead of JSON."""
 
     def decorate(handler: Handler) -> Handler:

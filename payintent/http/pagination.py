@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError
 from payintent.db.lists import LISTED_MAX
 
 T = TypeVar("T")
@@ -21,14 +21,14 @@ def read_limit(raw: str | None) -> int:
     """Parse the `limit` parameter; raises `BAD_REQUEST` unless it is from 1 to 100."""
     limit = _LISTED_DEFAULT if raw is None else parse_number(raw, LISTED_MAX)
     if not limit:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
+        raise BadRequestError(f"`limit` must be from 1 to {LISTED_MAX}")
     return limit
 
 
-def parse_number(raw: str, most: int) -> int | None:
-    """Parse a whole number from 0 to `most`; return None if it is invalid."""
-    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(most))
-    return int(raw) if is_number and int(raw) <= most else None
+def parse_number(raw: str, maximum: int) -> int | None:
+    """Parse a whole number from 0 to `maximum`; return None if it is invalid."""
+    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(maximum))
+    return int(raw) if is_number and int(raw) <= maximum else None
 
 
 def write_id_cursor(last_id: UUID) -> str:
@@ -52,7 +52,7 @@ def read_time_cursor(raw: str) -> tuple[datetime, UUID]:
     try:
         return _EPOCH + since_epoch, UUID(bytes=position[NUMBER_BYTES:])
     except OverflowError as error:
-        raise invalid_cursor() from error
+        raise _invalid_cursor() from error
 
 
 def write_offset_cursor(offset: int) -> str:
@@ -73,49 +73,49 @@ def decode_cursor(raw: str, length: int) -> bytes:
     try:
         position = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise invalid_cursor() from error
+        raise _invalid_cursor() from error
     if len(position) != length:
-        raise invalid_cursor()
+        raise _invalid_cursor()
     return position
 
 
 def decode_number(encoded: bytes) -> int:
     number = int.from_bytes(encoded, "big", signed=True)
     if number < 0:
-        raise invalid_cursor()
+        raise _invalid_cursor()
     return number
 
 
-def invalid_cursor() -> RefusedError:
-    return RefusedError(ErrorCode.BAD_REQUEST, "cursor is not one that a list has given")
+def _invalid_cursor() -> BadRequestError:
+    return BadRequestError("`cursor` is not valid; use the `next_cursor` of a list")
 
 
-_TIME = re.compile(
+_TIME_FORMAT = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)[Tt ](?P<minute>\d\d:\d\d):(?P<second>\d\d)(\.(?P<fraction>\d+))?"
     r"([Zz]|(?P<sign>[ +-])(?P<hours>\d\d):?(?P<minutes>[0-5]\d))",
     re.ASCII,
 )
 _MICROSECOND_DIGITS = 6
 _LEAP_SECOND = "60"
-_FIRST = datetime.min.replace(tzinfo=UTC)
-_LAST = datetime.max.replace(tzinfo=UTC)
+_TIME_MIN = datetime.min.replace(tzinfo=UTC)
+_TIME_MAX = datetime.max.replace(tzinfo=UTC)
 
 
 def read_time(name: str, raw: str) -> datetime:
     """Parse an RFC 3339 time to UTC, rounded up to microseconds.
 
     The offset's colon is optional, and its `+` may be a space, because query strings decode `+` as
-    a space. Stored times have microsecond precision, so rounding a bound up does not change which
+    a space. Stored times have microsecond precision, so rounding up a bound does not change which
     times are below it. Times outside the range of `datetime` are clamped. Raises `BAD_REQUEST` for
     an invalid time.
     """
-    match = _TIME.fullmatch(raw)
+    match = _TIME_FORMAT.fullmatch(raw)
     if match is not None:
         try:
             return _add_fraction(_parse_seconds(match), match["fraction"] or "")
         except ValueError:
             pass
-    raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must be a time such as 2026-11-21T08:00:00Z")
+    raise BadRequestError(f"`{name}` must be a time such as 2026-11-21T08:00:00Z")
 
 
 def _parse_seconds(match: re.Match[str]) -> datetime:
@@ -126,22 +126,22 @@ def _parse_seconds(match: re.Match[str]) -> datetime:
     second = "59" if is_leap_second else match["second"]
     local = datetime.fromisoformat(f"{match['date']}T{match['minute']}:{second}{offset}")
     try:
-        moment = local.astimezone(UTC)
+        time = local.astimezone(UTC)
         if not is_leap_second:
-            return moment
-        next_second = moment + timedelta(seconds=1)
+            return time
+        next_second = time + timedelta(seconds=1)
     except OverflowError:
-        return _FIRST if local.year == _FIRST.year else _LAST
-    if next_second.time() != _FIRST.time():
+        return _TIME_MIN if local.year == _TIME_MIN.year else _TIME_MAX
+    if next_second.time() != _TIME_MIN.time():
         raise ValueError("a leap second is the last second of a UTC day")
     return next_second
 
 
-def _add_fraction(moment: datetime, fraction: str) -> datetime:
+def _add_fraction(time: datetime, fraction: str) -> datetime:
     microseconds = int(fraction[:_MICROSECOND_DIGITS].ljust(_MICROSECOND_DIGITS, "0"))
     if fraction[_MICROSECOND_DIGITS:].strip("0"):
         microseconds += 1
     try:
-        return moment + timedelta(microseconds=microseconds)
+        return time + timedelta(microseconds=microseconds)
     except OverflowError:
-        return _LAST
+        return _TIME_MAX

@@ -10,7 +10,7 @@ from payintent.runtime.json_format import encode_json
 
 T = TypeVar("T")
 #: Header of a response that is replayed for a repeated `Idempotency-Key`.
-REPLAYED = {"Idempotency-Replayed": "true"}
+REPLAYED_HEADERS = {"Idempotency-Replayed": "true"}
 
 
 def json_response(
@@ -38,14 +38,14 @@ def etag_response(
 HEARTBEAT_S = 15.0
 STREAM_S = 300.0  # afterwards the browser reconnects, possibly to a different process
 _RETRY_MS = 2_000
-HEADERS = {
+STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
     "X-Accel-Buffering": "no",  # proxies must not buffer events
 }
 #: The first bytes of a stream, which set the browser's reconnection delay.
-RETRY = f"retry: {_RETRY_MS}\n\n".encode()
+STREAM_RETRY = f"retry: {_RETRY_MS}\n\n".encode()
 #: An SSE comment that keeps the connection open.
-KEEP_ALIVE = b": here\n\n"
+STREAM_KEEP_ALIVE = b": here\n\n"
 
 
 def encode_event(name: str, data: Mapping[str, Any], event_id: int | None = None) -> bytes:
@@ -55,7 +55,7 @@ def encode_event(name: str, data: Mapping[str, Any], event_id: int | None = None
 
 
 #: Scope key: the ID of the authenticated merchant.
-MERCHANT = "payintent.merchant_id"
+MERCHANT_ID = "payintent.merchant_id"
 
 
 def page_response(

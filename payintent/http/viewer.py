@@ -46,22 +46,22 @@ def split_forwarded(values: Sequence[str]) -> list[str] | None:
     text = ",".join(values)
     nodes: list[str] = []
     node: str | None = None
-    has_pairs, at = False, 0
-    while at < len(text):
-        if text[at] in ",; \t":
-            if text[at] == "," and has_pairs:
+    has_pairs, position = False, 0
+    while position < len(text):
+        if text[position] in ",; \t":
+            if text[position] == "," and has_pairs:
                 nodes.append(node or "unknown")
                 node, has_pairs = None, False
-            at += 1
+            position += 1
             continue
-        pair = _PAIR.match(text, at)
+        pair = _PAIR.match(text, position)
         if pair is None or text[pair.end() : pair.end() + 1] not in {"", ",", ";"}:
             return None
         if pair[1].lower() == "for":
             if node is not None:
                 return None
             node = pair[3] if pair[2] is None else pair[2]
-        has_pairs, at = True, pair.end()
+        has_pairs, position = True, pair.end()
     return [*nodes, node or "unknown"] if has_pairs else nodes
 
 
@@ -117,7 +117,7 @@ class ViewerReader:
 
         `XX` means that the edge sent no valid country, `T1` means Tor.
         """
-        return _read_once(request, "viewer_country", self._read_country)
+        return _read_cached(request, "viewer_country", self._read_country)
 
     def viewer_address(self, request: Request) -> str | None:
         """Return the viewer's address, or `UNREADABLE_ADDRESS` if the headers are unclear.
@@ -127,15 +127,15 @@ class ViewerReader:
         `Forwarded`, the last address that is not a trusted proxy's is used, because a client can
         forge everything before it.
         """
-        return _read_once(request, "viewer_address", self._read_address)
+        return _read_cached(request, "viewer_address", self._read_address)
 
     def _read_country(self, request: Request) -> str | None:
         if not self._secret or request.client is None:
             return None
         if not self._trusts(parse_ip_address(request.client.host)):
             return None
-        secrets = request.headers.getlist(self._secret_header)
-        if len(secrets) != 1 or not hmac.compare_digest(secrets[0].encode(), self._secret):
+        values = request.headers.getlist(self._secret_header)
+        if len(values) != 1 or not hmac.compare_digest(values[0].encode(), self._secret):
             return None
         countries = request.headers.getlist(self._country_header)
         if not countries:
@@ -149,7 +149,7 @@ class ViewerReader:
         try:
             return str(self._find_address(request))
         except _UnreadableError as error:
-            self._note(error)
+            self._record_unreadable(error)
             return None if error.reason == "missing" else UNREADABLE_ADDRESS
 
     def _find_address(self, request: Request) -> Address:
@@ -159,26 +159,26 @@ class ViewerReader:
             raise _UnreadableError("peer")
         if not self._trusts(peer):
             return peer
-        addresses = {self._last_foreign(hops) for hops in self._chains(request)}
+        addresses = {self._last_untrusted(hops) for hops in self._hop_lists(request)}
         if len(addresses) > 1:  # the client set a header that the proxy does not overwrite
             raise _UnreadableError("contradictory")
         if not addresses:
             raise _UnreadableError("missing")
         return addresses.pop()
 
-    def _chains(self, request: Request) -> list[list[str]]:
+    def _hop_lists(self, request: Request) -> list[list[str]]:
         """Return the hops of each header that is not empty."""
-        chains: list[list[str]] = []
+        hop_lists: list[list[str]] = []
         if _X_FORWARDED_FOR in self._address_headers:
-            chains.append(split_x_forwarded_for(request.headers.getlist(_X_FORWARDED_FOR)))
+            hop_lists.append(split_x_forwarded_for(request.headers.getlist(_X_FORWARDED_FOR)))
         if _FORWARDED in self._address_headers:
             hops = split_forwarded(request.headers.getlist(_FORWARDED))
             if hops is None:
                 raise _UnreadableError("malformed")
-            chains.append(hops)
-        return [hops for hops in chains if hops]
+            hop_lists.append(hops)
+        return [hops for hops in hop_lists if hops]
 
-    def _last_foreign(self, hops: Sequence[str]) -> Address:
+    def _last_untrusted(self, hops: Sequence[str]) -> Address:
         for hop in reversed(hops):
             address = parse_forwarded_node(hop)
             if address is None:
@@ -187,7 +187,7 @@ class ViewerReader:
                 return address
         raise _UnreadableError("proxies_only")
 
-    def _note(self, error: _UnreadableError) -> None:
+    def _record_unreadable(self, error: _UnreadableError) -> None:
         UNREADABLE.labels(error.reason).inc()
         now = self._monotonic()
         if now >= self._log_again_at.get(error.reason, now):
@@ -209,7 +209,7 @@ class ViewerReader:
         return address is not None and any(address in network for network in self._trusted)
 
 
-def _read_once(request: Request, name: str, read: Callable[[Request], str | None]) -> str | None:
+def _read_cached(request: Request, name: str, read: Callable[[Request], str | None]) -> str | None:
     """Cache the result of `read` in the request's scope under `name`."""
     if name not in request.scope:
         request.scope[name] = read(request)

@@ -21,7 +21,7 @@ from payintent.http.address_limits import (
     read_bearer_key,
 )
 from payintent.http.middleware import add_headers
-from payintent.http.responses import MERCHANT
+from payintent.http.responses import MERCHANT_ID
 from payintent.merchants import access_store
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.call_log import KeyUses
@@ -72,7 +72,7 @@ class Authenticator:
             async with self._attempts.attempt(request, api_key.MERCHANT):
                 merchant = await self._look_up(digest, request.headers)
         self._uses.record(merchant.public_id)
-        request.scope[MERCHANT] = merchant.merchant_id
+        request.scope[MERCHANT_ID] = merchant.merchant_id
         return merchant
 
     async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:

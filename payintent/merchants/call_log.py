@@ -19,7 +19,7 @@ from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database, Executor
 from payintent.http.application import ROUTE
 from payintent.http.errors import ERROR_CODE
-from payintent.http.responses import MERCHANT
+from payintent.http.responses import MERCHANT_ID
 from payintent.merchants import access_store
 
 _WRITE_INTERVAL_S = 1.0
@@ -72,7 +72,7 @@ class CallLog:
 
     def record(self, scope: Scope, status: int, request_id: bytes, started_s: float) -> None:
         """Log a response if a merchant's API key authenticated the request."""
-        merchant_id: int | None = scope.get(MERCHANT)
+        merchant_id: int | None = scope.get(MERCHANT_ID)
         if merchant_id is None:
             return
         calls = self._buffers.get(merchant_id)

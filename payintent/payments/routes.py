@@ -15,7 +15,7 @@ from payintent.db.replica import ReadDatabase
 from payintent.fraud.model import FraudDeniedError
 from payintent.http.bodies import read_idempotency_key
 from payintent.http.pagination import write_time_cursor
-from payintent.http.responses import REPLAYED, json_response
+from payintent.http.responses import REPLAYED_HEADERS, json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.limits import RateLimitExceededError
@@ -88,7 +88,7 @@ class PaymentRoutes:
         if base := self.settings.checkout_base:
             query = f"?country={result.country}" if result.country else ""
             fields["checkout_url"] = f"{base}/{payment.checkout_id}{query}"
-        return json_response(fields, 201, REPLAYED if result.replayed else None)
+        return json_response(fields, 201, REPLAYED_HEADERS if result.replayed else None)
 
     async def get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         snapshot = await self._get_payment(request, merchant)
@@ -113,7 +113,9 @@ class PaymentRoutes:
         snapshot = await self._get_payment(request, merchant)
         async with self.database.transaction() as tx:
             is_first = await cancel_by_merchant(tx, snapshot.payment, key)
-        return json_response({"status": "cancelled"}, headers=None if is_first else REPLAYED)
+        return json_response(
+            {"status": "cancelled"}, headers=None if is_first else REPLAYED_HEADERS
+        )
 
     async def _get_payment(
         self, request: Request, merchant: AuthenticatedMerchant
@@ -144,5 +146,5 @@ async def respond_to_denial(_: Request, error: Exception) -> Response:
     """Respond to a fraud denial with status 200 and the denial (spec section 7.4)."""
     denied = cast("FraudDeniedError", error)
     return json_response(
-        denial_fields(denied.denial), headers=REPLAYED if denied.replayed else None
+        denial_fields(denied.denial), headers=REPLAYED_HEADERS if denied.replayed else None
     )

@@ -22,7 +22,7 @@ from payintent.core.errors import (
 from payintent.core.money import format_rate
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
-from payintent.http.errors import Failure, answer_failures
+from payintent.http.errors import Failure, render_failures
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.forms import (
     SignedInVisit,
@@ -138,7 +138,7 @@ def _failure_page(request: Request, failure: Failure) -> Response:
 
 
 #: Decorates routes that do not require a session; renders errors as pages.
-portal_page = answer_failures(_failure_page)
+portal_page = render_failures(_failure_page)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:

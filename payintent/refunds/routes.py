@@ -19,7 +19,7 @@ from payintent.http.pagination import (
     write_id_cursor,
     write_time_cursor,
 )
-from payintent.http.responses import REPLAYED, json_response, page_response
+from payintent.http.responses import REPLAYED_HEADERS, json_response, page_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.payments import schemas
@@ -73,7 +73,7 @@ class RefundRoutes:
             )
         )
         fields = refund_fields(created.refund)
-        return json_response(fields, 201, REPLAYED if created.replayed else None)
+        return json_response(fields, 201, REPLAYED_HEADERS if created.replayed else None)
 
     async def list_payment_refunds(
         self, request: Request, merchant: AuthenticatedMerchant

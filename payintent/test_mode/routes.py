@@ -14,7 +14,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database
 from payintent.gateways.port import DisputeState
 from payintent.http.bodies import read_idempotency_key, read_json
-from payintent.http.responses import REPLAYED, json_response
+from payintent.http.responses import REPLAYED_HEADERS, json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.payments.lookup import PaymentLookup
@@ -139,7 +139,7 @@ class TestModeRoutes:
         is_new = await simulate(before, test_request)
         after = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
         fields = merchant_payment_fields(after, self.settings.checkout_base)
-        return json_response(fields, headers=None if is_new else REPLAYED)
+        return json_response(fields, headers=None if is_new else REPLAYED_HEADERS)
 
 
 def _require_test_key(merchant: AuthenticatedMerchant) -> None:

@@ -43,15 +43,15 @@ _ANSWERS: tuple[tuple[Exception, int, frozenset[str], list[str]], ...] = (
 )
 _WORDS: dict[str, tuple[str, ...]] = {
     "api": (
-        *("temporarily unavailable", "temporarily unavailable"),
-        *("another request is working on this", "text that is not valid JSON or Unicode"),
-        *("the body is too large", "operator must act"),
+        *("the service is temporarily unavailable", "the service is temporarily unavailable"),
+        *("another request is changing this", "text that is not valid JSON or Unicode"),
+        *("the body is too large", "cannot be decrypted"),
         *("slow down", "no such checkout", "internal error"),
     ),
     "console": (
         *("the database is temporarily unavailable", "the database is temporarily unavailable"),
-        *("another request is working on this", "the form contains text that cannot be stored"),
-        *("the form is too large", "operator must act"),
+        *("another request is changing this", "the form contains text that cannot be stored"),
+        *("the form is too large", "cannot be decrypted"),
         *("slow down", "no such checkout", "the log has the details"),
     ),
     "portal": (

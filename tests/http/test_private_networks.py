@@ -98,7 +98,7 @@ def test_a_private_address_may_be_called_where_its_network_is_listed(
     if is_allowed:
         assert check_callback_url(f"https://{host}/hook", rules).url == f"https://{host}/hook"
     else:
-        with pytest.raises(EgressRefusedError, match="the address is refused"):
+        with pytest.raises(EgressRefusedError, match="the address is not allowed"):
             check_callback_url(f"https://{host}/hook", rules)
 
 

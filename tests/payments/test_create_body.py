@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.http.bodies import LEVELS_MAX
+from payintent.http.bodies import DEPTH_MAX
 from tests.support.arrange import bring_to, count, document, post, refusal, view
 from tests.support.world import Api
 
@@ -166,8 +166,8 @@ async def test_a_payment_stored_with_numbers_longer_than_python_reads_is_shown(a
 
 
 async def test_how_deep_a_body_may_be_does_not_depend_on_the_process(api: Api) -> None:
-    allowed = document(x="[" * (LEVELS_MAX - 1) + "]" * (LEVELS_MAX - 1))
-    deeper = document(x="[" * LEVELS_MAX + "]" * LEVELS_MAX)
+    allowed = document(x="[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1))
+    deeper = document(x="[" * DEPTH_MAX + "]" * DEPTH_MAX)
     in_text = document(x='"' + "[" * 1_000 + '"')
     before = sys.getrecursionlimit()
     try:
