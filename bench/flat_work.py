@@ -30,8 +30,8 @@ from payintent.payments.model import CreatePaymentRequest, Payment
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.service import Service
+from payintent.webhooks.dispatcher import DatabaseOutbox
 from payintent.webhooks.model import AttemptOutcome, AttemptResult, DeliveryResult
-from payintent.webhooks.outbox import DatabaseOutbox
 
 EACH = 40  # of an operation in a row
 _RECENT = 5_000  # payments that shops and operators still read

@@ -60,8 +60,7 @@ from payintent.runtime.waiting import finish_unless_stopped
 from payintent.service import Service, open_api_service
 from payintent.test_mode.routes import TestModeRoutes
 from payintent.webhooks import feed_store
-from payintent.webhooks.operator_routes import OperatorWebhookRoutes
-from payintent.webhooks.routes import FEED_WAITS_MAX, EventFeedRoutes
+from payintent.webhooks.routes import FEED_WAITS_MAX, EventFeedRoutes, OperatorWebhookRoutes
 
 CHECKOUT_ROUTES: list[Route] = [
     Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),

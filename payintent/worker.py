@@ -34,7 +34,7 @@ from payintent.payments import sessions_store as session_store
 from payintent.payments.expire import expire_due_pending
 from payintent.payments.sessions_store import DueSession
 from payintent.privacy.retention_store import prune_step
-from payintent.privacy.seal import PayerDataSealer
+from payintent.privacy.seals_store import PayerDataSealer
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.reconciliation.movements import MovementComparison, compare_movements
 from payintent.reconciliation.runs import compare_new_files
@@ -48,8 +48,7 @@ from payintent.runtime.tracing import start_tracing
 from payintent.runtime.waiting import collect_rarely, finish_unless_stopped, wait_until_stopped
 from payintent.service import Service, open_worker_service
 from payintent.webhooks import endpoints_store as endpoint_store
-from payintent.webhooks.dispatcher import Dispatcher
-from payintent.webhooks.outbox import DatabaseOutbox
+from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import EndpointWindows
 from payintent.worker_metrics import check_ledger, measure

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
+from typing import LiteralString, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -13,16 +13,15 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.db.sealing import PayerSealing
 from payintent.runtime.encryption import EncryptionKeyError
 
-#: The `payer_uid` of payments after erasure.
-ERASED = "(erased)"
-#: Shown instead of a sealed value that cannot be decrypted.
-_UNREADABLE = "(sealed, and does not open)"
+ERASED = "(erased)"  # replaces `payer_uid`
+_UNREADABLE = "(cannot be decrypted)"
 _UNREADABLE_JSON = f'"{_UNREADABLE}"'
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPayment:
-    """A payment with its payer's data, except data that gives access to the checkout."""
+    """A payment and the data about its payer, without data that gives access to the checkout."""
 
     id: str
     status: str
@@ -45,10 +44,10 @@ class _StoredEvent(msgspec.Struct):
     body: str
 
 
-async def list_payments_of_payer(
+async def export_payments(
     database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
 ) -> list[ExportedPayment]:
-    """List a payer's payments in id order, after the payment `after`."""
+    """Return a payer's payments in id order, after the payment `after`."""
     rows = await database.fetch(_PAYMENTS, merchant_id, payer_uid, after, limit)
     return [_to_exported_payment(row, database.payer_sealing) for row in rows]
 
@@ -78,9 +77,9 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
 
 
 def _unseal(
-    decrypt: Callable[[UUID, str], str | None], row_id: UUID, stored: str, unreadable: str
-) -> str:
-    """Decrypt a sealed value; return `unreadable` if that fails, so that the rest is exported."""
+    decrypt: Callable[[UUID, str], str | None], row_id: UUID, stored: str, unreadable: T
+) -> str | T:
+    """Decrypt a sealed value; return `unreadable` if that fails."""
     try:
         return decrypt(row_id, stored) or ""
     except EncryptionKeyError:
@@ -146,13 +145,13 @@ _PAYMENTS: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class BlockingPayment:
-    """A payment that blocks its payer's erasure. `reason` is a predicate ("has ...")."""
+    """A payment whose payer cannot be erased yet."""
 
     payment_id: UUID
-    reason: str
+    reason: str  # a predicate such as "has an open case"
 
 
-async def list_payments(
+async def list_payment_ids(
     database: Executor, merchant_id: int, payer_uid: str, limit: int
 ) -> list[UUID]:
     """List the ids of a payer's payments in ascending order."""
@@ -172,7 +171,7 @@ async def list_payments(
 
 
 async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> None:
-    """Lock payments in id order, so that no refund, case or dispute starts during an erasure."""
+    """Lock payments in id order, to prevent new refunds, cases and disputes during an erasure."""
     await tx.fetch(
         "SELECT id FROM payment WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", payment_ids
     )
@@ -181,7 +180,6 @@ async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> None:
 async def find_blocking_payment(
     database: Executor, payment_ids: Sequence[UUID]
 ) -> BlockingPayment | None:
-    """Return the first payment whose payer cannot be erased yet, or None."""
     row = await database.row(
         """
         SELECT id, reason
@@ -217,18 +215,12 @@ async def find_blocking_payment(
 
 
 async def read_event_bodies(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str | None]:
-    """Map the payments' event ids to event bodies; None if a body cannot be decrypted."""
+    """Return the payments' event bodies by event id; None if a body cannot be decrypted."""
     rows = await tx.fetch(
         "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
     )
-    return {row["id"]: _unseal_body(tx.payer_sealing, row["id"], row["body"]) for row in rows}
-
-
-def _unseal_body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | None:
-    try:
-        return sealing.body(event_id, stored)
-    except EncryptionKeyError:
-        return None
+    decrypt = tx.payer_sealing.body
+    return {row["id"]: _unseal(decrypt, row["id"], row["body"], None) for row in rows}
 
 
 async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:

@@ -31,17 +31,15 @@ _COUNTED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class KeyringRotation:
-    """The number of re-encrypted secrets, and the keys that were retired."""
-
-    writer: str
-    callback_secrets: int
+    writer: str  # the key that encrypts new secrets
+    callback_secrets: int  # number of re-encrypted secrets
     provider_accounts: int
-    retired: list[str]
+    retired: list[str]  # names of keys
     payer_values: int  # to be re-encrypted by a worker; counted up to 100,000 per column
 
 
 class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only=True):
-    """List the keys in use; a key that is not retired must stay in every key ring."""
+    """List encryption keys; a key that is not retired must stay in every key ring."""
 
     action: ClassVar[str] = "keyring.show"
     columns = ("name", "mark", "since", "retired_at")
@@ -53,9 +51,9 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
 class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
     """Re-encrypt every secret with the first key of the ring, so that you can remove old keys.
 
-    A worker re-encrypts payer data afterwards, in batches; until then the old key is not retired.
-    The operation is a single transaction. It does not block readers, because every ring still has
-    both keys. It blocks writers of secrets, so that it misses no secret of an old key.
+    A worker then re-encrypts payer data in batches. Run the operation again afterwards to retire
+    the old key. The operation is a single transaction. It does not block readers, because every
+    ring still has both keys. It blocks writers of secrets, so that it does not miss any secret.
     """
 
     action: ClassVar[str] = "keyring.rotate"
@@ -80,7 +78,9 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
                 for key in keys
                 if key.name != writer and key.retired_at is None and key.name not in needed
             ],
-            "payer_values": await seals_store.count_of_other_keys(context.database, _COUNTED_MAX),
+            "payer_values": await seals_store.count_values_with_old_keys(
+                context.database, _COUNTED_MAX
+            ),
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
@@ -111,7 +111,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         names = [key.name for key in await encryption_keys.list_keys(tx)]
         needed = await seals_store.find_sealing_keys(tx, names)
         retired = await encryption_keys.retire_other_keys(tx, writer, needed)
-        stale_values = await seals_store.count_of_other_keys(tx, _COUNTED_MAX)
+        stale_values = await seals_store.count_values_with_old_keys(tx, _COUNTED_MAX)
         return KeyringRotation(writer, secrets, credentials, retired, stale_values)
 
 
@@ -185,7 +185,10 @@ async def _reencrypt_accounts(encryption: Encryption, tx: Tx) -> int:
 def _decrypt_if_stale(
     encryption: Encryption, account: SealedCredentials | AccountRecord
 ) -> bytes | None:
-    """Decrypt credentials that use an old key or are not bound to their base URL; else None."""
+    """Decrypt credentials that use an old key or are not bound to their base URL.
+
+    Returns None for other credentials.
+    """
     credentials, is_bound = open_account(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )

@@ -47,7 +47,7 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
         after = None if self.after is None else ids.parse_id(ids.PAYMENT, self.after)
         if self.after is not None and after is None:
             raise BadRequestError(f"after cannot be {quote_input(self.after)}")
-        payments = await data_store.list_payments_of_payer(
+        payments = await data_store.export_payments(
             context.database, self.merchant_id, self.payer_uid, after, self.limit
         )
         if not payments and after is None:
@@ -57,11 +57,9 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedPayer:
-    """The number of changed payments. `more` is True if the payer has further payments."""
-
     merchant_id: int
-    payments: int
-    more: bool
+    payments: int  # number of changed payments
+    more: bool  # True if the payer has further payments
 
 
 class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
@@ -82,36 +80,36 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe the change without naming the payer, because proposals are never deleted."""
-        payment_ids = await self._list_payments(context.database)
+        payment_ids = await self._list_payment_ids(context.database)
         first = ids.format_id(ids.PAYMENT, payment_ids[0])
         return [
-            f"{len(payment_ids)} payments of merchant {self.merchant_id}, the first is {first}",
+            f"{len(payment_ids)} payments of merchant {self.merchant_id}, starting with {first}",
             "their payer's name, e-mail, metadata and addresses are permanently erased",
         ]
 
     async def check(self, context: OperationContext) -> None:
         await check_merchant(context.database, self.merchant_id)
-        await _check_not_blocked(context.database, await self._list_payments(context.database))
+        await _require_erasable(context.database, await self._list_payment_ids(context.database))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ErasedPayer:
         """Erase the payer's data from up to 1,000 payments, oldest first."""
-        payment_ids = await self._list_payments(tx)
+        payment_ids = await self._list_payment_ids(tx)
         await data_store.lock_payments(tx, payment_ids)
-        await _check_not_blocked(tx, payment_ids)
+        await _require_erasable(tx, payment_ids)
         bodies = await data_store.read_event_bodies(tx, payment_ids)
         new_bodies = {
             event_id: erase_payer(body, data_store.ERASED) if body is not None else _EMPTY_BODY
             for event_id, body in bodies.items()
         }
         await data_store.erase(tx, payment_ids, new_bodies)
-        more = bool(await data_store.list_payments(tx, self.merchant_id, self.payer_uid, 1))
+        more = bool(await data_store.list_payment_ids(tx, self.merchant_id, self.payer_uid, 1))
         return ErasedPayer(merchant_id=self.merchant_id, payments=len(payment_ids), more=more)
 
     def audit_details(self, result: ErasedPayer) -> Mapping[str, object]:
         return {"payments": result.payments}
 
-    async def _list_payments(self, database: Executor) -> Sequence[UUID]:
-        payment_ids = await data_store.list_payments(
+    async def _list_payment_ids(self, database: Executor) -> Sequence[UUID]:
+        payment_ids = await data_store.list_payment_ids(
             database, self.merchant_id, self.payer_uid, _ERASED_MAX
         )
         if not payment_ids or self.payer_uid == data_store.ERASED:
@@ -119,11 +117,11 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         return payment_ids
 
 
-async def _check_not_blocked(database: Executor, payment_ids: Sequence[UUID]) -> None:
+async def _require_erasable(database: Executor, payment_ids: Sequence[UUID]) -> None:
     blocking = await data_store.find_blocking_payment(database, payment_ids)
     if blocking is not None:
         payment_id = ids.format_id(ids.PAYMENT, blocking.payment_id)
-        raise ConflictError(f"{payment_id} {blocking.reason}: erase its payer when that is over")
+        raise ConflictError(f"{payment_id} {blocking.reason}; erase its payer afterwards")
 
 
 _COUNTED_MAX = 100_000
@@ -131,11 +129,9 @@ _COUNTED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRetention:
-    """A retention rule, its period, and the number of rows that it would delete now."""
-
     rule: RetentionRule
-    days: int | None  # None: never
-    due: int
+    days: int | None  # None: deletion is disabled
+    due: int  # rows that the rule would delete now, counted up to `_COUNTED_MAX`
     more: bool  # True if more rows are due than were counted
 
 

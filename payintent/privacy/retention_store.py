@@ -1,8 +1,8 @@
 """Delete expired data in batches, except data that is still needed.
 
-Each rule has a single query, used both to count and to prune. The query scans an index that does
-not contain rows pruned earlier: deleted rows are gone, and cleared rows leave a partial index. Ids
-are ordered by time, but only the timestamp in the row decides whether the row has expired.
+Each rule has a single query, which is used both to count and to prune. The query scans an index
+from which pruned rows disappear, because they are deleted or no longer match a partial index. Ids
+are ordered by time, but whether a row has expired depends only on its timestamp.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ _log = get_logger("retention")
 _PAUSE_RATIO = 4
 _PAUSE_MAX_S = 2.0  # limits how long a worker takes to stop
 #: A lower bound for the ids of the last `$1` days, but not before 1970.
-_IDS_BEFORE: LiteralString = """(lpad(to_hex(greatest(0,
+_CUTOFF_ID: LiteralString = """(lpad(to_hex(greatest(0,
     extract(epoch FROM clock() - $1 * interval '1 day') * 1000)::bigint), 12, '0')
     || repeat('0', 20))::uuid"""
-_LONG_AGO: LiteralString = "clock() - $1 * interval '1 day'"
-#: Condition: the payment has no open case, no open dispute and no pending refund.
-_AT_REST: LiteralString = """
+_CUTOFF: LiteralString = "clock() - $1 * interval '1 day'"
+#: The payment `{0}` has no open case, no open dispute and no pending refund.
+_HAS_NO_OPEN_WORK: LiteralString = """
     NOT EXISTS (SELECT FROM money_case m WHERE m.payment_id = {0} AND m.status = 'OPEN')
     AND NOT EXISTS (SELECT FROM refund f WHERE f.payment_id = {0} AND f.status = 'PENDING')
     AND NOT EXISTS (SELECT FROM capture c JOIN dispute q ON q.capture_id = c.id
@@ -37,8 +37,8 @@ _AT_REST: LiteralString = """
 _ENDED_AT: LiteralString = "coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at)"
 
 
-def _delivered(event_id: LiteralString, lock: LiteralString) -> LiteralString:
-    """Require a finished delivery. LATERAL prevents a join that might read all deliveries."""
+def _finished_delivery(event_id: LiteralString, lock: LiteralString) -> LiteralString:
+    """Join an event's finished delivery. LATERAL prevents a plan that reads all deliveries."""
     return f"""CROSS JOIN LATERAL (
         SELECT FROM delivery d WHERE d.event_id = {event_id} AND d.state <> 'pending' {lock}
     ) d"""
@@ -48,8 +48,8 @@ def _attempts(lock: LiteralString = "LIMIT 1") -> LiteralString:
     return f"""
         SELECT a.id
         FROM attempt a
-        {_delivered("a.event_id", lock)}
-        WHERE a.id < {_IDS_BEFORE} AND a.started_at <= {_LONG_AGO}
+        {_finished_delivery("a.event_id", lock)}
+        WHERE a.id < {_CUTOFF_ID} AND a.started_at <= {_CUTOFF}
         ORDER BY a.id
         LIMIT $2
     """
@@ -59,9 +59,9 @@ def _events(lock: LiteralString = "LIMIT 1") -> LiteralString:
     return f"""
         SELECT e.id
         FROM event e
-        {_delivered("e.id", lock)}
-        WHERE e.id < {_IDS_BEFORE} AND e.occurred_at <= {_LONG_AGO}
-            AND {_AT_REST.format("e.payment_id")}
+        {_finished_delivery("e.id", lock)}
+        WHERE e.id < {_CUTOFF_ID} AND e.occurred_at <= {_CUTOFF}
+            AND {_HAS_NO_OPEN_WORK.format("e.payment_id")}
         ORDER BY e.id
         LIMIT $2
     """
@@ -71,7 +71,7 @@ _ADDRESSES: LiteralString = f"""
     SELECT r.id
     FROM chain_receipt r
     LEFT JOIN capture k ON k.receipt_id = r.id
-    WHERE r.payer IS NOT NULL AND r.final_at <= {_LONG_AGO}
+    WHERE r.payer IS NOT NULL AND r.final_at <= {_CUTOFF}
         AND NOT EXISTS (SELECT FROM money_case m
             WHERE m.status = 'OPEN' AND (m.receipt_id = r.id OR m.capture_id = k.id))
         AND NOT EXISTS (SELECT FROM refund f WHERE f.capture_id = k.id AND f.status = 'PENDING')
@@ -83,21 +83,21 @@ _DETAILS: LiteralString = f"""
     FROM payment p
     WHERE p.status NOT IN ('PENDING', 'PROCESSING')
         AND (p.payer_email IS NOT NULL OR p.metadata::text <> '{{}}')
-        AND {_ENDED_AT} <= {_LONG_AGO} AND p.updated_at <= {_LONG_AGO}
-        AND {_AT_REST.format("p.id")}
+        AND {_ENDED_AT} <= {_CUTOFF} AND p.updated_at <= {_CUTOFF}
+        AND {_HAS_NO_OPEN_WORK.format("p.id")}
     ORDER BY {_ENDED_AT}
     LIMIT $2
 """
 #: The payment's events must already have been deleted by their own rule. The subquery prevents a
-#: join that might read all events.
+#: plan that reads all events.
 _PAYERS: LiteralString = f"""
     SELECT p.id
     FROM payment p
     WHERE p.status NOT IN ('PENDING', 'PROCESSING')
         AND p.payer_uid <> '(erased)'
-        AND {_ENDED_AT} <= {_LONG_AGO} AND p.updated_at <= {_LONG_AGO}
+        AND {_ENDED_AT} <= {_CUTOFF} AND p.updated_at <= {_CUTOFF}
         AND (SELECT e.id FROM event e WHERE e.payment_id = p.id LIMIT 1) IS NULL
-        AND {_AT_REST.format("p.id")}
+        AND {_HAS_NO_OPEN_WORK.format("p.id")}
     ORDER BY {_ENDED_AT}
     LIMIT $2
 """
@@ -139,7 +139,7 @@ def _count(rule: LiteralString) -> LiteralString:
 
 
 async def _erase_payers(database: Database, days: int, limit: int) -> int:
-    """Erase the payer's data from old payments, as the operation `payer.erase` does."""
+    """Erase payer data from old payments, as the operation `payer.erase` does."""
     async with database.transaction() as tx:
         rows = await tx.fetch(_PAYERS + " FOR UPDATE OF p SKIP LOCKED", days, limit)
         if rows:
@@ -152,7 +152,7 @@ _DELETE_ATTEMPTS: LiteralString = f"""
     WITH due AS MATERIALIZED ({_attempts("FOR NO KEY UPDATE SKIP LOCKED")})
     DELETE FROM attempt
     WHERE id = ANY(ARRAY(SELECT id FROM due))
-    RETURNING 1 AS gone
+    RETURNING 1 AS pruned
 """
 _DELETE_EVENTS: LiteralString = f"""
     WITH due AS MATERIALIZED (
@@ -164,7 +164,7 @@ _DELETE_EVENTS: LiteralString = f"""
     )
     DELETE FROM event
     WHERE id = ANY(ARRAY(SELECT id FROM due))
-    RETURNING 1 AS gone
+    RETURNING 1 AS pruned
 """
 _CLEAR_ADDRESSES: LiteralString = f"""
     WITH due AS MATERIALIZED (
@@ -174,7 +174,7 @@ _CLEAR_ADDRESSES: LiteralString = f"""
     UPDATE chain_receipt
     SET payer = NULL
     WHERE id = ANY(ARRAY(SELECT id FROM due))
-    RETURNING 1 AS gone
+    RETURNING 1 AS pruned
 """
 _CLEAR_DETAILS: LiteralString = f"""
     WITH due AS MATERIALIZED (
@@ -184,14 +184,15 @@ _CLEAR_DETAILS: LiteralString = f"""
     UPDATE payment
     SET payer_email = NULL, metadata = '{{}}'
     WHERE id = ANY(ARRAY(SELECT id FROM due))
-    RETURNING 1 AS gone
+    RETURNING 1 AS pruned
 """
 
 
 async def pause_after_batch(started_s: float) -> None:
     """Pause for four times the duration of the batch, up to two seconds.
 
-    This limits background work to a fifth of a connection, unless batches are slow.
+    Background work therefore occupies a connection for at most a fifth of the time, unless batches
+    are slow.
     """
     elapsed_s = time.monotonic() - started_s
     await asyncio.sleep(min(_PAUSE_RATIO * elapsed_s, _PAUSE_MAX_S))

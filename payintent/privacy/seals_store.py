@@ -1,22 +1,41 @@
-"""Find and re-encrypt payer data that is stored in plain text or sealed with an older key."""
+"""Seal payer data that is stored in plain text or sealed with an older key.
 
-from collections.abc import Callable, Iterator, Sequence
+The sealer scans all payments and events in id order. Its position is not stored: a restarted worker
+scans from the start and skips sealed rows. The scan also covers new rows, because a process that
+still runs with the old setting may store plain text.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import LiteralString, TypeVar
 from uuid import UUID
 
-from payintent.db.database import Executor, Row, Tx
+from prometheus_client import Counter
+
+from payintent.db.database import Database, Executor, Row, Tx
 from payintent.db.sealing import PayerSealing, report_unreadable
+from payintent.privacy.retention_store import pause_after_batch
 from payintent.runtime.encryption import EncryptionKeyError
+from payintent.runtime.log import get_logger
+
+_log = get_logger("payer_sealing")
+_SCAN_ROWS = 500  # per statement
+_SEAL_ROWS = 100  # per transaction, which locks them
+_UNREADABLE_MAX = 10_000  # per table; above this, all unreadable rows are retried
+_SETTLED_S = 60.0  # rows newer than this may commit out of id order
+SEALED = Counter(
+    "payintent_payer_rows_sealed_total", "Rows sealed after they were stored", ["table"]
+)
 
 _Resealed = TypeVar("_Resealed")
 
 
-def _other_keys(
+def _select_old_keys(
     table: LiteralString, is_sealed: LiteralString, text: LiteralString
 ) -> LiteralString:
-    """Select values sealed with any key except `$1`, using a partial index on the key name."""
+    """Select the values that are not sealed with key `$1`, using a partial index on key names."""
     return f"""
         SELECT id FROM {table} WHERE {is_sealed} AND split_part({text}, ':', 2) < $1
         UNION ALL
@@ -25,11 +44,11 @@ def _other_keys(
     """
 
 
-_OTHER_EMAILS = _other_keys("payment", "starts_with(payer_email, 'sealed:')", "payer_email")
-_OTHER_METADATA = _other_keys("payment", "json_typeof(metadata) = 'string'", "metadata #>> '{}'")
-_OTHER_BODIES = _other_keys("event", "starts_with(body, 'sealed:')", "body")
+_OLD_EMAILS = _select_old_keys("payment", "starts_with(payer_email, 'sealed:')", "payer_email")
+_OLD_METADATA = _select_old_keys("payment", "json_typeof(metadata) = 'string'", "metadata #>> '{}'")
+_OLD_BODIES = _select_old_keys("event", "starts_with(body, 'sealed:')", "body")
 #: A lower bound for the ids of the last `$2` seconds. Ids are ordered by time.
-_IDS_BEFORE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock()
+_CUTOFF_ID: LiteralString = """(lpad(to_hex((extract(epoch FROM clock()
     - $2 * interval '1 second') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
 
 
@@ -39,31 +58,31 @@ class ScanResult:
     stale_ids: Sequence[UUID]  # rows that must be sealed or resealed
 
 
-async def list_payments_of_other_keys(database: Executor, limit: int) -> list[UUID]:
+async def list_payments_with_old_keys(database: Executor, limit: int) -> list[UUID]:
     """List payments with a value that is sealed with an older key."""
     writer = database.payer_sealing.writer
-    emails = await database.fetch(_OTHER_EMAILS, writer, limit)
-    metadata = await database.fetch(_OTHER_METADATA, writer, limit)
+    emails = await database.fetch(_OLD_EMAILS, writer, limit)
+    metadata = await database.fetch(_OLD_METADATA, writer, limit)
     return sorted({row["id"] for row in (*emails, *metadata)})[:limit]
 
 
-async def list_events_of_other_keys(database: Executor, limit: int) -> list[UUID]:
+async def list_events_with_old_keys(database: Executor, limit: int) -> list[UUID]:
     """List events whose body is sealed with an older key."""
-    rows = await database.fetch(_OTHER_BODIES, database.payer_sealing.writer, limit)
+    rows = await database.fetch(_OLD_BODIES, database.payer_sealing.writer, limit)
     return sorted(row["id"] for row in rows)
 
 
-async def count_of_other_keys(database: Executor, limit: int) -> int:
+async def count_values_with_old_keys(database: Executor, limit: int) -> int:
     """Count the values that are sealed with older keys, up to `limit` per column."""
     writer = database.payer_sealing.writer
-    emails = await database.value(f"SELECT count(*) FROM ({_OTHER_EMAILS}) due", writer, limit)
-    metadata = await database.value(f"SELECT count(*) FROM ({_OTHER_METADATA}) due", writer, limit)
-    bodies = await database.value(f"SELECT count(*) FROM ({_OTHER_BODIES}) due", writer, limit)
+    emails = await database.value(f"SELECT count(*) FROM ({_OLD_EMAILS}) due", writer, limit)
+    metadata = await database.value(f"SELECT count(*) FROM ({_OLD_METADATA}) due", writer, limit)
+    bodies = await database.value(f"SELECT count(*) FROM ({_OLD_BODIES}) due", writer, limit)
     return emails + metadata + bodies
 
 
 async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[str]:
-    """Return the keys in `names` that are still used by a sealed value."""
+    """Return the keys in `names` that still seal a value."""
     rows = await database.fetch(
         """
         SELECT name
@@ -90,7 +109,7 @@ async def scan_payments(
         f"""
         SELECT id, payer_email, metadata
         FROM payment
-        WHERE id > $1 AND id < {_IDS_BEFORE}
+        WHERE id > $1 AND id < {_CUTOFF_ID}
         ORDER BY id
         LIMIT $3
         """,
@@ -107,7 +126,7 @@ async def scan_events(database: Executor, after: UUID, settled_s: float, limit: 
         f"""
         SELECT id, left(body, 100) AS head
         FROM event
-        WHERE id > $1 AND id < {_IDS_BEFORE}
+        WHERE id > $1 AND id < {_CUTOFF_ID}
         ORDER BY id
         LIMIT $3
         """,
@@ -212,3 +231,69 @@ def _reseal_body(sealing: PayerSealing, row: Row) -> str:
     if sealing.is_as_written(body):
         return body
     return sealing.with_sealing().body_to_store(event_id, sealing.body(event_id, body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    name: str
+    scan: Callable[[Executor, UUID, float, int], Awaitable[ScanResult]]
+    list_with_old_keys: Callable[[Executor, int], Awaitable[list[UUID]]]
+    seal: Callable[[Tx, Sequence[UUID]], Awaitable[list[UUID]]]
+
+
+_TABLES = (
+    _Table("payment", scan_payments, list_payments_with_old_keys, seal_payments),
+    _Table("event", scan_events, list_events_with_old_keys, seal_events),
+)
+
+
+class PayerDataSealer:
+    """Seals payments and events in batches."""
+
+    def __init__(
+        self, database: Database, settled_s: float = _SETTLED_S, batch: int = _SEAL_ROWS
+    ) -> None:
+        self._database = database
+        self._settled_s = settled_s
+        self._batch = batch
+        self._cursors = {table.name: UUID(int=0) for table in _TABLES}
+        self._unreadable = {table.name: set[UUID]() for table in _TABLES}
+
+    async def step(self) -> bool:
+        """Seal a batch of each table; return whether more may remain."""
+        started_s = time.monotonic()
+        has_more = False
+        for table in _TABLES:
+            row_ids = await self._list_with_old_keys(table)
+            await self._seal(table, row_ids)
+            has_more |= bool(row_ids)
+            if self._database.payer_sealing.is_on:
+                has_more |= await self._seal_scanned(table)
+        if has_more:
+            await pause_after_batch(started_s)
+        return has_more
+
+    async def _list_with_old_keys(self, table: _Table) -> list[UUID]:
+        """List rows that are sealed with older keys, except rows known to be unreadable."""
+        unreadable = self._unreadable[table.name]
+        if len(unreadable) > _UNREADABLE_MAX:
+            unreadable.clear()
+        row_ids = await table.list_with_old_keys(self._database, self._batch + len(unreadable))
+        return [row_id for row_id in row_ids if row_id not in unreadable][: self._batch]
+
+    async def _seal_scanned(self, table: _Table) -> bool:
+        after = self._cursors[table.name]
+        scan = await table.scan(self._database, after, self._settled_s, _SCAN_ROWS)
+        for begin in range(0, len(scan.stale_ids), self._batch):
+            await self._seal(table, scan.stale_ids[begin : begin + self._batch])
+        self._cursors[table.name] = scan.last or after
+        return scan.last is not None
+
+    async def _seal(self, table: _Table, row_ids: Sequence[UUID]) -> None:
+        if not row_ids:
+            return
+        async with self._database.transaction() as tx:
+            sealed = await table.seal(tx, row_ids)
+        self._unreadable[table.name].update(set(row_ids).difference(sealed))
+        SEALED.labels(table.name).inc(len(sealed))
+        _log.info("payer_rows_sealed", table=table.name, count=len(sealed), until=str(row_ids[-1]))

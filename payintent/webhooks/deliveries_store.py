@@ -16,7 +16,7 @@ from payintent.webhooks.outbox_store import DeliveryRecord
 
 
 def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
-    """Join each candidate to its delivery and event by key, so that no other rows are read."""
+    """Join candidates to their deliveries and events by key, so that no other rows are read."""
     return candidates.within(
         "candidate AS",
         SCANNED_MAX,
@@ -42,12 +42,15 @@ def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> 
         state="d.state = {}",
         since="e.occurred_at >= {}",
         until="e.occurred_at < {}",
-        tried="NOT {} OR d.attempts > 0",
+        attempted="NOT {} OR d.attempts > 0",
     )
 
 
 def _undelivered(deliveries: LiteralString) -> KeysetList:
-    """Select candidates per merchant; `deliveries` must match a partial index on `delivery`."""
+    """Select candidates merchant by merchant, using a partial index.
+
+    `deliveries` is the condition and the order, which must match the index.
+    """
     return _deliveries(
         KeysetList(
             """
@@ -88,11 +91,11 @@ async def list_deliveries(
     state: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
-    tried: bool = False,
+    attempted: bool = False,
 ) -> list[DeliveryRecord]:
     """List deliveries, newest first. `before` is the last event ID of the previous page.
 
-    `tried` restricts the list to deliveries with at least one attempt.
+    `attempted` restricts the list to deliveries with at least one attempt.
     """
     if state in {"dead", "skipped"}:
         deliveries = _MISSED
@@ -108,7 +111,7 @@ async def list_deliveries(
         state=state,
         since=since,
         until=until,
-        tried=tried,
+        attempted=attempted,
     )
     return [_to_record(row) for row in rows]
 
@@ -136,7 +139,7 @@ async def get_delivery(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedCount:
-    """How many events were not delivered, to how many merchants, and from which period."""
+    """The number of undelivered events and of their merchants, and the period of the events."""
 
     events: int
     merchants: int

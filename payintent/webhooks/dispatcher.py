@@ -1,21 +1,31 @@
-"""The dispatcher delivers outbox events, and keeps failing endpoints from delaying others."""
+"""Deliver webhooks from the outbox without letting failing endpoints delay the others."""
 
 import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client import Counter, Histogram
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.core.ids import unix_ms_of_timed
+from payintent.db.database import Database
+from payintent.merchants import callback_secrets
 from payintent.runtime import tracing
+from payintent.runtime.encryption import Encryption, EncryptionKeyError, callback_secret_context
 from payintent.runtime.log import get_logger
 from payintent.runtime.tracing import SpanKind
-from payintent.webhooks.model import AttemptResult, CircuitReport, DeliveryResult, OutgoingDelivery
-from payintent.webhooks.outbox import DatabaseOutbox
-from payintent.webhooks.retry_schedule import next_retry_wait_s
+from payintent.webhooks import endpoints_store as endpoint_store
+from payintent.webhooks import outbox_store
+from payintent.webhooks.model import (
+    SIGNATURES_MAX,
+    AttemptResult,
+    CircuitReport,
+    DeliveryResult,
+    OutgoingDelivery,
+    next_retry_wait_s,
+)
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 
@@ -30,6 +40,86 @@ DELAY = Histogram(
     "Time from an event to its successful delivery",
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 1_800, 7_200, 43_200, 172_800),
 )
+
+
+_outbox_log = get_logger("deliver")
+#: High enough for all merchants, because the longest-waiting endpoints may not get any slots.
+_MERCHANTS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseOutbox:
+    """The outbox of the database. It adds the decrypted signing secrets to deliveries."""
+
+    database: Database
+    encryption: Encryption
+    lease_s: float
+
+    async def due_merchants(self) -> list[int]:
+        return await outbox_store.list_due_merchants(self.database, _MERCHANTS_MAX)
+
+    async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
+        """Claim due deliveries; `limits` are `(merchant_id, limit)` pairs."""
+        deliveries = await outbox_store.claim_due(self.database, limits, self.lease_s)
+        keys = await self._decrypt_keys({delivery.merchant_id for delivery in deliveries})
+        return [
+            replace(delivery, secrets=keys[delivery.merchant_id])
+            for delivery in deliveries
+            if delivery.merchant_id in keys
+        ]
+
+    async def record(self, results: Sequence[DeliveryResult]) -> None:
+        await outbox_store.record(self.database, [self._to_record(result) for result in results])
+
+    async def release(self, merchant_id: int) -> None:
+        """Make all delayed retries of a merchant due now, because its endpoint has recovered."""
+        while await outbox_store.release(self.database, merchant_id):
+            pass
+
+    async def store_circuits(self, reports: Sequence[CircuitReport]) -> None:
+        """Store the latest change of each circuit for display to operators."""
+        last_reports = {report.merchant_id: report for report in reports}
+        for report in last_reports.values():
+            if report.open_s > 0:
+                await endpoint_store.open_circuit(self.database, report)
+            else:
+                await endpoint_store.close_circuit(self.database, report.merchant_id)
+
+    async def _decrypt_keys(self, merchant_ids: set[int]) -> dict[int, list[bytes]]:
+        """Decrypt signing keys. Merchants with an undecryptable key are logged and omitted."""
+        if not merchant_ids:
+            return {}
+        sealed = await callback_secrets.list_secrets(
+            self.database, list(merchant_ids), SIGNATURES_MAX
+        )
+        keys: dict[int, list[bytes]] = {}
+        for merchant_id in merchant_ids:
+            try:
+                keys[merchant_id] = [
+                    self.encryption.decrypt(
+                        secret.sealed, callback_secret_context(merchant_id, secret.id)
+                    )
+                    for secret in sealed.get(merchant_id, [])
+                ]
+            except EncryptionKeyError as error:
+                _outbox_log.error("secret_unusable", merchant=merchant_id, why=str(error))
+        return keys
+
+    def _to_record(self, result: DeliveryResult) -> outbox_store.AttemptRecord:
+        attempt = result.attempt
+        return outbox_store.AttemptRecord(
+            id=self.database.id_generator.new_id(),
+            event_id=result.delivery.event_id,
+            number=result.delivery.attempts + 1,
+            url=result.delivery.url,
+            outcome=attempt.outcome,
+            status=attempt.status,
+            detail=attempt.detail,
+            answer=attempt.answer,
+            duration_ms=attempt.duration_ms,
+            delivered=attempt.succeeded,
+            next_wait_s=result.next_wait_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +138,13 @@ class Dispatcher:
         sender: WebhookSender,
         windows: EndpointWindows,
         poll_s: float,
-        chance: Callable[[], float] = random.random,
+        random_value: Callable[[], float] = random.random,
     ) -> None:
         self._outbox = outbox
         self._sender = sender
         self._windows = windows
         self._poll_s = poll_s
-        self._chance = chance
+        self._random_value = random_value
         self._wake = asyncio.Event()
         self._finished: asyncio.Queue[_FinishedAttempt] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,40 +181,39 @@ class Dispatcher:
     async def _claim_and_send(self) -> int:
         """Claim as many deliveries as the limits allow, and send each in its own task."""
         merchants = await self._outbox.due_merchants()
-        limits = self._windows.share(merchants, _CLAIM_MAX)
+        limits = self._windows.distribute_sockets(merchants, _CLAIM_MAX)
         if not limits:
             return 0
         deliveries = await self._outbox.claim(limits)
         for delivery in deliveries:
-            # Count the attempt before its task runs, so that the next claim takes it into account.
-            flight = self._windows.start(delivery.merchant_id)
-            task = asyncio.create_task(self._send(delivery, flight))
+            # Register the attempt before its task runs, so that the next claim counts it.
+            in_flight = self._windows.start(delivery.merchant_id)
+            task = asyncio.create_task(self._send(delivery, in_flight))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return len(deliveries)
 
-    async def _send(self, delivery: OutgoingDelivery, flight: InFlightAttempt) -> None:
-        ok = False
+    async def _send(self, delivery: OutgoingDelivery, in_flight: InFlightAttempt) -> None:
+        succeeded = False
         tracing.follow_payment(delivery.payment_id)
         try:
             attempt = await self._sender.send(delivery)
-            ok = attempt.ok
+            succeeded = attempt.succeeded
         finally:
-            change = self._windows.finish(flight, ok)
+            change = self._windows.finish(in_flight, succeeded)
         if attempt.retry_after_s is not None:
             self._windows.pause(delivery.merchant_id, attempt.retry_after_s)
         _trace(delivery, attempt)
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
-        if attempt.ok:
+        if attempt.succeeded:
             DELAY.observe(max(0.0, time.time() - unix_ms_of_timed(delivery.event_id) / 1000))
         await self._finished.put(_FinishedAttempt(delivery, attempt, change))
-        if change is not None and attempt.ok:
+        if change is not None and attempt.succeeded:
             await self._release(delivery.merchant_id)
-        self._wake.set()  # a slot has become free
+        self._wake.set()  # a socket has become free
 
     async def _release(self, merchant_id: int) -> None:
-        """Make deliveries that the open circuit held back due now."""
         try:
             await self._outbox.release(merchant_id)
         except (StorageUnavailableError, LockTimeoutError) as error:
@@ -148,7 +237,7 @@ class Dispatcher:
         """
         try:
             await self._outbox.record(results)
-        except Exception as error:  # noqa: BLE001 - a bad record must not end all deliveries
+        except Exception as error:  # noqa: BLE001 - an invalid record must not end all deliveries
             if len(results) == 1 or isinstance(error, StorageUnavailableError):
                 # If the database is unavailable, the attempts may already have been stored.
                 _log_failure("attempts_lost", error)
@@ -157,7 +246,7 @@ class Dispatcher:
                 await self._record([result])
 
     async def _store_circuits(self, batch: Sequence[_FinishedAttempt]) -> None:
-        """Store circuit changes for display to operators. The dispatcher never reads them."""
+        """Store circuit changes for operators. The dispatcher itself never reads them."""
         reports = [
             CircuitReport(
                 merchant_id=finished.delivery.merchant_id,
@@ -170,13 +259,15 @@ class Dispatcher:
         try:
             if reports:
                 await self._outbox.store_circuits(reports)
-        except Exception as error:  # noqa: BLE001 - deliveries do not depend on it
+        except Exception as error:  # noqa: BLE001 - deliveries do not depend on stored circuits
             _log_failure("outbox_away", error)
 
     def _to_result(self, finished: _FinishedAttempt) -> DeliveryResult:
         delivery, attempt = finished.delivery, finished.attempt
-        is_last = attempt.ok or attempt.gone
-        wait_s = next_retry_wait_s(delivery.attempts + 1, attempt.retry_after_s, self._chance())
+        is_last = attempt.succeeded or attempt.is_gone
+        wait_s = next_retry_wait_s(
+            delivery.attempts + 1, attempt.retry_after_s, self._random_value()
+        )
         return DeliveryResult(delivery, attempt, None if is_last else wait_s)
 
 
@@ -191,7 +282,7 @@ def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:
         attempt.duration_ms / 1000,
         attributes,
         kind=SpanKind.CLIENT,
-        failed=not attempt.ok,
+        failed=not attempt.succeeded,
     )
 
 

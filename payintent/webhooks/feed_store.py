@@ -1,9 +1,9 @@
 """The event feed: a merchant's events in a stable order, numbered without gaps.
 
-A new event never appears before a position that a client has already read. Numbers cannot be
-assigned when events are inserted, because transactions may commit in a different order. Instead,
-readers number committed events. Only one reader per merchant does so at a time: it locks the
-merchant's `event_feed` row until the numbers are committed.
+A new event never appears before a position that a client has already read. Events cannot be
+numbered when they are inserted, because transactions may commit in a different order. Instead,
+readers number committed events. Only one reader per merchant does so at a time, because it locks
+the merchant's `event_feed` row until the numbers are committed.
 
 The condition `merchant_id BETWEEN x AND x` with `ORDER BY merchant_id` makes the planner use the
 index on the merchant. The index on all events is slow for merchants with few or old events.
@@ -82,7 +82,7 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
         )
         rows = await tx.fetch(
             """
-            WITH fresh AS (
+            WITH unnumbered AS (
                 SELECT e.id, f.last_position + row_number() OVER (ORDER BY e.id) AS position
                 FROM event_feed f
                 CROSS JOIN LATERAL (
@@ -97,13 +97,13 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
             ), numbered AS (
                 UPDATE event e
                 SET feed_position = n.position
-                FROM fresh n
+                FROM unnumbered n
                 WHERE e.id = n.id
             )
             UPDATE event_feed
-            SET last_position = last_position + (SELECT count(*) FROM fresh)
+            SET last_position = last_position + (SELECT count(*) FROM unnumbered)
             WHERE merchant_id = $1
-            RETURNING (SELECT count(*) FROM fresh) AS numbered
+            RETURNING (SELECT count(*) FROM unnumbered) AS numbered
             """,
             merchant_id,
             SCANNED_MAX,
@@ -225,7 +225,7 @@ async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dic
     """Return an opaque marker per merchant that changes with each new event."""
     rows = await database.fetch(
         """
-        SELECT m.id, concat_ws('/', f.last_position, n.id) AS mark
+        SELECT m.id, concat_ws('/', f.last_position, n.id) AS marker
         FROM unnest($1::bigint[]) AS m (id)
         LEFT JOIN event_feed f ON f.merchant_id = m.id
         LEFT JOIN LATERAL (
@@ -238,7 +238,7 @@ async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dic
         """,
         merchant_ids,
     )
-    return {row["id"]: row["mark"] for row in rows}
+    return {row["id"]: row["marker"] for row in rows}
 
 
 def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[FeedEvent]:

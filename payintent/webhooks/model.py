@@ -19,8 +19,8 @@ class EventType(StrEnum):
     CANCELLED = "payment.cancelled"
 
 
-COMMON_FIELDS = ("id", "status", "currency", "amount", "payer_uid")
-OWN_FIELDS: dict[EventType, tuple[str, ...]] = {
+_COMMON_FIELDS = ("id", "status", "currency", "amount", "payer_uid")
+_FIELDS_BY_TYPE: dict[EventType, tuple[str, ...]] = {
     EventType.COMPLETED: ("receipt_id", "provider", "paid_at"),
     EventType.FAILED: ("failure_reason", "failed_at"),
     EventType.EXPIRED: ("expired_at",),
@@ -28,9 +28,9 @@ OWN_FIELDS: dict[EventType, tuple[str, ...]] = {
 }
 
 
-def event_payload_fields(kind: EventType) -> tuple[str, ...]:
+def event_payload_fields(event_type: EventType) -> tuple[str, ...]:
     """Return the field names of `data.payment` in payload order (spec section 6.1)."""
-    return (*COMMON_FIELDS, *OWN_FIELDS[kind], "metadata")
+    return (*_COMMON_FIELDS, *_FIELDS_BY_TYPE[event_type], "metadata")
 
 
 _GONE = 410
@@ -43,7 +43,7 @@ class OutgoingDelivery:
     event_id: UUID
     payment_id: UUID
     merchant_id: int
-    attempts: int  # made so far
+    attempts: int  # since the last replay
     url: str
     body: bytes = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)  # decrypted, newest first
@@ -56,30 +56,25 @@ class AttemptOutcome(StrEnum):
     CONNECT_ERROR = "connect_error"
     BLOCKED = "blocked"  # the egress rules forbid the URL or its address
     TLS_ERROR = "tls_error"
-    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or headers too large
+    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or oversized headers
     REDIRECT = "redirect"  # redirects are not followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """The result of a delivery attempt.
-
-    `detail` is our short description; `answer` is the start of the endpoint's response body.
-    """
-
     outcome: AttemptOutcome
     status: int | None = None
-    detail: str = ""
-    answer: str = ""
+    detail: str = ""  # our description of the outcome
+    answer: str = ""  # the start of the endpoint's response body
     retry_after_s: int | None = None
     duration_ms: int = 0
 
     @property
-    def ok(self) -> bool:
+    def succeeded(self) -> bool:
         return self.outcome is AttemptOutcome.DELIVERED
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         return self.status == _GONE
 
 
@@ -92,14 +87,11 @@ class DeliveryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitReport:
-    """A change of an endpoint's circuit: open for `open_s` seconds, or closed if `open_s` is 0.
-
-    `detail` describes the attempt that caused the change.
-    """
+    """A change of an endpoint's circuit breaker."""
 
     merchant_id: int
-    open_s: float
-    detail: str
+    open_s: float  # 0: the circuit has closed
+    detail: str  # outcome of the attempt that caused the change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +103,7 @@ class MissedEvents:
     until: datetime | None = None
 
 
-SIGNATURES_MAX = 3  # per delivery, during secret rotation
+SIGNATURES_MAX = 3  # per delivery, while secrets are being rotated
 
 
 def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> str:
@@ -121,7 +113,48 @@ def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) 
     ID would make the signed text ambiguous, so it is rejected.
     """
     if not keys or not webhook_id or "." in webhook_id:
-        raise ValueError("a signature needs a key, and a webhook id without a dot")
+        raise ValueError("signing requires a key, and a webhook ID without a dot")
     text = b"%s.%d.%s" % (webhook_id.encode(), timestamp_s, body)
     digests = (hmac.digest(key, text, hashlib.sha256) for key in keys[:SIGNATURES_MAX])
     return " ".join("v1," + base64.b64encode(digest).decode() for digest in digests)
+
+
+# Delays before each attempt, measured from the end of the previous attempt. They are short for the
+# first ten minutes, while the buyer waits at the checkout. Their sum outlasts a weekend's outage.
+WAITS_S = (
+    0,
+    5,
+    30,
+    2 * 60,
+    10 * 60,
+    30 * 60,
+    1 * 3_600,
+    3 * 3_600,
+    6 * 3_600,
+    10 * 3_600,
+    14 * 3_600,
+    20 * 3_600,
+    24 * 3_600,
+)
+
+
+ATTEMPTS_MAX = len(WAITS_S)
+JITTER = 0.2  # each delay varies by up to 20 % in either direction
+RETRY_AFTER_MAX_S = 3_600  # cap on Retry-After, or twice the scheduled delay if that is longer
+
+
+def next_retry_wait_s(
+    attempts: int, retry_after_s: int | None, random_value: float
+) -> float | None:
+    """Return the delay before the next attempt, or None if there are no attempts left.
+
+    `random_value` must be in [0, 1).
+    """
+    if attempts >= ATTEMPTS_MAX:
+        return None
+    base_s = WAITS_S[attempts]
+    if retry_after_s is not None:
+        # Without jitter: an earlier attempt would violate Retry-After, and a later attempt could
+        # exceed the cap.
+        return float(min(max(retry_after_s, base_s), max(2 * base_s, RETRY_AFTER_MAX_S)))
+    return base_s * (1 - JITTER + 2 * JITTER * random_value)

@@ -1,9 +1,9 @@
-"""Operations that list deliveries and endpoints, and resend events under the same `webhook-id`."""
+"""Operations that list deliveries and endpoints, and resend events with the same `webhook-id`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from payintent.core import ids
@@ -26,6 +26,7 @@ from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
     ReadOperation,
+    copy_fields,
     run,
 )
 from payintent.webhooks import deliveries_store as delivery_store
@@ -51,8 +52,6 @@ class EventView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAttempts:
-    """An event and its delivery attempts. Numbering continues across replays."""
-
     event: EventView
     attempts: list[StoredAttempt]
 
@@ -107,7 +106,7 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
             state=self.state,
             since=to_utc("since", self.since),
             until=to_utc("until", self.until),
-            tried=self.tried,
+            attempted=self.tried,
         )
 
 
@@ -145,10 +144,9 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
         if event is None:
             raise NotFoundError(f"no event {self.event_id}")
         attempts = await outbox_store.list_attempts(context.database, self.event_id)
-        view: dict[str, Any] = asdict(event) | {
-            "payment_id": ids.format_id(ids.PAYMENT, event.payment_id)
-        }
-        return EventAttempts(event=EventView(**view), attempts=attempts)
+        payment_id = ids.format_id(ids.PAYMENT, event.payment_id)
+        view = copy_fields(EventView, event, payment_id=payment_id)
+        return EventAttempts(event=view, attempts=attempts)
 
 
 class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
@@ -182,24 +180,19 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def check(self, context: OperationContext) -> None:
         if self.merchant_id is None and self.since is None and self.until is None:
-            raise BadRequestError("give a merchant, a time or both")
+            raise BadRequestError("specify a merchant, a time or both")
         await check_merchant(context.database, self.merchant_id)
         self._missed()
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [f"{await self.total(context)} events are sent again"]
+        return [f"{await self.total(context)} events are resent"]
 
     async def total(self, context: OperationContext) -> int:
         return (await delivery_store.count_missed(context.database, self._missed())).events
 
     async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
         missed = await delivery_store.count_missed(context.database, self._missed())
-        return {
-            "events": missed.events,
-            "merchants": missed.merchants,
-            "oldest": missed.oldest,
-            "newest": missed.newest,
-        }
+        return asdict(missed)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
         event_ids = await delivery_store.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)

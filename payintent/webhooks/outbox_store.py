@@ -27,7 +27,7 @@ WAITING_MERCHANTS = """
             LIMIT 1
         )
         UNION ALL
-        SELECT following.merchant_id, following.next_at
+        SELECT next_merchant.merchant_id, next_merchant.next_at
         FROM waiting w
         CROSS JOIN LATERAL (
             SELECT merchant_id, next_at
@@ -35,7 +35,7 @@ WAITING_MERCHANTS = """
             WHERE state = 'pending' AND merchant_id > w.merchant_id
             ORDER BY merchant_id, next_at
             LIMIT 1
-        ) following
+        ) next_merchant
     )
 """
 
@@ -52,8 +52,6 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """A delivery attempt to store, and its effect on the delivery."""
-
     id: UUID
     event_id: UUID
     number: int  # starts at 1
@@ -69,9 +67,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAttempt:
-    """A stored delivery attempt. Numbering continues across replays."""
-
-    number: int
+    number: int  # numbering continues across replays
     started_at: datetime
     url: str | None  # None: stored before this column existed
     outcome: str
@@ -96,10 +92,10 @@ class DeliveryRecord:
 
 
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
-    """Store events in the same transaction as the change that they report.
+    """Store events in the same transaction as the changes that they report.
 
-    The delivery is skipped if the merchant has no callback URL. A completed payment also queues an
-    e-mail receipt if the merchant has enabled receipts.
+    The delivery is skipped if the merchant has no callback URL. A completed payment also queues a
+    receipt by e-mail if the merchant has enabled receipts.
     """
     if not events:
         return
@@ -112,7 +108,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
             FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[],
                 $6::timestamptz[])
             RETURNING id, payment_id, merchant_id, type, occurred_at
-        ), mailed AS MATERIALIZED (
+        ), receipt_payments AS MATERIALIZED (
             SELECT t.payment_id
             FROM stored t
             JOIN merchant m ON m.id = t.merchant_id AND m.mail_receipts
@@ -121,7 +117,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
         ), receipts AS (
             INSERT INTO mail (kind, payment_id)
             SELECT 'receipt', payment_id
-            FROM mailed
+            FROM receipt_payments
         )
         INSERT INTO delivery (event_id, merchant_id, state, next_at)
         SELECT t.id, t.merchant_id,
@@ -171,13 +167,13 @@ async def claim_due(
                 lease_until = clock() + $3 * interval '1 second'
             WHERE d.event_id IN (
                 SELECT due.event_id
-                FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, most)
+                FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, limit_count)
                 CROSS JOIN LATERAL (
                     SELECT event_id
                     FROM delivery
                     WHERE state = 'pending' AND merchant_id = w.merchant_id AND next_at <= clock()
                     ORDER BY next_at
-                    LIMIT w.most
+                    LIMIT w.limit_count
                     FOR UPDATE SKIP LOCKED
                 ) due
                 LIMIT 500
@@ -235,10 +231,14 @@ async def release(database: Executor, merchant_id: int) -> bool:
 
 
 async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
-    """Store attempts and update their deliveries. Outdated attempts do not change deliveries."""
+    """Store attempts and update their deliveries.
+
+    An attempt does not change its delivery if the delivery was replayed or recorded since it was
+    claimed.
+    """
     await database.fetch(
         """
-        WITH made AS (
+        WITH finished AS (
             SELECT *, clock() AS now,
                 clock() + coalesce(next_wait_s, 0) * interval '1 second' AS next_at
             FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[],
@@ -251,7 +251,7 @@ async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
                  url)
             SELECT id, event_id, number, outcome, status, detail, answer, duration_ms,
                 now - duration_ms * interval '1 millisecond', url
-            FROM made
+            FROM finished
         )
         UPDATE delivery d
         SET attempts = m.number,
@@ -263,7 +263,7 @@ async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
             delivered_at = CASE WHEN m.delivered THEN m.now END,
             next_at = m.next_at,
             lease_until = '-infinity'
-        FROM made m
+        FROM finished m
         WHERE d.event_id = m.event_id AND d.state = 'pending' AND d.attempts = m.number - 1
         """,
         [attempt.id for attempt in attempts],
@@ -299,10 +299,7 @@ async def get_event(
 
 
 async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:
-    """List the last 1,000 attempts to deliver an event, oldest first.
-
-    A replay restarts the retry schedule, but attempt numbers keep counting.
-    """
+    """List the last 1,000 attempts to deliver an event, oldest first."""
     rows = await database.fetch(
         """
         SELECT number, started_at, url, outcome, status, detail, answer, duration_ms
@@ -313,7 +310,7 @@ async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttemp
             WHERE event_id = $1
             ORDER BY started_at DESC, id DESC
             LIMIT $2
-        ) made
+        ) numbered
         ORDER BY number
         """,
         event_id,

@@ -1,9 +1,9 @@
-"""Merchant routes for events: read the event feed and replay an event."""
+"""Routes for merchants and operators that list events and deliveries, and replay an event."""
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed, ChangeSubscriber
 from payintent.http.application import read_path_uuid
+from payintent.http.bodies import read_raw
 from payintent.http.pagination import (
     ID_BYTES,
     NUMBER_BYTES,
@@ -29,14 +30,16 @@ from payintent.http.responses import json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_operations import key_actor
 from payintent.merchants.access_store import AuthenticatedMerchant
-from payintent.operators.operation import OperationContext
+from payintent.operators.access import OperatorApi, read_fields, read_reason
+from payintent.operators.operation import Actor, OperationContext
+from payintent.operators.submit import run_operation
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.waiting import release_slot
 from payintent.webhooks import deliveries_store as delivery_store
-from payintent.webhooks import feed_store
+from payintent.webhooks import feed_store, outbox_store
 from payintent.webhooks.feed_store import FeedCursor, FeedEvent, FeedPage
 from payintent.webhooks.model import EventType
-from payintent.webhooks.operations import replay_own_event
+from payintent.webhooks.operations import ReplayEvent, replay_own_event
 
 WAIT_MAX_S = 25
 FEED_WAITS_MAX = 5  # waiting requests per merchant and process
@@ -105,7 +108,7 @@ class EventFeedRoutes:
         elif not await feed_store.is_valid_cursor(database, merchant_id, after):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
-                "after is not a position of this feed, which may have been restored:"
+                "after is not a cursor of this feed, possibly because the database was restored;"
                 " read the feed without after",
             )
         page = await feed_store.page(
@@ -129,8 +132,10 @@ class EventFeedRoutes:
             try:
                 while True:
                     page = await self._read_page(feed_request)
-                    is_over = loop.time() >= deadline or disconnect.done() or self.changes.closing
-                    if page.events or is_over:
+                    is_finished = (
+                        loop.time() >= deadline or disconnect.done() or self.changes.closing
+                    )
+                    if page.events or is_finished:
                         return page
                     with suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):
@@ -141,7 +146,7 @@ class EventFeedRoutes:
 
 
 def feed_event_fields(event: FeedEvent) -> dict[str, Any]:
-    """Format an event for the feed; the `event` field contains the exact webhook body."""
+    """Format an event for the feed. The `event` field is the exact webhook body."""
     delivery: dict[str, Any] = {"state": event.state, "attempts": event.attempts}
     if event.state == _PENDING:
         delivery["next_attempt_at"] = format_timestamp(event.next_at)
@@ -160,24 +165,24 @@ def read_feed_request(query: Mapping[str, str], merchant_id: int) -> FeedRequest
     return FeedRequest(
         merchant_id=merchant_id,
         after=None if after is None else read_feed_cursor(after),
-        types=_event_types(query.get("types")),
+        types=_read_event_types(query.get("types")),
         limit=read_limit(query.get("limit")),
-        wait_s=_wait_s(query.get("wait", "0")),
+        wait_s=_read_wait_s(query.get("wait", "0")),
     )
 
 
-def write_feed_cursor(position: FeedCursor) -> str:
-    return encode_cursor(position.number.to_bytes(NUMBER_BYTES, "big") + position.event_id.bytes)
+def write_feed_cursor(cursor: FeedCursor) -> str:
+    return encode_cursor(cursor.number.to_bytes(NUMBER_BYTES, "big") + cursor.event_id.bytes)
 
 
 def read_feed_cursor(raw: str) -> FeedCursor:
     """Parse a feed cursor; raises `BAD_REQUEST` if it is malformed."""
-    position = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
-    number = decode_number(position[:NUMBER_BYTES])
-    return FeedCursor(number, UUID(bytes=position[NUMBER_BYTES:]))
+    cursor = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
+    number = decode_number(cursor[:NUMBER_BYTES])
+    return FeedCursor(number, UUID(bytes=cursor[NUMBER_BYTES:]))
 
 
-def _event_types(raw: str | None) -> tuple[EventType, ...]:
+def _read_event_types(raw: str | None) -> tuple[EventType, ...]:
     if raw is None:
         return tuple(EventType)
     names = raw.split(",", len(EventType))
@@ -189,7 +194,7 @@ def _event_types(raw: str | None) -> tuple[EventType, ...]:
     return tuple(EventType(name) for name in names)
 
 
-def _wait_s(raw: str) -> int:
+def _read_wait_s(raw: str) -> int:
     wait_s = parse_number(raw, WAIT_MAX_S)
     if wait_s is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"wait must be from 0 to {WAIT_MAX_S} seconds")
@@ -200,3 +205,63 @@ async def _wake_on_disconnect(request: Request, subscriber: ChangeSubscriber) ->
     while (await request.receive())["type"] != "http.disconnect":
         pass
     subscriber.changed.set()
+
+
+_NUMBER_MAX = 10**18 - 1  # fits in a bigint
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWebhookRoutes:
+    api: OperatorApi
+    context: OperationContext
+
+    def routes(self) -> list[Route]:
+        replay = "/operator/webhooks/{event_id}/replay"
+        return [
+            self.api.route("/operator/webhooks", self.list_deliveries),
+            self.api.route(replay, self.replay_event, ["POST"]),
+        ]
+
+    async def list_deliveries(self, request: Request, actor: Actor) -> Response:
+        """`GET /operator/webhooks?merchant=&state=&limit=`: list deliveries, newest first."""
+        del actor
+        limit = read_limit(request.query_params.get("limit"))
+        deliveries = await delivery_store.list_deliveries(
+            self.context.reading,
+            limit,
+            merchant_id=_read_merchant_id(request),
+            state=_read_state(request),
+        )
+        return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
+
+    async def replay_event(self, request: Request, actor: Actor) -> Response:
+        """`POST /operator/webhooks/{event_id}/replay`: resend the event, keeping its webhook-id."""
+        event_id = read_path_uuid(request, "event_id", "no such event")
+        raw = await read_raw(request, self.context.settings.body_bytes_max)
+        actor = replace(actor, why=read_reason(read_fields(raw)))
+        await run_operation(self.context, ReplayEvent(event_id=event_id), actor)
+        return json_response({"event_id": str(event_id), "state": "pending"})
+
+
+def _read_merchant_id(request: Request) -> int | None:
+    raw = request.query_params.get("merchant")
+    if raw is None:
+        return None
+    merchant_id = parse_number(raw, _NUMBER_MAX)
+    if merchant_id is None:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "merchant must be a whole number")
+    return merchant_id
+
+
+def _read_state(request: Request) -> str | None:
+    state = request.query_params.get("state")
+    if state is not None and state not in outbox_store.STATES:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"state must be one of {', '.join(outbox_store.STATES)}"
+        )
+    return state
+
+
+def _delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, Any]:
+    times = {"next_at": delivery.next_at, "occurred_at": delivery.occurred_at}
+    return asdict(delivery) | {name: format_timestamp(at) for name, at in times.items()}

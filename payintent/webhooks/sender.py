@@ -1,4 +1,4 @@
-"""The sender makes one delivery attempt; every endpoint failure becomes an `AttemptResult`."""
+"""The HTTP client that sends webhooks. Every failure is returned as an `AttemptResult`."""
 
 import asyncio
 import errno
@@ -33,25 +33,25 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import release_slot
 from payintent.webhooks.model import AttemptOutcome, AttemptResult, OutgoingDelivery, sign
 
-_BYTES_MAX = 32 * 1024  # leaves room for interim responses, such as 103
-_FINAL = 200
+_HEAD_BYTES_MAX = 32 * 1024  # including interim responses such as 103
+_FINAL_STATUS_MIN = 200
 _HEAD_END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([0-9]{3})(?:[ \t][^\r\n]*)?\r?\n")
 
 
-class AnswerStart:
-    """Collects the first bytes of the response to the current task's request."""
+class ResponseHead:
+    """Records the first bytes of the response to the current task's request."""
 
     def __init__(self) -> None:
         self.received = bytearray()
-        _awaited.set(self)
+        _current_head.set(self)
 
     def status(self) -> int | None:
         """Return the final response's status, or None if its status line is incomplete."""
         at = 0
         while match := _STATUS_LINE.match(self.received, at):
             status = int(match[1])
-            if status >= _FINAL:
+            if status >= _FINAL_STATUS_MIN:
                 return status
             head_end = self.received.find(_HEAD_END, match.end() - 2)
             if head_end < 0:
@@ -61,30 +61,30 @@ class AnswerStart:
 
 
 class RecordingConnector(aiohttp.TCPConnector):
-    """A connector whose connections record the first bytes of each response."""
+    """A connector whose connections fill the current task's `ResponseHead`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
         self._factory = lambda: _Connection(self._loop)
 
 
-_awaited: ContextVar[AnswerStart | None] = ContextVar("awaited_answer", default=None)
+_current_head: ContextVar[ResponseHead | None] = ContextVar("response_head", default=None)
 
 
 class _Connection(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._start: AnswerStart | None = None
+        self._head: ResponseHead | None = None
 
     def set_response_params(self, **params: Any) -> None:
-        """Bind the recording to the request; aiohttp calls this in the task that sends it."""
-        self._start = _awaited.get()
+        """Start recording; aiohttp calls this method in the task that sends the request."""
+        self._head = _current_head.get()
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        if self._start is not None:
-            received = self._start.received
-            received += data[: _BYTES_MAX - len(received)]
+        if self._head is not None:
+            received = self._head.received
+            received += data[: _HEAD_BYTES_MAX - len(received)]
         super().data_received(data)
 
 
@@ -127,12 +127,12 @@ class WebhookSender:
     async def send(self, delivery: OutgoingDelivery) -> AttemptResult:
         """Post a webhook within the deadline. Failures are returned, not raised."""
         loop = asyncio.get_running_loop()
-        started, start = loop.time(), AnswerStart()
+        started, head = loop.time(), ResponseHead()
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
         except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
-            attempt = _accepted(start.status()) or _failed(error)
+            attempt = _success_result(head.status()) or _failure_result(error)
         return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
 
     async def close(self) -> None:
@@ -158,9 +158,10 @@ class WebhookSender:
         ) as response:
             if _header_bytes(response) > HEADER_BYTES_MAX:
                 response.close()
-                detail = "the header is too large"
-                return _accepted(response.status) or AttemptResult(
-                    outcome=AttemptOutcome.BAD_ANSWER, status=response.status, detail=detail
+                return _success_result(response.status) or AttemptResult(
+                    outcome=AttemptOutcome.BAD_ANSWER,
+                    status=response.status,
+                    detail="the response headers are too large",
                 )
             answer = await self._read_answer(response)
             return self._to_result(response, answer)
@@ -216,12 +217,14 @@ class WebhookSender:
         status = response.status
         if status < _SUCCESS:
             return AttemptResult(
-                outcome=AttemptOutcome.BAD_ANSWER, status=status, detail="no final answer"
+                outcome=AttemptOutcome.BAD_ANSWER, status=status, detail="no final response"
             )
         if status < _REDIRECT:
             return AttemptResult(outcome=AttemptOutcome.DELIVERED, status=status, answer=answer)
         if status < _CLIENT_ERROR:
-            detail = f"redirect to {_host(response.headers.get('Location', ''))}, not followed"
+            detail = (
+                f"redirect to {_location_host(response.headers.get('Location', ''))}, not followed"
+            )
             return AttemptResult(
                 outcome=AttemptOutcome.REDIRECT, status=status, detail=detail, answer=answer
             )
@@ -238,66 +241,66 @@ class WebhookSender:
         )
 
 
-def _accepted(status: int | None) -> AttemptResult | None:
-    """Return a successful result if the status is 2xx."""
+def _success_result(status: int | None) -> AttemptResult | None:
+    """Return a successful result if the status is 2xx, otherwise None."""
     if status is None or not _SUCCESS <= status < _REDIRECT:
         return None
     return AttemptResult(
         outcome=AttemptOutcome.DELIVERED,
         status=status,
-        detail="accepted; the rest of the answer could not be read",
+        detail="accepted; the rest of the response could not be read",
     )
 
 
-def _failed(error: Exception) -> AttemptResult:
-    outcome, detail = _explain(error)
+def _failure_result(error: Exception) -> AttemptResult:
+    outcome, detail = _classify_error(error)
     return AttemptResult(outcome=outcome, detail=detail[:DETAIL_CHARS_MAX])
 
 
-_PLAIN: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
-    (aiohttp.ConnectionTimeoutError, AttemptOutcome.TIMEOUT, "no connection in time"),
-    (TimeoutError, AttemptOutcome.TIMEOUT, "no complete answer in time"),
+_ERRORS: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
+    (aiohttp.ConnectionTimeoutError, AttemptOutcome.TIMEOUT, "the connection timed out"),
+    (TimeoutError, AttemptOutcome.TIMEOUT, "the response timed out"),
     (
         aiohttp.ServerDisconnectedError,
         AttemptOutcome.BAD_ANSWER,
-        "the connection was closed without an answer",
+        "the connection was closed without a response",
     ),
-    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_ANSWER, "the answer was cut off"),
+    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_ANSWER, "the response was truncated"),
 )
 
 
-def _explain(error: Exception) -> tuple[AttemptOutcome, str]:
-    """Map an error to an outcome and a message of our own: library messages may quote the URL."""
+def _classify_error(error: Exception) -> tuple[AttemptOutcome, str]:
+    """Return the outcome and our own message, because library messages may quote the URL."""
     if isinstance(error, EgressRefusedError):
         return AttemptOutcome.BLOCKED, error.reason
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return AttemptOutcome.TLS_ERROR, _tls_reason(error)
+        return AttemptOutcome.TLS_ERROR, _describe_tls_error(error)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return _explain_connect(error)
-    for kind, outcome, detail in _PLAIN:
+        return _classify_connect_error(error)
+    for kind, outcome, detail in _ERRORS:
         if isinstance(error, kind):
             return outcome, detail
     if isinstance(error, OSError):
-        return AttemptOutcome.CONNECT_ERROR, _os_reason(error)
-    return AttemptOutcome.BAD_ANSWER, f"the answer could not be read ({type(error).__name__})"
+        return AttemptOutcome.CONNECT_ERROR, _describe_os_error(error)
+    return AttemptOutcome.BAD_ANSWER, f"the response could not be read ({type(error).__name__})"
 
 
-def _explain_connect(error: aiohttp.ClientConnectorError) -> tuple[AttemptOutcome, str]:
+def _classify_connect_error(error: aiohttp.ClientConnectorError) -> tuple[AttemptOutcome, str]:
     cause = error.os_error
     if isinstance(cause, EgressRefusedError):
         return AttemptOutcome.BLOCKED, cause.reason
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         if cause.errno == errno.ETIMEDOUT:
-            return AttemptOutcome.TIMEOUT, "the name was not resolved in time"
-        return AttemptOutcome.CONNECT_ERROR, "the name cannot be resolved"
-    return AttemptOutcome.CONNECT_ERROR, _os_reason(cause)
+            return AttemptOutcome.TIMEOUT, "the DNS lookup timed out"
+        return AttemptOutcome.CONNECT_ERROR, "the host name cannot be resolved"
+    return AttemptOutcome.CONNECT_ERROR, _describe_os_error(cause)
 
 
-def _os_reason(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno else "the connection failed"
 
 
-def _tls_reason(error: Exception) -> str:
+def _describe_tls_error(error: Exception) -> str:
     cause = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
@@ -310,12 +313,12 @@ def _header_bytes(response: aiohttp.ClientResponse) -> int:
     return sum(len(name) + len(value) + len(": \r\n") for name, value in response.raw_headers)
 
 
-def _host(location: str) -> str:
-    """Return only the host of a `Location` header: its path may contain secrets."""
+def _location_host(location: str) -> str:
+    """Return only the host of a `Location` header, because its path may contain secrets."""
     try:
-        host = urlsplit(location).hostname or "a relative address"
+        host = urlsplit(location).hostname or "a relative URL"
     except ValueError:
-        return "an unreadable address"
+        return "an invalid URL"
     return host[:HOST_CHARS_MAX].encode("ascii", errors="replace").decode()
 
 
@@ -329,7 +332,7 @@ def _parse_retry_after(retry_after: str, now_s: float) -> int | None:
     try:
         date = parsedate_to_datetime(text)
         # "-0000" is parsed as a naive time; HTTP dates are in UTC.
-        at_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+        date_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(0, round(at_s - now_s))
+    return max(0, round(date_s - now_s))

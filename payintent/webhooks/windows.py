@@ -4,7 +4,7 @@ Three limits keep an unresponsive endpoint from delaying the others:
 
 - a concurrency window per endpoint, which grows with each success;
 - a circuit breaker per endpoint: while it is open, nothing is sent and no attempts are used up;
-- a bounded share of the sockets for suspects, which are endpoints that are slow or failing.
+- a bounded share of the sockets for suspects: endpoints that are slow or failing.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ WINDOW_MAX = 16
 SLOW_AFTER_S = 2.0  # a slower attempt makes the endpoint a suspect and resets its window to 1
 
 OPEN_AFTER_FAILURES = 5  # consecutive
-OPEN_SHARE = 0.7  # or this failure rate within OPEN_SAMPLE_S, given OPEN_SAMPLE_MIN outcomes
+OPEN_FAILURE_RATE = 0.7  # within OPEN_SAMPLE_S, if there are at least OPEN_SAMPLE_MIN outcomes
 OPEN_SAMPLE_MIN = 10
 OPEN_SAMPLE_S = 60.0
 OPEN_SAMPLE_MAX = 64  # outcomes stored per endpoint
@@ -27,8 +27,8 @@ OPEN_DOUBLINGS_MAX = 5  # enough to reach OPEN_MAX_S
 
 PAUSE_MAX_S = 3_600.0  # cap on Retry-After
 SUSPECT_DIVISOR = 2  # all suspects together use at most half of the sockets
-FORGET_AFTER_S = 300.0  # after the last use of a healthy endpoint
-FORGET_SUSPECT_AFTER_S = 3_600.0  # after the last use of a suspect and the end of its circuit
+DISCARD_AFTER_S = 300.0  # after the last use of a healthy endpoint
+DISCARD_SUSPECT_AFTER_S = 3_600.0  # after the last use of a suspect and the end of its circuit
 SWEEP_EVERY_S = 60.0
 
 
@@ -58,64 +58,66 @@ class EndpointWindows:
         self._suspects_max = max(1, sockets_max // SUSPECT_DIVISOR)
         self._clock = clock
         self._endpoints: dict[int, _Endpoint] = {}
-        self._in_flight = 0
+        self._attempts_in_flight = 0
         self._suspects_in_flight = 0
-        #: Attempts that are not slow yet, oldest first; may include finished attempts.
-        self._young: deque[InFlightAttempt] = deque()
+        #: Attempts that were not slow when last checked, oldest first. Some may have finished.
+        self._fast_attempts: deque[InFlightAttempt] = deque()
         self._sweep_at = clock() + SWEEP_EVERY_S
 
     def __len__(self) -> int:
         return len(self._endpoints)
 
-    def share(self, endpoint_ids: Iterable[int], attempts_max: int) -> list[tuple[int, int]]:
+    def distribute_sockets(
+        self, endpoint_ids: Iterable[int], attempts_max: int
+    ) -> list[tuple[int, int]]:
         """Distribute the free sockets among endpoints in the given order.
 
         Returns `(endpoint_id, sockets)` pairs. Endpoints that get no socket are omitted.
         """
         now = self._clock()
-        self._notice_slow(now)
-        free = min(attempts_max, self._sockets_max - self._in_flight)
+        self._mark_slow(now)
+        free = min(attempts_max, self._sockets_max - self._attempts_in_flight)
         suspects_free = self._suspects_max - self._suspects_in_flight
-        shares: list[tuple[int, int]] = []
+        allocations: list[tuple[int, int]] = []
         for endpoint_id in endpoint_ids:
             if free <= 0:
                 break
-            endpoint = self._endpoints.get(endpoint_id, _UNKNOWN)
+            endpoint = self._endpoints.get(endpoint_id, _INITIAL)
             limit = min(free, suspects_free) if endpoint.is_suspect else free
-            slots = 0 if now < endpoint.blocked_until else min(endpoint.vacant, limit)
+            slots = 0 if now < endpoint.blocked_until else min(endpoint.free_slots, limit)
             if slots > 0:
-                shares.append((endpoint_id, slots))
+                allocations.append((endpoint_id, slots))
                 free -= slots
                 suspects_free -= slots if endpoint.is_suspect else 0
-        return shares
+        return allocations
 
     def start(self, endpoint_id: int) -> InFlightAttempt:
-        """Register a new attempt. The caller must call `finish`, even after an error."""
+        """Register a new attempt. The caller must call `finish`, even if the attempt fails."""
         now = self._clock()
         self._sweep(now)
-        flight = InFlightAttempt(endpoint_id, now)
+        attempt = InFlightAttempt(endpoint_id, now)
         endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
         endpoint.used_at = now
-        endpoint.flights[flight] = None
-        self._in_flight += 1
+        endpoint.in_flight[attempt] = None
+        self._attempts_in_flight += 1
         self._suspects_in_flight += endpoint.is_suspect
-        self._young.append(flight)
-        return flight
+        self._fast_attempts.append(attempt)
+        return attempt
 
-    def finish(self, flight: InFlightAttempt, ok: bool) -> CircuitChange | None:
+    def finish(self, attempt: InFlightAttempt, succeeded: bool) -> CircuitChange | None:
         """Record the outcome of an attempt and return the circuit change, if any.
 
         If the circuit has closed, the caller should release the deliveries that it held back.
         """
         now = self._clock()
-        self._notice_slow(now)
-        endpoint = self._endpoints[flight.endpoint_id]
-        before = endpoint.suspects
-        del endpoint.flights[flight]
+        self._mark_slow(now)
+        endpoint = self._endpoints[attempt.endpoint_id]
+        before = endpoint.suspects_in_flight
+        del endpoint.in_flight[attempt]
         endpoint.used_at = now
-        change = endpoint.record(flight, ok, now)
-        self._in_flight -= 1
-        self._suspects_in_flight += endpoint.suspects - before
+        change = endpoint.record(attempt, succeeded, now)
+        self._attempts_in_flight -= 1
+        self._suspects_in_flight += endpoint.suspects_in_flight - before
         return change
 
     def pause(self, endpoint_id: int, seconds: float) -> None:
@@ -124,21 +126,21 @@ class EndpointWindows:
         endpoint.used_at = self._clock()
         endpoint.paused_until = endpoint.used_at + min(max(0.0, seconds), PAUSE_MAX_S)
 
-    def _notice_slow(self, now: float) -> None:
-        while self._young and now - self._young[0].since > SLOW_AFTER_S:
-            flight = self._young.popleft()
-            endpoint = self._endpoints.get(flight.endpoint_id)
-            if endpoint is not None and flight in endpoint.flights:
-                before = endpoint.suspects
-                endpoint.slow = True
+    def _mark_slow(self, now: float) -> None:
+        while self._fast_attempts and now - self._fast_attempts[0].since > SLOW_AFTER_S:
+            attempt = self._fast_attempts.popleft()
+            endpoint = self._endpoints.get(attempt.endpoint_id)
+            if endpoint is not None and attempt in endpoint.in_flight:
+                before = endpoint.suspects_in_flight
+                endpoint.is_slow = True
                 endpoint.window = 1
-                self._suspects_in_flight += endpoint.suspects - before
+                self._suspects_in_flight += endpoint.suspects_in_flight - before
 
     def _sweep(self, now: float) -> None:
         if now < self._sweep_at:
             return
         self._sweep_at = now + SWEEP_EVERY_S
-        idle = [key for key, endpoint in self._endpoints.items() if endpoint.is_forgettable(now)]
+        idle = [key for key, endpoint in self._endpoints.items() if endpoint.can_be_discarded(now)]
         for key in idle:
             del self._endpoints[key]
 
@@ -146,9 +148,9 @@ class EndpointWindows:
 @dataclass(slots=True)
 class _Endpoint:
     window: int = WINDOW_START
-    #: Oldest first.
-    flights: dict[InFlightAttempt, None] = field(default_factory=dict[InFlightAttempt, None])
-    slow: bool = False
+    #: An ordered set, oldest first.
+    in_flight: dict[InFlightAttempt, None] = field(default_factory=dict[InFlightAttempt, None])
+    is_slow: bool = False
     failures: int = 0  # consecutive
     outcomes: deque[tuple[float, bool]] = field(
         default_factory=lambda: deque[tuple[float, bool]](maxlen=OPEN_SAMPLE_MAX)
@@ -161,48 +163,48 @@ class _Endpoint:
 
     @property
     def is_suspect(self) -> bool:
-        return self.slow or self.failures > 0
+        return self.is_slow or self.failures > 0
 
     @property
-    def vacant(self) -> int:
-        return self.window - len(self.flights)
+    def free_slots(self) -> int:
+        return self.window - len(self.in_flight)
 
     @property
-    def suspects(self) -> int:
-        return len(self.flights) if self.is_suspect else 0
+    def suspects_in_flight(self) -> int:
+        return len(self.in_flight) if self.is_suspect else 0
 
     @property
     def blocked_until(self) -> float:
         return max(self.open_until, self.paused_until)
 
-    def is_forgettable(self, now: float) -> bool:
-        if self.flights:
+    def can_be_discarded(self, now: float) -> bool:
+        if self.in_flight:
             return False
         if self.is_suspect:
-            return now > max(self.used_at, self.blocked_until) + FORGET_SUSPECT_AFTER_S
-        return now > max(self.used_at + FORGET_AFTER_S, self.blocked_until)
+            return now > max(self.used_at, self.blocked_until) + DISCARD_SUSPECT_AFTER_S
+        return now > max(self.used_at + DISCARD_AFTER_S, self.blocked_until)
 
-    def record(self, flight: InFlightAttempt, ok: bool, now: float) -> CircuitChange | None:
-        if flight.since < self.opened_at:
-            return None  # sent before the circuit opened: only probes count now
-        self.outcomes.append((now, ok))
-        return self._record_success(flight, now) if ok else self._record_failure(now)
+    def record(self, attempt: InFlightAttempt, succeeded: bool, now: float) -> CircuitChange | None:
+        if attempt.since < self.opened_at:
+            return None  # started before the circuit opened; only probes count now
+        self.outcomes.append((now, succeeded))
+        return self._record_success(attempt, now) if succeeded else self._record_failure(now)
 
-    def _record_success(self, flight: InFlightAttempt, now: float) -> CircuitChange | None:
+    def _record_success(self, attempt: InFlightAttempt, now: float) -> CircuitChange | None:
         was_open = self.openings > 0
-        oldest = next(iter(self.flights), flight)
-        self.slow = now - min(oldest.since, flight.since) > SLOW_AFTER_S
+        oldest = next(iter(self.in_flight), attempt)
+        self.is_slow = now - min(oldest.since, attempt.since) > SLOW_AFTER_S
         self.failures = 0
         self.openings = 0
-        self.window = 1 if self.slow else min(self.window + 1, WINDOW_MAX)
+        self.window = 1 if self.is_slow else min(self.window + 1, WINDOW_MAX)
         return _CLOSED if was_open else None
 
     def _record_failure(self, now: float) -> CircuitChange | None:
         self.failures += 1
         self.window = 1
-        recent = [ok for at, ok in self.outcomes if at > now - OPEN_SAMPLE_S]
-        failure_share = recent.count(False) / max(1, len(recent))
-        is_failing = len(recent) >= OPEN_SAMPLE_MIN and failure_share >= OPEN_SHARE
+        recent = [succeeded for at, succeeded in self.outcomes if at > now - OPEN_SAMPLE_S]
+        failure_rate = recent.count(False) / max(1, len(recent))
+        is_failing = len(recent) >= OPEN_SAMPLE_MIN and failure_rate >= OPEN_FAILURE_RATE
         if self.openings > 0 or self.failures >= OPEN_AFTER_FAILURES or is_failing:
             return self._open_circuit(now)
         return None
@@ -216,4 +218,4 @@ class _Endpoint:
         return CircuitChange(open_s)
 
 
-_UNKNOWN = _Endpoint()  # the state before the first attempt; must not be modified
+_INITIAL = _Endpoint()  # the state before the first attempt; must not be modified

@@ -217,7 +217,7 @@ def test_a_replay_at_a_terminal_asks_with_the_count_and_shows_a_bar(
 ) -> None:
     replay = ("webhooks", "replay-missed", "--merchant", "1")
     said = missed.run(*replay, typed="y\n", columns=80)
-    assert f"  {_COUNT} events are sent again\nContinue? [y/N] " in said.err
+    assert f"  {_COUNT} events are resent\nContinue? [y/N] " in said.err
     assert f"{_COUNT} rows" not in said.err
     assert f"events          {_COUNT}" in said.out
     assert _query(settings, _ROWS)["dead"] == 0

@@ -102,7 +102,7 @@ async def test_a_range_is_counted_before_it_is_sent_again(operator: Api, world: 
     counted = await visitor.post(path, **fields, step="dry-run")
     assert "Events 3" in words(counted)
     asked = await visitor.post(path, **fields)
-    assert "3 events are sent again" in words(asked)
+    assert "3 events are resent" in words(asked)
     assert "Events 3" in words(await visitor.post(path, **fields, step="confirmed"))
     states = await world.rows("SELECT DISTINCT state FROM delivery")
     assert [row["state"] for row in states] == ["pending"]

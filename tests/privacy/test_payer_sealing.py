@@ -27,7 +27,7 @@ from payintent.payments.operations import SearchPayments
 from payintent.privacy import seals_store
 from payintent.privacy.keyring_operations import RotateKeyring, ShowKeyring
 from payintent.privacy.operations import ExportPayer
-from payintent.privacy.seal import PayerDataSealer
+from payintent.privacy.seals_store import PayerDataSealer
 from payintent.runtime.encryption import Encryption, EncryptionKeyError
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
@@ -252,7 +252,7 @@ async def test_a_rotation_retires_a_key_once_nothing_of_payers_needs_it(world: W
         later = await bought(second)
         await reads(second, payment, later)
         await seal_all(off)  # what is sealed stays sealed, under the first key
-        assert await seals_store.count_of_other_keys(second.service.database, 10) == 0
+        assert await seals_store.count_values_with_old_keys(second.service.database, 10) == 0
         await reads(second, payment, later)
         rotation = await second.perform(RotateKeyring())
         assert (rotation.retired, rotation.payer_values) == ([old], 0)

@@ -16,7 +16,7 @@ from payintent.members.model import MemberRole
 from payintent.payments import store as payment_store
 from payintent.privacy.operations import ExportPayer
 from payintent.privacy.retention_store import prune_step
-from payintent.privacy.seal import PayerDataSealer
+from payintent.privacy.seals_store import PayerDataSealer
 from payintent.runtime.settings import RetentionRule, Settings
 from tests.console.visitor import signed_in, words
 from tests.portal.person import member

@@ -13,7 +13,7 @@ from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import SearchPayments
 from payintent.privacy import seals_store
 from payintent.privacy.operations import ExportPayer
-from payintent.privacy.seal import PayerDataSealer
+from payintent.privacy.seals_store import PayerDataSealer
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.settings import Settings
 from payintent.webhooks import feed_store, outbox_store
@@ -146,7 +146,7 @@ async def test_a_worker_seals_the_others_anew_and_comes_to_rest(world: World) ->
                 payment.id,
             )
             assert row["key"] == "b"
-        left = await seals_store.list_payments_of_other_keys(second.database, 10)
+        left = await seals_store.list_payments_with_old_keys(second.database, 10)
         assert left == [bought[0].id]
 
 
@@ -162,7 +162,7 @@ async def test_search_and_export_show_the_others_and_erasure_erases_it_too(world
     export = ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17")
     exported = await world.perform(export)
     metadata = [bytes(one.metadata).decode() for one in exported]
-    assert sorted(metadata) == ['"(sealed, and does not open)"', METADATA]
+    assert sorted(metadata) == ['"(cannot be decrypted)"', METADATA]
     for payment in bought:
         await delivered(world, payment)
     await agreed(world, erasure(world))

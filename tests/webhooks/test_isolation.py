@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from payintent.webhooks.retry_schedule import next_retry_wait_s
+from payintent.webhooks.model import next_retry_wait_s
 from payintent.webhooks.windows import CircuitChange, EndpointWindows
 
 EVENTS_PER_S = 200
@@ -53,7 +53,7 @@ class _OnePool:
     def __init__(self, sockets_max, _clock) -> None:
         self._free = sockets_max
 
-    def share(self, endpoint_ids, _attempts_max):
+    def distribute_sockets(self, endpoint_ids, _attempts_max):
         return [(endpoint_id, 1) for endpoint_id in endpoint_ids if self.room(endpoint_id) > 0]
 
     def room(self, _endpoint_id):
@@ -132,7 +132,7 @@ class _Dispatcher:
 
     def dispatch(self, endpoint_id):
         queue = self.queues[endpoint_id]
-        while queue and self.windows.share([endpoint_id], 1):
+        while queue and self.windows.distribute_sockets([endpoint_id], 1):
             due, made = queue.popleft()
             flight = self.windows.start(endpoint_id)
             hangs = endpoint_id < self.hanging
@@ -168,7 +168,7 @@ def _recover(*, down_s, attempt_s, events):
                 delivered.append(now)
             else:
                 due.append((now + next_retry_wait_s(made, None, chance.random()), made))
-        for _, slots in windows.share([1], 500):
+        for _, slots in windows.distribute_sockets([1], 500):
             for at, made in sorted(one for one in due if one[0] <= now)[:slots]:
                 due.remove((at, made))
                 lasts_s = attempt_s if now < down_s else 0.05

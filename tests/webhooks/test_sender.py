@@ -42,8 +42,12 @@ async def test_a_delivery_arrives_as_standard_webhooks_says_and_verifies(sender,
         delivery = _delivery(merchant.url)
         attempt = await sender().send(delivery)
         ((line, headers, body),) = merchant.requests
-    assert (attempt.ok, attempt.outcome, attempt.status) == (True, AttemptOutcome.DELIVERED, 200)
-    assert (attempt.answer, attempt.gone, attempt.retry_after_s) == ("ok", False, None)
+    assert (attempt.succeeded, attempt.outcome, attempt.status) == (
+        True,
+        AttemptOutcome.DELIVERED,
+        200,
+    )
+    assert (attempt.answer, attempt.is_gone, attempt.retry_after_s) == ("ok", False, None)
     assert line == "POST /hook HTTP/1.1"
     assert body == BODY
     assert headers["webhook-id"] == str(delivery.event_id)
@@ -82,19 +86,19 @@ async def test_an_error_status_is_a_failure_with_the_start_of_its_answer(sender,
     answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\n\r\noops" % status
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.ok, attempt.outcome, attempt.status) == (
+    assert (attempt.succeeded, attempt.outcome, attempt.status) == (
         False,
         AttemptOutcome.HTTP_ERROR,
         status,
     )
-    assert (attempt.answer, attempt.detail, attempt.gone) == ("oops", f"HTTP {status}", False)
+    assert (attempt.answer, attempt.detail, attempt.is_gone) == ("oops", f"HTTP {status}", False)
 
 
 async def test_410_says_gone(sender, endpoint):
     async with endpoint(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n") as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert attempt.gone
-    assert not attempt.ok
+    assert attempt.is_gone
+    assert not attempt.succeeded
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,11 @@ async def test_a_redirect_is_not_followed_and_only_its_host_is_told(sender, endp
     answer = b"HTTP/1.1 %d Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (status, location)
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.ok, attempt.outcome, attempt.status) == (False, AttemptOutcome.REDIRECT, status)
+    assert (attempt.succeeded, attempt.outcome, attempt.status) == (
+        False,
+        AttemptOutcome.REDIRECT,
+        status,
+    )
     assert attempt.detail == "redirect to 127.0.0.1, not followed"
     assert trap.is_untouched()
 
@@ -184,7 +192,7 @@ async def test_a_name_that_does_not_resolve_in_time_is_a_timeout(sender):
     attempt = await one.send(_delivery("http://slow.example/"))
     assert (attempt.outcome, attempt.detail) == (
         AttemptOutcome.TIMEOUT,
-        "the name was not resolved in time",
+        "the DNS lookup timed out",
     )
 
 
@@ -193,7 +201,7 @@ async def test_a_connection_that_does_not_open_in_time_is_a_timeout(sender, trap
     with trap.stuffed():
         one = sender(webhook_connect_timeout_s=0.1)
         attempt = await one.send(_delivery(f"http://127.0.0.1:{trap.port}/"))
-    assert (attempt.outcome, attempt.detail) == (AttemptOutcome.TIMEOUT, "no connection in time")
+    assert (attempt.outcome, attempt.detail) == (AttemptOutcome.TIMEOUT, "the connection timed out")
 
 
 async def test_an_unknown_name_and_a_closed_port_are_connect_errors(sender, trap):
@@ -203,7 +211,7 @@ async def test_an_unknown_name_and_a_closed_port_are_connect_errors(sender, trap
     unknown = await sender(lookup=nothing).send(_delivery("http://unknown.example/"))
     assert (unknown.outcome, unknown.detail) == (
         AttemptOutcome.CONNECT_ERROR,
-        "the name cannot be resolved",
+        "the host name cannot be resolved",
     )
     trap.close()
     closed = await sender().send(_delivery(f"http://127.0.0.1:{trap.port}/"))
@@ -223,7 +231,7 @@ async def test_an_endless_body_is_read_to_the_limit_then_closed(sender, endpoint
 
     async with endpoint(endless) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert attempt.ok
+    assert attempt.succeeded
     assert attempt.answer == "x" * 2048
     assert sent < 64 * 1024 * 1024
 
@@ -233,7 +241,7 @@ async def test_a_compressed_answer_is_not_inflated(sender, endpoint):
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
     async with endpoint(head + packed) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert attempt.ok
+    assert attempt.succeeded
     assert attempt.answer.startswith("\x1f\ufffd\x08")
 
 
@@ -270,7 +278,7 @@ async def test_what_is_no_proper_answer_is_a_failure(sender, endpoint, answer):
 
     async with endpoint(then_close) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.ok, attempt.outcome) == (False, AttemptOutcome.BAD_ANSWER)
+    assert (attempt.succeeded, attempt.outcome) == (False, AttemptOutcome.BAD_ANSWER)
     assert attempt.detail
 
 
@@ -334,7 +342,7 @@ async def test_an_interim_answer_decides_nothing(sender, endpoint):
         async with endpoint(
             hints * 2 + b"HTTP/1.1 " + line + b"\r\nContent-Length: x\r\n\r\n"
         ) as it:
-            assert (await sender().send(_delivery(it.url))).ok is is_accepted
+            assert (await sender().send(_delivery(it.url))).succeeded is is_accepted
 
 
 async def test_a_reset_after_a_2xx_status_line_is_no_failure(sender, endpoint):
@@ -365,7 +373,7 @@ async def test_a_reset_after_a_2xx_status_line_is_no_failure(sender, endpoint):
 async def test_a_url_is_called_byte_for_byte(sender, endpoint, target):
     async with endpoint(OK) as merchant:
         origin = merchant.url.removesuffix("/hook")
-        assert (await sender().send(_delivery(origin + target))).ok
+        assert (await sender().send(_delivery(origin + target))).succeeded
         ((line, _, _),) = merchant.requests
     assert line == f"POST {target} HTTP/1.1"
 
@@ -393,7 +401,11 @@ async def test_a_reset_is_a_failure(sender, endpoint):
 )
 async def test_a_forbidden_url_is_blocked_without_a_connection(sender, url):
     attempt = await sender(sandbox=False).send(_delivery(url))
-    assert (attempt.ok, attempt.outcome, attempt.status) == (False, AttemptOutcome.BLOCKED, None)
+    assert (attempt.succeeded, attempt.outcome, attempt.status) == (
+        False,
+        AttemptOutcome.BLOCKED,
+        None,
+    )
     assert attempt.detail
 
 
@@ -412,7 +424,7 @@ async def test_no_proxy_from_the_environment_is_used(sender, endpoint, trap, mon
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{trap.port}")
     monkeypatch.setenv("no_proxy", "")
     async with endpoint(OK) as merchant:
-        assert (await sender().send(_delivery(merchant.url))).ok
+        assert (await sender().send(_delivery(merchant.url))).succeeded
     assert trap.is_untouched()
 
 
@@ -448,7 +460,7 @@ async def test_the_certificate_is_checked_against_the_name_not_the_address(
         right = await one.send(_delivery(f"https://merchant.example:{merchant.port}/"))
         wrong = await one.send(_delivery(f"https://other.example:{merchant.port}/"))
         ((_, headers, _),) = merchant.requests
-    assert right.ok
+    assert right.succeeded
     assert headers["host"] == f"merchant.example:{merchant.port}"
     assert wrong.outcome is AttemptOutcome.TLS_ERROR
     assert "other.example" in wrong.detail
@@ -457,9 +469,9 @@ async def test_the_certificate_is_checked_against_the_name_not_the_address(
 async def test_a_sender_that_was_closed_opens_again(sender, endpoint):
     one = sender()
     async with endpoint(OK) as merchant:
-        assert (await one.send(_delivery(merchant.url))).ok
+        assert (await one.send(_delivery(merchant.url))).succeeded
         await one.close()
-        assert (await one.send(_delivery(merchant.url))).ok
+        assert (await one.send(_delivery(merchant.url))).succeeded
         assert merchant.connections == 2
 
 

@@ -24,7 +24,7 @@ def windows(clock):
 
 
 def room(windows: EndpointWindows, endpoint_id: int) -> int:
-    return dict(windows.share([endpoint_id], 1_000)).get(endpoint_id, 0)
+    return dict(windows.distribute_sockets([endpoint_id], 1_000)).get(endpoint_id, 0)
 
 
 def reopens_in_s(windows: EndpointWindows, endpoint_id: int) -> float:
@@ -50,14 +50,14 @@ def test_looking_at_endpoints_remembers_none(windows):
 def test_the_window_grows_by_one_with_each_success_to_sixteen(windows):
     rooms = []
     for _ in range(20):
-        windows.finish(windows.start(WELL), ok=True)
+        windows.finish(windows.start(WELL), succeeded=True)
         rooms.append(room(windows, WELL))
     assert rooms == [*range(3, 17), *[16] * 6]
 
 
 def test_a_failure_shrinks_the_window_to_one(windows):
     _succeed(windows, WELL, 5)
-    windows.finish(windows.start(WELL), ok=False)
+    windows.finish(windows.start(WELL), succeeded=False)
     assert room(windows, WELL) == 1
 
 
@@ -68,9 +68,9 @@ def test_an_attempt_in_flight_for_over_two_seconds_shrinks_the_window_to_one(win
     assert room(windows, WELL) == 6
     clock.now += 0.1
     assert room(windows, WELL) == 0  # the slow one fills it
-    windows.finish(flight, ok=True)
+    windows.finish(flight, succeeded=True)
     assert room(windows, WELL) == 1
-    windows.finish(windows.start(WELL), ok=True)
+    windows.finish(windows.start(WELL), succeeded=True)
     assert room(windows, WELL) == 2
 
 
@@ -80,9 +80,9 @@ def test_a_quick_success_beside_a_slow_attempt_does_not_reopen_the_window(window
     clock.now += 1.5
     quick = windows.start(WELL)
     clock.now += 1.0
-    windows.finish(quick, ok=True)
+    windows.finish(quick, succeeded=True)
     assert room(windows, WELL) == 0
-    windows.finish(slow, ok=True)
+    windows.finish(slow, succeeded=True)
     assert room(windows, WELL) == 1
 
 
@@ -91,7 +91,7 @@ def test_the_fifth_failure_in_a_row_opens_the_breaker_for_thirty_seconds(windows
     assert room(windows, DEAD) == 1
     _fail(windows, DEAD, 1)
     assert room(windows, DEAD) == 0
-    assert windows.share([DEAD, WELL], 100) == [(WELL, 2)]
+    assert windows.distribute_sockets([DEAD, WELL], 100) == [(WELL, 2)]
     assert reopens_in_s(windows, DEAD) == 30
     clock.now += 29.9
     assert room(windows, DEAD) == 0
@@ -110,7 +110,7 @@ def test_seventy_percent_of_ten_failing_within_a_minute_opens_the_breaker(window
     for ok in (False, False, False, True, False, False, True, True, False):
         windows.finish(windows.start(DEAD), ok)
     assert room(windows, DEAD) == 1
-    windows.finish(windows.start(DEAD), ok=False)  # 7 of 10, never 5 in a row
+    windows.finish(windows.start(DEAD), succeeded=False)  # 7 of 10, never 5 in a row
     assert room(windows, DEAD) == 0
 
 
@@ -126,7 +126,7 @@ def test_failures_older_than_a_minute_do_not_count_as_a_share(windows, clock):
     for ok in (False, False, False, True, False, False, True, True, False):
         windows.finish(windows.start(DEAD), ok)
     clock.now += 61
-    windows.finish(windows.start(DEAD), ok=False)
+    windows.finish(windows.start(DEAD), succeeded=False)
     assert room(windows, DEAD) == 1
 
 
@@ -152,18 +152,18 @@ def test_each_failed_probe_doubles_the_wait_to_a_quarter_of_an_hour(windows, clo
 def test_a_probe_that_succeeds_closes_the_breaker_says_so_and_starts_at_two(windows, clock):
     _fail(windows, DEAD, 5)
     clock.now += 30
-    assert windows.finish(windows.start(DEAD), ok=True) == CircuitChange(0)
+    assert windows.finish(windows.start(DEAD), succeeded=True) == CircuitChange(0)
     assert room(windows, DEAD) == 2
-    assert windows.finish(windows.start(DEAD), ok=True) is None
+    assert windows.finish(windows.start(DEAD), succeeded=True) is None
     _fail(windows, DEAD, 5)
     assert reopens_in_s(windows, DEAD) == 30  # from the start again
 
 
 def test_the_failure_that_opens_the_breaker_says_for_how_long(windows, clock):
-    changes = [windows.finish(windows.start(DEAD), ok=False) for _ in range(5)]
+    changes = [windows.finish(windows.start(DEAD), succeeded=False) for _ in range(5)]
     assert changes == [None, None, None, None, CircuitChange(30)]
     clock.now += 30
-    assert windows.finish(windows.start(DEAD), ok=False) == CircuitChange(60)
+    assert windows.finish(windows.start(DEAD), succeeded=False) == CircuitChange(60)
 
 
 def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
@@ -171,9 +171,9 @@ def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
     late = [windows.start(DEAD) for _ in range(3)]
     clock.now += 0.125
     _fail(windows, DEAD, 5)
-    assert windows.finish(late[0], ok=True) is None
+    assert windows.finish(late[0], succeeded=True) is None
     for flight in late[1:]:
-        windows.finish(flight, ok=False)
+        windows.finish(flight, succeeded=False)
     assert reopens_in_s(windows, DEAD) == 30
 
 
@@ -210,9 +210,9 @@ def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clo
     windows = EndpointWindows(10, clock)
     for endpoint_id in range(20):
         _fail(windows, endpoint_id, 1)
-    shares = windows.share(range(40), 100)
+    shares = windows.distribute_sockets(range(40), 100)
     assert shares == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (20, 2), (21, 2), (22, 1)]
-    assert windows.share(range(20, 40), 3) == [(20, 2), (21, 1)]
+    assert windows.distribute_sockets(range(20, 40), 3) == [(20, 2), (21, 1)]
     assert windows._in_flight == 0
 
 
@@ -224,7 +224,7 @@ def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, c
     clock.now += 2.1
     assert room(windows, DEAD + 100) == 0  # six slow ones are more than half already
     for flight in flights[:2]:
-        windows.finish(flight, ok=False)
+        windows.finish(flight, succeeded=False)
     assert room(windows, DEAD + 100) == 1
 
 
@@ -236,7 +236,7 @@ def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
     _fail(windows, WELL, 1)
     assert room(windows, WELL) == 1
     for flight in flights:
-        windows.finish(flight, ok=True)
+        windows.finish(flight, succeeded=True)
     assert windows._in_flight == 0
 
 
@@ -252,7 +252,7 @@ def test_the_books_balance_after_any_history(clock):
             windows.finish(flights.pop(step % len(flights)), ok=step % 4 > 0)
         assert 0 <= windows._suspects_in_flight <= windows._in_flight == len(flights) <= 50
     for flight in flights:
-        windows.finish(flight, ok=False)
+        windows.finish(flight, succeeded=False)
     assert (windows._in_flight, windows._suspects_in_flight) == (0, 0)
 
 
@@ -265,7 +265,7 @@ def test_endpoints_that_are_well_and_idle_are_forgotten(windows, clock):
     _succeed(windows, WELL + 9_000, 1)
     assert len(windows) == 3  # the ill one, the one in flight, and the one just used
     clock.now += 3_600 + 900
-    windows.finish(staying, ok=False)
+    windows.finish(staying, succeeded=False)
     _succeed(windows, WELL + 9_000, 1)
     assert len(windows) == 2
 
@@ -279,12 +279,12 @@ def test_a_pause_outlives_forgetting(windows, clock):
 
 def _succeed(windows, endpoint_id, times):
     for _ in range(times):
-        windows.finish(windows.start(endpoint_id), ok=True)
+        windows.finish(windows.start(endpoint_id), succeeded=True)
 
 
 def _fail(windows, endpoint_id, times):
     for _ in range(times):
-        windows.finish(windows.start(endpoint_id), ok=False)
+        windows.finish(windows.start(endpoint_id), succeeded=False)
 
 
 def _fill(windows, endpoint_ids):

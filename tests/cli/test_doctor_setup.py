@@ -6,8 +6,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from payintent.cli.doctor import SetupFinding, examine_setup
 from payintent.core.access import Role
-from payintent.doctor_checks import SetupFinding, examine_setup
 from payintent.gateway_accounts.operations import DisableAccount
 from payintent.operators.operation import OperationContext
 from payintent.operators.operations import IssueOperatorToken, RevokeOperatorToken
