@@ -6,7 +6,7 @@ from functools import lru_cache
 #: Minimum contrast ratios in WCAG 2.2: 1.4.3 for text, 1.4.11 for controls.
 TEXT_CONTRAST = 4.5
 CONTROL_CONTRAST = 3.0
-_STEPS = 64
+_MIX_STEPS = 64  # from the merchant's colour to black or white
 _BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
 _LINEAR_BELOW = 0.04045
 
@@ -15,7 +15,7 @@ _Rgb = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Shades:
-    """The colours of buttons, button text and links in one theme, as `#rrggbb`."""
+    """Colours in one theme, as `#rrggbb`. `text` is the text of buttons."""
 
     button: str
     text: str
@@ -24,26 +24,26 @@ class Shades:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    paper: str
-    raised: str
+    background: str
+    surface: str
 
 
 #: Background colours; they must match checkout.css.
-BRIGHT = Theme(paper="#ffffff", raised="#f6f8fa")
-DARK = Theme(paper="#16191d", raised="#1e2329")
+LIGHT = Theme(background="#ffffff", surface="#f6f8fa")
+DARK = Theme(background="#16191d", surface="#1e2329")
 
 
 @lru_cache(maxsize=1_000)
 def accent_shades(colour: str, theme: Theme) -> Shades:
     """Return the shades closest to `colour` that have sufficient contrast in a theme.
 
-    The colour is mixed with black for the bright theme and with white for the dark theme.
+    The colour is mixed with black for the light theme and with white for the dark theme.
     """
-    paper, raised = _rgb(theme.paper), _rgb(theme.raised)
-    end = _BLACK if _luminance(paper) > _luminance(_rgb("#808080")) else _WHITE
-    backgrounds = (paper, raised)
-    button = _nearest(_rgb(colour), end, backgrounds, CONTROL_CONTRAST)
-    link = _nearest(_rgb(colour), end, backgrounds, TEXT_CONTRAST)
+    background, surface = _rgb(theme.background), _rgb(theme.surface)
+    target = _BLACK if _luminance(background) > _luminance(_rgb("#808080")) else _WHITE
+    backgrounds = (background, surface)
+    button = _nearest_shade(_rgb(colour), target, backgrounds, CONTROL_CONTRAST)
+    link = _nearest_shade(_rgb(colour), target, backgrounds, TEXT_CONTRAST)
     text = _WHITE if _contrast(button, _WHITE) >= TEXT_CONTRAST else _BLACK
     return Shades(_hex(button), _hex(text), _hex(link))
 
@@ -53,18 +53,20 @@ def contrast(first: str, second: str) -> float:
     return _contrast(_rgb(first), _rgb(second))
 
 
-def _nearest(colour: _Rgb, end: _Rgb, backgrounds: tuple[_Rgb, ...], minimum: float) -> _Rgb:
-    for step in range(_STEPS + 1):
-        shade = _mix(colour, end, step)
+def _nearest_shade(
+    colour: _Rgb, target: _Rgb, backgrounds: tuple[_Rgb, ...], minimum: float
+) -> _Rgb:
+    for step in range(_MIX_STEPS + 1):
+        shade = _mix(colour, target, step)
         if all(_contrast(shade, background) >= minimum for background in backgrounds):
             return shade
-    return end
+    return target
 
 
-def _mix(colour: _Rgb, end: _Rgb, step: int) -> _Rgb:
+def _mix(colour: _Rgb, target: _Rgb, step: int) -> _Rgb:
     red, green, blue = (
-        (part * (_STEPS - step) + goal * step) // _STEPS
-        for part, goal in zip(colour, end, strict=True)
+        (part * (_MIX_STEPS - step) + target_part * step) // _MIX_STEPS
+        for part, target_part in zip(colour, target, strict=True)
     )
     return red, green, blue
 

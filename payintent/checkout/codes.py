@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.fields import next_action_fields
 from payintent.checkout.page_fields import read_page_url
-from payintent.checkout.rendering import HEADERS, answers_with_pages
+from payintent.checkout.rendering import HEADERS, with_error_pages
 from payintent.checkout.steps import wallet_step
 from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core.errors import ErrorCode, RefusedError
@@ -20,13 +20,13 @@ from payintent.payments import store as payment_store
 from payintent.payments.store import PaymentSnapshot
 
 
-@answers_with_pages
+@with_error_pages
 @checkout_route
-async def get_qr(visit: CheckoutVisit) -> Response:
+async def get_page_qr(visit: CheckoutVisit) -> Response:
     return _qr_response(full_page_url(visit))
 
 
-@answers_with_pages
+@with_error_pages
 @checkout_route
 async def get_wallet_qr(visit: CheckoutVisit) -> Response:
     """`GET /c/{checkout_id}/wallet.svg`: a QR code of the EIP-681 payment request."""
@@ -38,8 +38,8 @@ async def get_wallet_qr(visit: CheckoutVisit) -> Response:
     return _qr_response(links["eip681"])
 
 
-@answers_with_pages
-async def get_open(request: Request) -> Response:
+@with_error_pages
+async def get_wallet_handoff(request: Request) -> Response:
     context = get_checkout_context(request)
     context.addresses.take(context.viewers.viewer_address(request))
     now = await current_time(context.database)

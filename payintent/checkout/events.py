@@ -43,7 +43,7 @@ async def get_events(visit: CheckoutVisit) -> Response:
     the client has received, and is not sent again. If that version is final, the response is 204,
     which stops the browser from reconnecting.
     """
-    last_version = _last_id(visit.request)
+    last_version = _read_last_version(visit.request)
     if visit.payment.status in TERMINAL and visit.payment.version == last_version:
         return Response(status_code=204)
     if visit.request.method == "HEAD":
@@ -52,7 +52,7 @@ async def get_events(visit: CheckoutVisit) -> Response:
     return _CheckoutStream(visit, last_version)
 
 
-def _last_id(request: Request) -> int | None:
+def _read_last_version(request: Request) -> int | None:
     text = request.headers.get("last-event-id", "")
     is_version = text.isascii() and text.isdecimal() and len(text) <= _VERSION_DIGITS_MAX
     return int(text) if is_version else None
@@ -64,7 +64,7 @@ class _CheckoutStream(StreamingResponse):
     def __init__(self, visit: CheckoutVisit, last_version: int | None) -> None:
         self._visit = visit
         self._subscriber = ChangeSubscriber()
-        super().__init__(_events(visit, self._subscriber, last_version), 200, STREAM_HEADERS)
+        super().__init__(_stream_events(visit, self._subscriber, last_version), 200, STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Subscribe here: if the generator never starts, its cleanup does not run.
@@ -72,7 +72,7 @@ class _CheckoutStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _events(
+async def _stream_events(
     visit: CheckoutVisit, subscriber: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment ends, the process stops, or `STREAM_S` has elapsed."""
@@ -83,18 +83,18 @@ async def _events(
     while True:
         subscriber.changed.clear()
         try:
-            now = await payment_store.get(context.database, visit.payment.id) or visit.snapshot
-            onchain = await _onchain(context, now)
+            snapshot = await payment_store.get(context.database, visit.payment.id) or visit.snapshot
+            onchain = await _onchain_fields(context, snapshot)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
             return  # the browser reconnects
-        if now.payment.version != version:
-            version = now.payment.version
-            yield encode_event("status", _status(now), version)
+        if snapshot.payment.version != version:
+            version = snapshot.payment.version
+            yield encode_event("status", _status_fields(snapshot), version)
         if onchain is not None and onchain != last_onchain:
             last_onchain = onchain
-            yield encode_event("onchain", onchain, now.payment.version)
-        if now.payment.status in TERMINAL or context.change_feed.closing:
+            yield encode_event("onchain", onchain, snapshot.payment.version)
+        if snapshot.payment.status in TERMINAL or context.change_feed.closing:
             return
         while not await _wait_for_change(subscriber):
             if loop.time() >= ends_at:
@@ -110,7 +110,7 @@ async def _wait_for_change(subscriber: ChangeSubscriber) -> bool:
     return subscriber.changed.is_set()
 
 
-def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
+def _status_fields(snapshot: PaymentSnapshot) -> dict[str, Any]:
     payment = snapshot.payment
     return {
         "status": payment.status,
@@ -120,7 +120,9 @@ def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
     }
 
 
-async def _onchain(context: CheckoutContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
+async def _onchain_fields(
+    context: CheckoutContext, snapshot: PaymentSnapshot
+) -> dict[str, Any] | None:
     """Return the current on-chain session's transfers; None if there are no transfers."""
     session = snapshot.session
     if session is None or session.quote.provider != PROVIDER:

@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 
 from payintent.checkout.languages import Language
-from payintent.checkout.ways import draw_token
+from payintent.checkout.method_groups import draw_token_icon
 from payintent.core import ids
 from payintent.core.addresses import web_url
 from payintent.core.money import CURRENCIES
@@ -24,10 +24,10 @@ from payintent.runtime.json_format import format_timestamp
 from payintent.test_mode.model import card_page_url
 
 _POLL_MS = 2_000
-_TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
+_PRODUCT_TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
 _ORDER_ID_MAX = 120
 _INTEGER_CHARS_MAX = 18
-_WITH_METHOD = frozenset(
+_WITH_SELECTED_METHOD = frozenset(
     {
         PaymentStatus.PROCESSING,
         PaymentStatus.PAID,
@@ -44,7 +44,7 @@ def checkout_fields(
 
     It omits the payer's id and all metadata except the product and the order id.
     """
-    live = payment.status in OPEN and not payment.is_past_expiry(now)
+    is_open = payment.status in OPEN and not payment.is_past_expiry(now)
     fields: dict[str, Any] = {
         "checkout_id": payment.checkout_id,
         "payment_id": ids.format_id(ids.PAYMENT, payment.id),
@@ -62,9 +62,9 @@ def checkout_fields(
         **optional_term_fields(payment),
         "server_time": format_timestamp(now),
         "can": {
-            "select": live,
-            "change_method": live and payment.status is PaymentStatus.PROCESSING,
-            "cancel": live and payment.status is PaymentStatus.PENDING,
+            "select": is_open,
+            "change_method": is_open and payment.status is PaymentStatus.PROCESSING,
+            "cancel": is_open and payment.status is PaymentStatus.PENDING,
         },
         "next_action": next_action_fields(payment, session, urls),
         **_public_metadata(payment.metadata),
@@ -127,11 +127,11 @@ def _with_current_urls(
 
 def _public_metadata(metadata: str) -> dict[str, Any]:
     """Return the metadata that the buyer may see, with long texts truncated."""
-    parsed: dict[str, Any] = json.loads(metadata, parse_int=_integer, parse_float=str)
+    parsed: dict[str, Any] = json.loads(metadata, parse_int=_parse_integer, parse_float=str)
     fields: dict[str, Any] = {}
     product: object = parsed.get("product")
     if isinstance(product, dict):
-        fields["product"] = _product(product)  # pyright: ignore[reportUnknownArgumentType]
+        fields["product"] = _product_fields(product)  # pyright: ignore[reportUnknownArgumentType]
     order_id = parsed.get("order_id")
     if isinstance(order_id, int) and not isinstance(order_id, bool):
         order_id = order_id_of(metadata)  # a numeric id keeps its original digits
@@ -140,14 +140,14 @@ def _public_metadata(metadata: str) -> dict[str, Any]:
     return fields
 
 
-def _integer(digits: str) -> int | str:
+def _parse_integer(digits: str) -> int | str:
     return int(digits) if len(digits) <= _INTEGER_CHARS_MAX else digits
 
 
-def _product(product: dict[str, Any]) -> dict[str, Any]:
+def _product_fields(product: dict[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {
         name: product[name][:length]
-        for name, length in _TEXT_MAX.items()
+        for name, length in _PRODUCT_TEXT_MAX.items()
         if isinstance(product.get(name), str)
     }
     quantity = product.get("quantity")
@@ -169,37 +169,37 @@ def _without_none(**fields: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A total and its breakdown; each line is a translation key and a formatted amount."""
+    """The total that a page shows. Each line is a translation key and a formatted amount."""
 
     amount: str
     currency: str
     lines: Sequence[tuple[str, str]]
-    sign: Markup | None = None
+    icon: Markup | None = None
 
 
-def make_bill(view: Mapping[str, Any], texts: Language) -> Bill:
-    if "selected" not in view or view["status"] not in _WITH_METHOD:
+def make_bill(view: Mapping[str, Any], language: Language) -> Bill:
+    if "selected" not in view or view["status"] not in _WITH_SELECTED_METHOD:
         return Bill(view["amount"], view["currency"], [])
     quote: Mapping[str, Any] = view["selected"]
     currency: str = quote["currency"]
-    parts = price_parts(quote, texts)
-    lines = [("amount", texts.money(quote["amount"], currency)), *parts] if parts else []
-    lines = [*compared_price(quote, view, texts), *lines]
-    sign = draw_token(quote["token"]) if "token" in quote else None
-    return Bill(quote["total_amount"], currency, lines, sign)
+    parts = fee_and_tax_lines(quote, language)
+    lines = [("amount", language.money(quote["amount"], currency)), *parts] if parts else []
+    lines = [*shop_price_lines(quote, view, language), *lines]
+    icon = draw_token_icon(quote["token"]) if "token" in quote else None
+    return Bill(quote["total_amount"], currency, lines, icon)
 
 
-def compared_price(
-    quote: Mapping[str, Any], view: Mapping[str, Any], texts: Language
+def shop_price_lines(
+    quote: Mapping[str, Any], view: Mapping[str, Any], language: Language
 ) -> list[tuple[str, str]]:
     """Return a line with the shop's price if the quote is in another currency, such as a token."""
     if quote["currency"] == view["currency"]:
         return []
-    return [("price", texts.money(view["amount"], view["currency"]))]
+    return [("price", language.money(view["amount"], view["currency"]))]
 
 
-def price_parts(quote: Mapping[str, Any], texts: Language) -> list[tuple[str, str]]:
+def fee_and_tax_lines(quote: Mapping[str, Any], language: Language) -> list[tuple[str, str]]:
     has_fee = quote["fee_mode"] == "EXCLUSIVE" and quote["fee_amount"] != "0"
     parts = [("fee", quote["fee_amount"])] if has_fee else []
     parts += [("tax", quote["estimated_tax"])] if quote["estimated_tax"] != "0" else []
-    return [(key, texts.money(amount, quote["currency"])) for key, amount in parts]
+    return [(key, language.money(amount, quote["currency"])) for key, amount in parts]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -29,7 +29,7 @@ _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class Language:
     locale: str
-    words: Mapping[str, str]
+    translations: Mapping[str, str]
     decimal: str
     group: str
     countries: Mapping[str, str]  # in the language's collation order
@@ -41,11 +41,7 @@ class Language:
 
     def t(self, key: str, **values: object) -> str:
         """Translate a key and insert `values`; raise `KeyError` if the key is unknown."""
-        return self.words[key].format(**values)
-
-    def pick(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return raw translations for scripts, which insert values in the browser."""
-        return {key: self.words[key] for key in keys}
+        return self.translations[key].format(**values)
 
     def number(self, text: str) -> str:
         whole, _, fraction = text.partition(".")
@@ -62,7 +58,7 @@ def load_language(locale: str) -> Language:
     cldr: dict[str, Any] = _read_json("cldr", locale)
     return Language(
         locale=locale,
-        words=_read_json("texts", locale),
+        translations=_read_json("texts", locale),
         decimal=cldr["decimal"],
         group=cldr["group"],
         countries=cldr["countries"],
@@ -75,7 +71,7 @@ def negotiate_language(requested: str | None, accepted: str, fallback: str) -> s
 
     `accepted` is an `Accept-Language` header; only its first 500 characters are read.
     """
-    for tag in (requested or "", *_preferred(accepted), fallback):
+    for tag in (requested or "", *_preferred_tags(accepted), fallback):
         if (locale := _match_language(tag)) is not None:
             return locale
     return LOCALES[0]
@@ -90,7 +86,7 @@ def _match_language(tag: str) -> str | None:
     return language if language in LOCALES else None
 
 
-def _preferred(header: str) -> list[str]:
+def _preferred_tags(header: str) -> list[str]:
     """Return the tags of an `Accept-Language` header (RFC 9110, 12.5.4), most preferred first.
 
     Tags after `*` are ignored. They rank below any other language, so the merchant's is used.

@@ -8,13 +8,14 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.checkout.codes import full_page_url
 from payintent.checkout.fields import (
-    compared_price,
+    fee_and_tax_lines,
     make_bill,
     next_action_fields,
-    price_parts,
     quote_fields,
+    shop_price_lines,
 )
 from payintent.checkout.languages import Language
+from payintent.checkout.method_groups import draw_chain_icon, draw_quote_icon, group_methods
 from payintent.checkout.page_fields import (
     embedding_frame,
     is_about_email,
@@ -29,14 +30,14 @@ from payintent.checkout.page_fields import (
 )
 from payintent.checkout.rendering import (
     HEADERS,
-    OUR_SCRIPTS,
-    answers_with_pages,
+    OWN_SCRIPTS,
     common_fields,
     country_options,
     language_options,
     merchant_policy,
     page_language,
     render_page,
+    with_error_pages,
 )
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
@@ -49,7 +50,6 @@ from payintent.checkout.visits import (
     read_visit,
     select_for_buyer,
 )
-from payintent.checkout.ways import draw_chain, group_ways, sign_of
 from payintent.core.addresses import web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
@@ -73,13 +73,13 @@ _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
 
-@answers_with_pages
+@with_error_pages
 @checkout_route
 async def get_page(visit: CheckoutVisit) -> Response:
-    return await _page(visit)
+    return await _render_page(visit)
 
 
-@answers_with_pages
+@with_error_pages
 @checkout_route
 async def post_select(visit: CheckoutVisit) -> Response:
     """`POST /c/{checkout_id}/select`: freeze the quote and redirect to the gateway."""
@@ -87,22 +87,22 @@ async def post_select(visit: CheckoutVisit) -> Response:
     try:
         selection = _read_selection(visit, form)
         selected = await select_for_buyer(visit, selection)
-    except RefusedError as refused:
-        return await _page(await read_visit(visit.request), refused, form)
-    return await _redirect_onward(visit, selected)
+    except RefusedError as refusal:
+        return await _render_page(await read_visit(visit.request), refusal, form)
+    return await _redirect_to_gateway(visit, selected)
 
 
-@answers_with_pages
+@with_error_pages
 @checkout_route
 async def post_cancel_form(visit: CheckoutVisit) -> Response:
     try:
         await cancel_checkout(visit)
-    except RefusedError as refused:
-        return await _page(await read_visit(visit.request), refused)
+    except RefusedError as refusal:
+        return await _render_page(await read_visit(visit.request), refusal)
     return _redirect_to_page(visit)
 
 
-@answers_with_pages
+@with_error_pages
 @checkout_route
 async def get_return(visit: CheckoutVisit) -> Response:
     """`GET` and `POST /c/{checkout_id}/return`: the buyer returns from the gateway.
@@ -116,7 +116,7 @@ async def get_return(visit: CheckoutVisit) -> Response:
     return _redirect_to_page(visit)
 
 
-@answers_with_pages
+@with_error_pages
 @checkout_route
 async def get_receipt(visit: CheckoutVisit) -> Response:
     """`GET /c/{checkout_id}/receipt`: a printable receipt.
@@ -126,10 +126,10 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
     payment = visit.payment
     if payment.status not in _PAID or payment.paid_at is None:
         return _redirect_to_page(visit)
-    page = await _open_page(visit)
-    refunded = refunded_text(payment, page.texts) if payment.refunded_amount else None
+    page = await _load_page(visit)
+    refunded = refunded_text(payment, page.language) if payment.refunded_amount else None
     fields = page.fields | {
-        "title": f"{page.texts.t('receipt')} · {page.merchant.name}",
+        "title": f"{page.language.t('receipt')} · {page.merchant.name}",
         "paid_at": format_timestamp(payment.paid_at),
         "refunded": refunded,
         "scripts": ["checkout.js"],
@@ -143,35 +143,36 @@ class _Page:
     """Data that all checkout templates need."""
 
     merchant: Merchant
-    texts: Language
+    language: Language
     view: dict[str, Any]
     fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _OfferedQuotes:
+class _AvailableMethods:
     quotes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     country: str = ""
-    gateways: set[str | None] = field(default_factory=set[str | None])  # the origins of their pages
+    #: Origins of the gateways' pages.
+    gateway_origins: set[str | None] = field(default_factory=set[str | None])
 
 
-async def _open_page(visit: CheckoutVisit) -> _Page:
+async def _load_page(visit: CheckoutVisit) -> _Page:
     context, merchant = visit.context, await visit.merchant()
-    address = read_page_url(visit.request, visit.payment.checkout_id)
+    page_url = read_page_url(visit.request, visit.payment.checkout_id)
     language = page_language(visit.request, merchant.locale)
     view = await checkout_view(visit)
     fields = common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
-        "address": address,
-        "current": address.current,
-        "link": address.link,
-        "embed": embedding_frame(address, merchant),
-        "api": api_url(context.settings)[0],
+        "page_url": page_url,
+        "current_url": page_url.current,
+        "link": page_url.link,
+        "embed": embedding_frame(page_url, merchant),
+        "api_url": api_url(context.settings)[0],
         "style": page_style(merchant.accent_colour),
-        "offer": offer_script(language.locale),
+        "offer_script": offer_script(language.locale),
         "picture": picture_path(context, view.get("product", {}).get("image"), merchant.id),
-        "test": not merchant.livemode,
+        "is_test": not merchant.livemode,
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "bill": make_bill(view, language),
         "result": None,
@@ -180,47 +181,47 @@ async def _open_page(visit: CheckoutVisit) -> _Page:
     return _Page(merchant, language, view, fields)
 
 
-async def _page(
-    visit: CheckoutVisit, refused: RefusedError | None = None, form: dict[str, str] | None = None
+async def _render_page(
+    visit: CheckoutVisit, refusal: RefusedError | None = None, form: dict[str, str] | None = None
 ) -> Response:
     """Render the page. After a failed form submission, show the error and the form values."""
-    context, page = visit.context, await _open_page(visit)
-    view, language, embed = page.view, page.texts, page.fields["embed"]
+    context, page = visit.context, await _load_page(visit)
+    view, language, embed = page.view, page.language, page.fields["embed"]
     country = _requested_country(visit.request, form)
     try:
-        offered = _OfferedQuotes()
+        methods = _AvailableMethods()
         if view["can"]["select"]:
-            offered = await _load_quotes(visit, country)
-    except RefusedError as error:  # the payment has ended in the meantime
-        refused, offered = refused or error, _OfferedQuotes()
+            methods = await _load_methods(visit, country)
+    except RefusedError as error:  # the payment has since ended
+        refusal, methods = refusal or error, _AvailableMethods()
     wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] != "wallet" and not view["can"]["select"]:
-        step = {"kind": "over"}  # a payment made now would arrive too late
+        step = {"kind": "closed"}  # money sent now would arrive too late
     if step["kind"] == "redirect":
-        step = await _gateway_step(visit, step, offered)
+        step = await _gateway_step(visit, step, methods)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
         "step": step,
-        "present": visit.payment.status is PaymentStatus.PROCESSING and "selected" in view,
-        "live": visit.payment.status in OPEN,
-        "back": return_link(view),
-        "chosen_country": country,
-        "problem": problem_text(refused, view, page.merchant, language),
-        "bad_email": is_about_email(refused),
-        "anywhere": full_page_url(visit),
+        "has_selection": visit.payment.status is PaymentStatus.PROCESSING and "selected" in view,
+        "is_open": visit.payment.status in OPEN,
+        "return_url": return_link(view),
+        "requested_country": country,
+        "problem": problem_text(refusal, view, page.merchant, language),
+        "is_email_invalid": is_about_email(refusal),
+        "absolute_url": full_page_url(visit),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
-        "taken_back": returns_to_shop(visit.snapshot),
-        **_form_fields(offered, form, language),
-        "ahead": _WALLET_SCRIPTS if step["kind"] != "wallet" and _offers_tokens(offered) else (),
+        "returns_automatically": returns_to_shop(visit.snapshot),
+        **_form_fields(methods, form, language),
+        "prefetch_scripts": _prefetch_scripts(step, methods),
         **_selected_fields(view, wallet),
-        **_end_fields(visit.payment, page),
+        **_result_fields(visit.payment, page),
     }
-    scripts = card.sources if card else _our_scripts(step, language)
-    policy = merchant_policy(context, page.merchant, scripts, offered.gateways)
-    status = http_status(refused) if refused else 200
+    scripts = card.sources if card else _script_sources(step, language)
+    policy = merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
+    status = http_status(refusal) if refusal else 200
     return render_page(visit.request, "checkout.html", fields, policy, status)
 
 
@@ -230,7 +231,7 @@ def _requested_country(request: Request, form: dict[str, str] | None) -> str | N
 
 
 async def _gateway_step(
-    visit: CheckoutVisit, step: dict[str, Any], offered: _OfferedQuotes
+    visit: CheckoutVisit, step: dict[str, Any], methods: _AvailableMethods
 ) -> dict[str, Any]:
     """Return the step that redirects to the gateway.
 
@@ -240,38 +241,39 @@ async def _gateway_step(
     session = visit.snapshot.session
     if step["method"] == "POST" and session is not None:
         method_id = session.quote.payment_method_id
-        is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
+        is_offered = any(quote["payment_method_id"] == method_id for quote in methods.quotes)
         if is_offered and not (
             _SELECTED in visit.request.query_params
             and await session_store.record_form_shown(visit.context.database, session.id)
         ):
-            return {"kind": "again"}
-    offered.gateways.add(web_origin(step["url"]))
+            return {"kind": "reselect"}
+    methods.gateway_origins.add(web_origin(step["url"]))
     return step
 
 
-def _our_scripts(step: dict[str, Any], language: Language) -> ScriptSources:
+def _script_sources(step: dict[str, Any], language: Language) -> ScriptSources:
     """Allow our own scripts and, in the wallet step, the inline script."""
     if step["kind"] != "wallet":
-        return OUR_SCRIPTS
+        return OWN_SCRIPTS
     return ScriptSources(inline=(offer_script(language.locale).source,))
 
 
-def _offers_tokens(offered: _OfferedQuotes) -> bool:
-    return any(quote["kind"] == "onchain" for quote in offered.quotes)
+def _prefetch_scripts(step: dict[str, Any], methods: _AvailableMethods) -> tuple[str, ...]:
+    offers_tokens = any(quote["kind"] == "onchain" for quote in methods.quotes)
+    return _WALLET_SCRIPTS if offers_tokens and step["kind"] != "wallet" else ()
 
 
 def _form_fields(
-    offered: _OfferedQuotes, form: dict[str, str] | None, language: Language
+    methods: _AvailableMethods, form: dict[str, str] | None, language: Language
 ) -> dict[str, Any]:
     """Return the fields of the payment method form, with the values of a failed submission."""
     return {
-        "groups": group_ways(offered.quotes, language),
-        "parts_of": price_parts,
-        "compared": compared_price,
-        "checked": preselected_method(offered.quotes, form),
-        "typed": form or {},
-        "country": offered.country,
+        "groups": group_methods(methods.quotes, language),
+        "fee_and_tax_lines": fee_and_tax_lines,
+        "shop_price_lines": shop_price_lines,
+        "selected_value": preselected_method(methods.quotes, form),
+        "form_values": form or {},
+        "country": methods.country,
         "country_options": country_options,
         "language_options": language_options,
     }
@@ -281,26 +283,25 @@ def _selected_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[st
     """Return the selected method's fields. Once a transfer is detected, the method is locked."""
     quote = view.get("selected")
     return {
-        "can_change": not (wallet and wallet.is_seen),
-        "present_sign": sign_of(quote) if quote else "",
-        "chain_sign": draw_chain(wallet.session["chain"]["slug"]) if wallet else "",
+        "can_change": not (wallet and wallet.is_detected),
+        "selected_icon": draw_quote_icon(quote) if quote else "",
+        "chain_icon": draw_chain_icon(wallet.session["chain"]["slug"]) if wallet else "",
     }
 
 
-def _end_fields(payment: Payment, page: _Page) -> dict[str, Any]:
+def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
     if payment.status in OPEN:
         return {}
-    result = page_result(payment, page.merchant, page.texts)
-    return {"result": result, "title": f"{page.texts.t(result.title)} · {page.merchant.name}"}
+    result = page_result(payment, page.merchant, page.language)
+    return {"result": result, "title": f"{page.language.t(result.title)} · {page.merchant.name}"}
 
 
-async def _load_quotes(visit: CheckoutVisit, country: str | None) -> _OfferedQuotes:
+async def _load_methods(visit: CheckoutVisit, country: str | None) -> _AvailableMethods:
     quotes = await price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
-    gateways = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
-    return _OfferedQuotes(
-        [quote_fields(quote) for quote in quotes.offers], quotes.quote_country.country, gateways
-    )
+    origins = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
+    fields = [quote_fields(quote) for quote in quotes.offers]
+    return _AvailableMethods(fields, quotes.quote_country.country, origins)
 
 
 def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:
@@ -326,7 +327,7 @@ def _redirect_to_page(visit: CheckoutVisit) -> Response:
     return RedirectResponse(page_url, 303, HEADERS)
 
 
-async def _redirect_onward(visit: CheckoutVisit, selected: SelectedSession) -> Response:
+async def _redirect_to_gateway(visit: CheckoutVisit, selected: SelectedSession) -> Response:
     """Redirect to the gateway's page, or to our page with a link to it.
 
     After a form submission, browsers follow redirects only to origins listed in `form-action`. If

@@ -23,7 +23,7 @@ _PREFERENCES = ("lang", "country")
 _PARAMETERS = (*_PREFERENCES, "embed_origin", "nonce")
 _PARAMETER_CHARS_MAX = 300
 #: The page redirects to the shop only if the payment was paid this recently.
-_RETURNS_WITHIN = timedelta(minutes=5)
+_RETURN_WINDOW = timedelta(minutes=5)
 
 _FAILED = {
     FailureReason.DECLINED: "failed_declined",
@@ -65,17 +65,15 @@ class PageUrl:
 
     @property
     def current(self) -> str:
-        return _with(self.path, self.parameters)
+        return _add_query(self.path, self.parameters)
 
     @property
-    def top(self) -> str:
-        return _with(
-            self.path,
-            {name: self.parameters[name] for name in _PREFERENCES if name in self.parameters},
-        )
+    def without_frame(self) -> str:
+        names = [name for name in _PREFERENCES if name in self.parameters]
+        return _add_query(self.path, {name: self.parameters[name] for name in names})
 
     def link(self, name: str) -> str:
-        return _with(f"{self.path}/{name}", self.parameters)
+        return _add_query(f"{self.path}/{name}", self.parameters)
 
 
 def read_page_url(request: Request, checkout_id: str) -> PageUrl:
@@ -88,38 +86,34 @@ def read_page_url(request: Request, checkout_id: str) -> PageUrl:
     return PageUrl(checkout_id, parameters)
 
 
-def embedding_frame(address: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
+def embedding_frame(page_url: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
     """Return the embedding frame; None if its origin is not registered with the merchant."""
-    origin = web_origin(address.parameters.get("embed_origin", ""))
+    origin = web_origin(page_url.parameters.get("embed_origin", ""))
     if origin is None or origin not in merchant.origins:
         return None
-    return EmbeddingFrame(origin, address.parameters.get("nonce", ""))
+    return EmbeddingFrame(origin, page_url.parameters.get("nonce", ""))
 
 
-def _with(path: str, query: Mapping[str, str]) -> str:
+def _add_query(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    mood: str
+    tone: str  # CSS class: good, bad or plain
     title: str  # translation key
     text: str
 
 
-def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageResult:
-    t, name = texts.t, merchant.name
+def page_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
+    t, name = language.t, merchant.name
     if payment.status is PaymentStatus.FAILED:
         reason = _FAILED.get(payment.failure_reason or FailureReason.UNKNOWN, "failed_unknown")
-        return PageResult(
-            "bad", "failed", t("sentences", first=t(reason), second=t("again_from_shop"))
-        )
+        text = t("sentences", first=t(reason), second=t("again_from_shop"))
+        return PageResult("bad", "failed", text)
     if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
-        return PageResult(
-            "good",
-            "partly_refunded",
-            t("partly_refunded_text", amount=refunded_text(payment, texts)),
-        )
+        text = t("partly_refunded_text", amount=refunded_text(payment, language))
+        return PageResult("good", "partly_refunded", text)
     results = {
         PaymentStatus.PAID: PageResult("good", "paid", t("paid_thanks", merchant=name)),
         PaymentStatus.REFUNDED: PageResult("plain", "refunded", t("refunded_text")),
@@ -130,34 +124,34 @@ def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageRe
     return results.get(payment.status, unknown)
 
 
-def refunded_text(payment: Payment, texts: Language) -> str:
+def refunded_text(payment: Payment, language: Language) -> str:
     currency = CURRENCIES[payment.currency]
     amount = format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
-    return texts.money(amount, payment.currency)
+    return language.money(amount, payment.currency)
 
 
 def problem_text(
-    refused: RefusedError | None, view: Mapping[str, Any], merchant: Merchant, texts: Language
+    refusal: RefusedError | None, view: Mapping[str, Any], merchant: Merchant, language: Language
 ) -> str | None:
     """Return an error message for the buyer; None if the page already explains the problem.
 
     The page shows the result of an ended payment. If the merchant is out of service, it shows a
     note instead of the payment methods.
     """
-    if refused is None or not view["can"]["select"]:
+    if refusal is None or not view["can"]["select"]:
         return None
     is_closed = not accepts_payments(merchant.activation)
-    if is_closed and refused.code is ErrorCode.PG_NOT_AVAILABLE:
+    if is_closed and refusal.code is ErrorCode.PG_NOT_AVAILABLE:
         return None
-    if refused.code is ErrorCode.CONFLICT:
-        return texts.t("problem_busy" if refused.retry_after_s else "problem_total")
-    if is_about_email(refused):
-        return texts.t("problem_email")
-    return texts.t(_PROBLEMS.get(refused.code, "problem_other"))
+    if refusal.code is ErrorCode.CONFLICT:
+        return language.t("problem_busy" if refusal.retry_after_s else "problem_total")
+    if is_about_email(refusal):
+        return language.t("problem_email")
+    return language.t(_PROBLEMS.get(refusal.code, "problem_other"))
 
 
-def is_about_email(refused: RefusedError | None) -> bool:
-    return refused is not None and refused.message.startswith("payer_email")
+def is_about_email(refusal: RefusedError | None) -> bool:
+    return refusal is not None and refusal.message.startswith("payer_email")
 
 
 def preselected_method(quotes: Sequence[Mapping[str, Any]], form: Mapping[str, str] | None) -> str:
@@ -180,7 +174,7 @@ def next_step(
     Wallets do not work in frames, so an embedded page offers to open outside the frame.
     """
     if wallet and embed:
-        return {"kind": "out"}
+        return {"kind": "leave_frame"}
     if wallet:
         return {"kind": "wallet"}
     if card:
@@ -195,7 +189,7 @@ def next_step(
 def return_link(view: Mapping[str, Any]) -> str | None:
     """Return the link back to the shop.
 
-    The ids and the status in its query are only hints: the shop must query the API.
+    The shop must not trust the ids and the status in its query, and must query the API instead.
     """
     url: str | None = view.get("return_url")
     if url is None:
@@ -210,4 +204,4 @@ def returns_to_shop(snapshot: PaymentSnapshot) -> bool:
     payment = snapshot.payment
     if payment.status is not PaymentStatus.PAID or payment.paid_at is None:
         return False
-    return snapshot.now - payment.paid_at < _RETURNS_WITHIN
+    return snapshot.now - payment.paid_at < _RETURN_WINDOW

@@ -42,16 +42,16 @@ _SIGNATURE_BYTES = 15
 _SIGNATURE_CHARS = 20  # in base64
 _OWNER_BYTES = 6
 _OWNER_CHARS = 8  # in base64
-_CONTEXT = "picture:"
-_OWNER = "picture owner:"
+_SIGNATURE_CONTEXT = "picture:"
+_OWNER_CONTEXT = "picture owner:"
 _log = get_logger("pictures")
 
 
-class FairTurns:
+class FairSemaphore:
     """A semaphore that is shared fairly among parties.
 
-    At most `total_max` turns are held at once, at most `party_max` of them by the same party. Free
-    turns go to waiting parties in rotation, regardless of how many requests each party has queued.
+    It has `total_max` permits, and one party may hold up to `party_max` of them. Free permits go
+    to waiting parties in rotation, regardless of how many requests each party has queued.
     """
 
     def __init__(self, total_max: int, party_max: int) -> None:
@@ -61,8 +61,8 @@ class FairTurns:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
-    async def turn(self, party: str, wait_s: float) -> AsyncGenerator[None]:
-        """Hold a turn for the block; raise `TimeoutError` if no turn is free within `wait_s`."""
+    async def hold(self, party: str, wait_s: float) -> AsyncGenerator[None]:
+        """Hold a permit for the block; raise `TimeoutError` if none is free within `wait_s`."""
         await self._wait(party, wait_s)
         try:
             yield
@@ -70,34 +70,34 @@ class FairTurns:
             self._active[party] -= 1
             if not self._active[party]:
                 del self._active[party]
-            self._admit()
+            self._grant()
 
     async def _wait(self, party: str, wait_s: float) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(party, deque()).append(turn)
-        self._admit()
+        permit = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(party, deque()).append(permit)
+        self._grant()
         try:
             async with asyncio.timeout(wait_s):
-                await turn
+                await permit
         except BaseException:
-            if turn.done() and not turn.cancelled():  # granted just as the timeout fired
+            if permit.done() and not permit.cancelled():  # granted just as the timeout fired
                 self._active[party] -= 1
-                self._admit()
+                self._grant()
             raise
 
-    def _admit(self) -> None:
-        """Grant free turns to the parties that have waited longest."""
-        while self._active.total() < self._total_max and (party := self._next()) is not None:
-            turn = self._waiting[party].popleft()
+    def _grant(self) -> None:
+        """Grant free permits to the parties that have waited longest."""
+        while self._active.total() < self._total_max and (party := self._next_party()) is not None:
+            permit = self._waiting[party].popleft()
             if self._waiting[party]:
                 self._waiting.move_to_end(party)
             else:
                 del self._waiting[party]
-            if not turn.done():
+            if not permit.done():
                 self._active[party] += 1
-                turn.set_result(None)
+                permit.set_result(None)
 
-    def _next(self) -> str | None:
+    def _next_party(self) -> str | None:
         eligible = (name for name in self._waiting if self._active[name] < self._party_max)
         return next(eligible, None)
 
@@ -113,7 +113,7 @@ class PictureSource:
 @dataclass(frozen=True, slots=True)
 class _CacheEntry:
     content: bytes | None  # None: the picture was unavailable
-    until_s: float
+    expires_at_s: float
 
 
 @dataclass(slots=True)
@@ -136,12 +136,12 @@ class PictureCache:
         self._entries: OrderedDict[str, _CacheEntry] = OrderedDict()
         self.cached_bytes = 0
         self._fetching: dict[str, _Fetch] = {}
-        self._turns = FairTurns(FETCHES_MAX, FETCHES_PER_MERCHANT_MAX)
+        self._permits = FairSemaphore(FETCHES_MAX, FETCHES_PER_MERCHANT_MAX)
         self._decoding = asyncio.Semaphore(1)  # decoding a large picture takes a lot of memory
 
     def name_of(self, url: str, merchant_id: int) -> str:
         """Return the signed name under which we serve a merchant's picture."""
-        owner = _base64(self._encryption.digest(f"{_OWNER}{merchant_id}")[:_OWNER_BYTES])
+        owner = _base64(self._encryption.digest(f"{_OWNER_CONTEXT}{merchant_id}")[:_OWNER_BYTES])
         return self._signature(owner, url) + owner + _base64(url.encode())
 
     def source_of(self, name: str) -> PictureSource | None:
@@ -158,7 +158,7 @@ class PictureCache:
     def has_failed(self, url: str) -> bool:
         """Return whether the last fetch failed less than `FAILED_S` ago."""
         entry = self._entries.get(url)
-        return entry is not None and entry.content is None and entry.until_s > monotonic()
+        return entry is not None and entry.content is None and entry.expires_at_s > monotonic()
 
     async def get(self, source: PictureSource) -> bytes | None:
         """Return a picture; None if it cannot be fetched within `REQUEST_S`.
@@ -166,7 +166,7 @@ class PictureCache:
         Requests release their admission slot while they wait, so their number is limited here.
         """
         entry = self._entries.get(source.url)
-        if entry is not None and entry.until_s > monotonic():
+        if entry is not None and entry.expires_at_s > monotonic():
             self._entries.move_to_end(source.url)
             return entry.content
         fetch = self._fetching.get(source.url) or self._start_fetch(source)
@@ -192,8 +192,8 @@ class PictureCache:
 
     def _start_fetch(self, source: PictureSource) -> _Fetch | None:
         """Start a fetch; return None if too many are pending, in total or for the merchant."""
-        of_owner = sum(fetch.owner == source.owner for fetch in self._fetching.values())
-        if len(self._fetching) >= WAITING_MAX or of_owner >= WAITING_PER_MERCHANT_MAX:
+        owner_fetches = sum(fetch.owner == source.owner for fetch in self._fetching.values())
+        if len(self._fetching) >= WAITING_MAX or owner_fetches >= WAITING_PER_MERCHANT_MAX:
             return None
         fetch = _Fetch(source.owner, asyncio.create_task(self._fetch(source)))
         self._fetching[source.url] = fetch
@@ -202,9 +202,9 @@ class PictureCache:
 
     async def _fetch(self, source: PictureSource) -> bytes | None:
         try:
-            async with self._turns.turn(source.owner, QUEUE_S):
+            async with self._permits.hold(source.owner, QUEUE_S):
                 content = await self._load(source.url)
-        except TimeoutError:  # the queue was too long; do not cache this
+        except TimeoutError:  # the queue was too long; do not cache a failure
             return None
         self._store(source.url, content)
         return content
@@ -237,7 +237,9 @@ class PictureCache:
         self.cached_bytes -= len(entry.content or b"") if entry else 0
 
     def _signature(self, owner: str, url: str) -> str:
-        return _base64(self._encryption.digest(f"{_CONTEXT}{owner}:{url}")[:_SIGNATURE_BYTES])
+        return _base64(
+            self._encryption.digest(f"{_SIGNATURE_CONTEXT}{owner}:{url}")[:_SIGNATURE_BYTES]
+        )
 
 
 def _base64(content: bytes) -> str:

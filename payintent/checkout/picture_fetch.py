@@ -27,7 +27,7 @@ REDIRECTS_MAX = 3
 _SOCKETS_MAX = 8
 _HEADER_BYTES_MAX = 8 * 1024
 _OK = 200
-_MOVED = frozenset({301, 302, 303, 307, 308})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 SIDE_PX = 256
 #: JPEG is decoded at a reduced size. PNG needs 4 bytes per pixel, WebP about 17.
 PIXELS_MAX = {"JPEG": 16_000_000, "PNG": 9_000_000, "WEBP": 9_000_000}
@@ -43,7 +43,7 @@ Image.MAX_IMAGE_PIXELS = None
 
 
 class NoPictureError(Exception):
-    """A picture is unavailable. The message states the reason and does not contain the URL."""
+    """A picture is unavailable. The message is the reason, without the URL."""
 
 
 def encode_picture(content: bytes) -> bytes:
@@ -59,7 +59,7 @@ def encode_picture(content: bytes) -> bytes:
     except NoPictureError:
         raise
     except Exception as error:  # decoders raise undocumented errors
-        raise NoPictureError("not a readable PNG, JPEG or WebP") from error
+        raise NoPictureError("not a valid PNG, JPEG or WebP file") from error
 
 
 def _check_size(picture: Image.Image) -> None:
@@ -123,19 +123,19 @@ class PictureFetcher:
         """Return the content at a URL; raise `NoPictureError` on any failure."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._follow(url)
+                return await self._get_following_redirects(url)
         except NoPictureError:
             raise
         except EgressRefusedError as error:
             raise NoPictureError(error.reason) from error
         except TimeoutError as error:
-            raise NoPictureError("no complete response in time") from error
+            raise NoPictureError("the response timed out") from error
         except aiohttp.ClientConnectorError as error:
             cause = error.os_error
             is_refused = isinstance(cause, EgressRefusedError)
-            raise NoPictureError(cause.reason if is_refused else "no connection") from error
+            raise NoPictureError(cause.reason if is_refused else "the connection failed") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NoPictureError(f"no readable response ({type(error).__name__})") from error
+            raise NoPictureError(f"the response is invalid ({type(error).__name__})") from error
 
     async def close(self) -> None:
         session, resolver = self._session, self._resolver
@@ -145,16 +145,16 @@ class PictureFetcher:
         if resolver is not None:
             await resolver.close()
 
-    async def _follow(self, url: str) -> bytes:
+    async def _get_following_redirects(self, url: str) -> bytes:
         for _ in range(REDIRECTS_MAX + 1):
             target = check_callback_url(encode_unsendable(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):
-                raise NoPictureError("the address must be https")
+                raise NoPictureError("the URL must use https")
             request = self._open_session().get(exact_url(target.url), allow_redirects=False)
             async with request as response:
                 if response.status == _OK:
                     return await _read_body(response)
-                if response.status not in _MOVED:
+                if response.status not in _REDIRECT_STATUSES:
                     raise NoPictureError(f"HTTP {response.status}")
                 url = urljoin(target.url, response.headers.get("Location", ""))
         raise NoPictureError("too many redirects")

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from payintent.checkout.fields import checkout_fields, price_parts
+from payintent.checkout.fields import checkout_fields, fee_and_tax_lines
 from payintent.checkout.languages import Language, load_language, negotiate_language
 from payintent.db.database import Database
 from payintent.mail.message import Mail
@@ -25,16 +25,16 @@ async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
     merchant = await merchant_store.get(database, snapshot.payment.merchant_id)
     if merchant is None or snapshot.session is None:
         return None
-    texts = load_language(negotiate_language(None, "", merchant.locale))
+    language = load_language(negotiate_language(None, "", merchant.locale))
     return Mail(
         recipient=snapshot.payment.payer_email,
-        subject=f"{texts.t('receipt')} · {merchant.name}",
-        text=_text(snapshot, merchant, texts),
+        subject=f"{language.t('receipt')} · {merchant.name}",
+        text=_compose_text(snapshot, merchant, language),
         sender_name=merchant.name,
     )
 
 
-def _text(snapshot: PaymentSnapshot, merchant: Merchant, texts: Language) -> str:
+def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Language) -> str:
     payment = snapshot.payment
     view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, _NO_URLS)
     assert payment.paid_at is not None  # noqa: S101 - checked by the caller
@@ -42,35 +42,35 @@ def _text(snapshot: PaymentSnapshot, merchant: Merchant, texts: Language) -> str
     lines = [
         ("receipt_number", view["receipt_id"]),
         ("date", f"{paid_at[:10]} {paid_at[11:16]} UTC"),
-        ("item", _item(view, texts)),
+        ("item", _item_text(view, language)),
         ("receipt_order", view.get("order_id")),
-        *_amounts(view["selected"], texts),
+        *_amount_lines(view["selected"], language),
         ("paid_with", view["selected"]["label"]),
         ("payment", view["payment_id"]),
     ]
-    details = "\n".join(f"{texts.t(key)}: {_one_line(value)}" for key, value in lines if value)
-    thanks = texts.t("paid_thanks", merchant=_one_line(merchant.name))
+    details = "\n".join(f"{language.t(key)}: {_join_lines(value)}" for key, value in lines if value)
+    thanks = language.t("paid_thanks", merchant=_join_lines(merchant.name))
     support = f"\n{merchant.support_url}\n" if merchant.support_url else ""
     return f"{thanks}\n\n{details}\n{support}"
 
 
-def _amounts(quote: dict[str, Any], texts: Language) -> list[tuple[str, str]]:
+def _amount_lines(quote: dict[str, Any], language: Language) -> list[tuple[str, str]]:
     currency: str = quote["currency"]
     return [
-        ("amount", texts.money(quote["amount"], currency)),
-        *price_parts(quote, texts),
-        ("total", texts.money(quote["total_amount"], currency)),
+        ("amount", language.money(quote["amount"], currency)),
+        *fee_and_tax_lines(quote, language),
+        ("total", language.money(quote["total_amount"], currency)),
     ]
 
 
-def _item(view: dict[str, Any], texts: Language) -> str | None:
+def _item_text(view: dict[str, Any], language: Language) -> str | None:
     product: dict[str, Any] = view.get("product", {})
     name = product.get("name")
     if name is None or "quantity" not in product:
         return name
-    return texts.t("quantity", name=name, quantity=product["quantity"])
+    return language.t("quantity", name=name, quantity=product["quantity"])
 
 
-def _one_line(value: str) -> str:
+def _join_lines(value: str) -> str:
     """Remove line breaks from the shop's text, so that it cannot forge lines of the receipt."""
     return " ".join(value.split())

@@ -31,19 +31,19 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_OPTIONS_MAX = 1_000  # cached lists of about 3 KiB, 53 per language
+_OPTION_LISTS_MAX = 1_000  # cached lists of about 3 KiB, 53 per language
 _templates = make_environment("checkout/templates")
-OUR_SCRIPTS = ScriptSources()
+OWN_SCRIPTS = ScriptSources()
 #: Translation keys of error messages; the default is `sorry_other`.
-_SORRY: Mapping[ErrorCode | type[Exception], str] = {
+_MESSAGE_KEYS: Mapping[ErrorCode | type[Exception], str] = {
     ErrorCode.CHECKOUT_NOT_FOUND: "sorry_not_found",
     ErrorCode.RATE_LIMITED: "sorry_many",
     StorageUnavailableError: "sorry_later",
     LockTimeoutError: "sorry_busy",
     EncryptionKeyError: "sorry_unreadable",
 }
-#: Errors after which retrying is pointless, so the page has no retry link.
-_FINAL = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, EncryptionKeyError})
+#: Errors that a retry cannot fix. Their page has no retry link.
+_NOT_RETRYABLE = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, EncryptionKeyError})
 
 
 def page_language(request: Request, fallback: str) -> Language:
@@ -51,27 +51,27 @@ def page_language(request: Request, fallback: str) -> Language:
     return load_language(negotiate_language(request.query_params.get("lang"), accepted, fallback))
 
 
-@lru_cache(maxsize=_OPTIONS_MAX)
+@lru_cache(maxsize=_OPTION_LISTS_MAX)
 def country_options(locale: str, country: str) -> str:
     """Return escaped HTML `<option>` elements for the countries, with `country` selected."""
-    return _options(load_language(locale).countries, country, are_languages=False)
+    return _render_options(load_language(locale).countries, country, are_languages=False)
 
 
-@lru_cache(maxsize=_OPTIONS_MAX)
+@lru_cache(maxsize=_OPTION_LISTS_MAX)
 def language_options(locale: str) -> str:
     """Return escaped HTML `<option>` elements for the languages, with `locale` selected."""
-    return _options(OWN_NAMES, locale, are_languages=True)
+    return _render_options(OWN_NAMES, locale, are_languages=True)
 
 
-def _options(choices: Mapping[str, str], selected: str, *, are_languages: bool) -> str:
+def _render_options(choices: Mapping[str, str], selected: str, *, are_languages: bool) -> str:
     template = _templates.get_template("options.html")
-    fields = {"choices": choices.items(), "chosen": selected, "are_languages": are_languages}
+    fields = {"choices": choices.items(), "selected": selected, "are_languages": are_languages}
     return template.render(fields)
 
 
 def common_fields(language: Language) -> dict[str, Any]:
     return {
-        "texts": language,
+        "language": language,
         "t": language.t,
         "asset": partial(static_url, locale=language.locale),
         "style": page_style(),
@@ -87,8 +87,8 @@ def render_page(
     return html_response(request, html, {**HEADERS, "Content-Security-Policy": policy}, status)
 
 
-def answers_with_pages(handler: Handler) -> Handler:
-    """Render failures as HTML pages, because buyers open these URLs in a browser."""
+def with_error_pages(handler: Handler) -> Handler:
+    """Decorate a handler so that its errors are rendered as HTML pages."""
 
     @render_failures(_failure_page)
     @wraps(handler)
@@ -104,23 +104,25 @@ def answers_with_pages(handler: Handler) -> Handler:
 def _failure_page(request: Request, failure: Failure) -> Response:
     reason = failure.code if failure.kind is RefusedError else failure.kind
     checkout_id = request.path_params.get("checkout_id")
-    again = None
-    if checkout_id and reason not in _FINAL:
-        again = read_page_url(request, checkout_id).current
-    fields = _sorry_fields(page_language(request, "en"), "sorry", _SORRY.get(reason, "sorry_other"))
+    retry_url = None
+    if checkout_id and reason not in _NOT_RETRYABLE:
+        retry_url = read_page_url(request, checkout_id).current
+    fields = _error_fields(
+        page_language(request, "en"), "sorry", _MESSAGE_KEYS.get(reason, "sorry_other")
+    )
     policy = content_security_policy(styles=[page_style().source])
-    page = fields | {"mood": "bad", "again": again}
+    page = fields | {"tone": "bad", "retry_url": retry_url}
     return render_page(request, "sorry.html", page, policy, failure.status)
 
 
-def _sorry_fields(language: Language, heading: str, message: str) -> dict[str, Any]:
+def _error_fields(language: Language, heading: str, message: str) -> dict[str, Any]:
     return common_fields(language) | {
         "title": language.t(heading),
         "heading": language.t(heading),
         "message": language.t(message),
-        "mood": "plain",
+        "tone": "plain",
         "status": None,
-        "again": None,
+        "retry_url": None,
         "merchant": None,
     }
 
@@ -128,7 +130,7 @@ def _sorry_fields(language: Language, heading: str, message: str) -> dict[str, A
 def merchant_policy(
     context: CheckoutContext,
     merchant: Merchant,
-    scripts: ScriptSources = OUR_SCRIPTS,
+    scripts: ScriptSources = OWN_SCRIPTS,
     form_targets: Iterable[str | None] = (),
 ) -> str:
     """Return the content security policy of a page with the merchant's accent colour and frame.
@@ -153,7 +155,7 @@ async def _denial_page(request: Request) -> Response:
     )
     merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
     language = page_language(request, merchant.locale)
-    fields = _sorry_fields(language, "blocked", "blocked_text") | {
+    fields = _error_fields(language, "blocked", "blocked_text") | {
         "status": "BLOCKED",
         "merchant": replace(
             merchant,

@@ -13,7 +13,7 @@ from importlib import resources
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.checkout.accent import BRIGHT, DARK, Shades, accent_shades
+from payintent.checkout.accent import DARK, LIGHT, Shades, accent_shades
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.core.addresses import web_origin
@@ -30,15 +30,15 @@ from payintent.http.pages.static_files import (
 )
 from payintent.http.responses import etag_response
 
-_NAMES = ("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js")
+_FILES = ("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js")
 _STYLE = "checkout.css"
 _OFFER = "offer.js"
 _FLAGS = frozenset(f"{country.lower()}.svg" for country in COUNTRIES)
-_FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
+_CACHE_HOUR = {"Cache-Control": "public, max-age=3600"}
 #: Placeholder for translations in a script; in the source it is an empty object.
-_TEXTS = re.compile(r"\{/\* texts \*/\}")
-_KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
-_TINTED_MAX = 500  # cached style sheets of about 10 KiB
+_TEXTS_PLACEHOLDER = re.compile(r"\{/\* texts \*/\}")
+_TEXT_KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
+_STYLES_MAX = 500  # cached style sheets of about 10 KiB
 _SDK_HASH_CHARS = 12
 _SDK_HEADERS = {
     "Access-Control-Allow-Origin": "*",
@@ -46,34 +46,34 @@ _SDK_HEADERS = {
     "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
 }
-_FOR_EVER = "public, max-age=31536000, immutable"
-_FOR_MINUTES = "public, max-age=300"
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_CACHE_MINUTES = "public, max-age=300"
 _SCRIPT = "text/javascript"
 _URL_CHARS_MAX = 2_048  # a URL of this length may have been truncated
 
 
 def static_url(name: str, locale: str = LOCALES[0]) -> str:
-    return _files(locale).url(name)
+    return _load_files(locale).url(name)
 
 
-@lru_cache(maxsize=_TINTED_MAX)
+@lru_cache(maxsize=_STYLES_MAX)
 def page_style(colour: str | None = None) -> InlinePart:
-    text = _files(LOCALES[0]).text(_STYLE)
+    text = _load_files(LOCALES[0]).text(_STYLE)
     if colour is not None:
-        shades = (_properties(accent_shades(colour, theme)) for theme in (BRIGHT, DARK))
+        shades = (_css_properties(accent_shades(colour, theme)) for theme in (LIGHT, DARK))
         text += minify_style("{}@media (prefers-color-scheme: dark) {{ {} }}".format(*shades))
     return inline_part(text)
 
 
 @cache
 def offer_script(locale: str) -> InlinePart:
-    return inline_part(_files(locale).text(_OFFER))
+    return inline_part(_load_files(locale).text(_OFFER))
 
 
 async def get_static_file(request: Request) -> Response:
-    """`GET /c/static/{mark}/{name}`: a file; its current version if the mark is unknown."""
+    """`GET /c/static/{mark}/{name}`: the current version of a file if `mark` is unknown."""
     locale = request.path_params["mark"].partition("-")[2]
-    files = _files(locale if locale in LOCALES else LOCALES[0])
+    files = _load_files(locale if locale in LOCALES else LOCALES[0])
     return await files.get(request)
 
 
@@ -82,32 +82,36 @@ async def get_flag(request: Request) -> Response:
     if name not in _FLAGS:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
     content = (resources.files("payintent") / "checkout" / "static" / "flags" / name).read_bytes()
-    return Response(content, 200, HEADERS | _FOR_A_WHILE, "image/svg+xml")
+    return Response(content, 200, HEADERS | _CACHE_HOUR, "image/svg+xml")
 
 
 @cache
-def _files(locale: str) -> StaticFiles:
-    words = load_language(locale).words
+def _load_files(locale: str) -> StaticFiles:
+    translations = load_language(locale).translations
 
-    def with_texts(source: str) -> str:
-        texts = {key: words[key] for key in dict.fromkeys(_KEY.findall(source)) if key in words}
+    def insert_texts(source: str) -> str:
+        texts = {
+            key: translations[key]
+            for key in dict.fromkeys(_TEXT_KEY.findall(source))
+            if key in translations
+        }
         literal = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
-        return _TEXTS.sub(lambda _: literal, source)
+        return _TEXTS_PLACEHOLDER.sub(lambda _: literal, source)
 
     return StaticFiles(
-        "checkout/static", "/c/static", _NAMES, prepare=with_texts, suffix=f"-{locale}"
+        "checkout/static", "/c/static", _FILES, prepare=insert_texts, suffix=f"-{locale}"
     )
 
 
-def _properties(shades: Shades) -> str:
+def _css_properties(shades: Shades) -> str:
     return f":root {{ --act: {shades.button}; --on: {shades.text}; --link: {shades.link} }}"
 
 
 @dataclass(frozen=True, slots=True)
 class _SdkFile:
-    type: str
+    media_type: str
     plain: bytes
-    packed: bytes
+    gzipped: bytes
     cache_control: str
     pinned_url: str  # contains the content hash; empty if there is no pinned version
 
@@ -121,8 +125,8 @@ async def get_sdk_file(request: Request) -> Response:
         headers["Content-Location"] = file.pinned_url
     body = file.plain
     if "gzip" in request.headers.get("accept-encoding", ""):
-        body, headers["Content-Encoding"] = file.packed, "gzip"
-    return etag_response(request, body, f'"{sha256(body).hexdigest()}"', headers, file.type)
+        body, headers["Content-Encoding"] = file.gzipped, "gzip"
+    return etag_response(request, body, f'"{sha256(body).hexdigest()}"', headers, file.media_type)
 
 
 @cache
@@ -150,7 +154,7 @@ def _sdk_script(name: str, text: str) -> dict[str, _SdkFile]:
     pinned = _pinned_name(name, text)
     return {
         name: _sdk_file(_SCRIPT, text, pinned_url=f"/sdk/{pinned}"),
-        pinned: _sdk_file(_SCRIPT, text, cache_control=_FOR_EVER),
+        pinned: _sdk_file(_SCRIPT, text, cache_control=_IMMUTABLE),
     }
 
 
@@ -159,10 +163,10 @@ def _pinned_name(name: str, text: str) -> str:
 
 
 def _sdk_file(
-    type_: str, text: str, *, cache_control: str = _FOR_MINUTES, pinned_url: str = ""
+    media_type: str, text: str, *, cache_control: str = _CACHE_MINUTES, pinned_url: str = ""
 ) -> _SdkFile:
     plain = text.encode()
-    return _SdkFile(type_, plain, gzip.compress(plain, mtime=0), cache_control, pinned_url)
+    return _SdkFile(media_type, plain, gzip.compress(plain, mtime=0), cache_control, pinned_url)
 
 
 def _read_source(name: str) -> str:
@@ -188,4 +192,4 @@ async def get_picture(request: Request) -> Response:
         response = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
         response.headers["Cache-Control"] = "no-store"  # it may become available later
         return response
-    return Response(content, 200, HEADERS | _FOR_A_WHILE, "image/webp")
+    return Response(content, 200, HEADERS | _CACHE_HOUR, "image/webp")

@@ -21,12 +21,12 @@ class WalletStep:
     url: str  # of the session; relative if the page and the API share an origin
 
     @property
-    def is_seen(self) -> bool:
+    def is_detected(self) -> bool:
         """Whether the exact payment has been detected. The method can then no longer be changed."""
         return self.session["status"] in {"detected", "confirming"}
 
     @property
-    def awaits(self) -> bool:
+    def is_unpaid(self) -> bool:
         """Whether the buyer still has to pay, as far as we know."""
         return self.session["payable"] and self.session["status"] == "awaiting_payment"
 
@@ -59,12 +59,12 @@ def api_url(settings: Settings) -> tuple[str, str]:
 
 
 #: Documented at https://docs.stripe.com/security/guide
-_STRIPE = ScriptSources(
+_STRIPE_SOURCES = ScriptSources(
     scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
     frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
     connections=("https://api.stripe.com",),
 )
-_DOCUMENTED = {"https://js.stripe.com": _STRIPE}
+_DOCUMENTED_SOURCES = {"https://js.stripe.com": _STRIPE_SOURCES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class CardStep:
         origin = web_origin(self.script_url)
         if origin is None:
             return ScriptSources()
-        return _DOCUMENTED.get(origin) or ScriptSources((origin,), (origin,), (origin,))
+        return _DOCUMENTED_SOURCES.get(origin) or ScriptSources((origin,), (origin,), (origin,))
 
 
 def card_step(action: dict[str, Any]) -> CardStep | None:

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import load_language
-from payintent.checkout.rendering import HEADERS, answers_with_pages, common_fields, render_page
+from payintent.checkout.rendering import HEADERS, common_fields, render_page, with_error_pages
 from payintent.checkout.static_files import page_style
 from payintent.core import ids
 from payintent.core.addresses import web_origin
@@ -40,36 +40,36 @@ _UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
 class _CardPage:
     """The test gateway's session, and our own session with the same id."""
 
-    at_gateway: TestSession
+    test_session: TestSession
     session: Session
     merchant: Merchant
     return_url: str
 
 
-@answers_with_pages
+@with_error_pages
 async def get_card_page(request: Request) -> Response:
     context = get_checkout_context(request)
-    return _render(request, await _open_page(request, context))
+    return _render(request, await _load_page(request, context))
 
 
-@answers_with_pages
+@with_error_pages
 async def post_card_page(request: Request) -> Response:
     """`POST /c/test/card/{session_id}`: submit a card or a 3-D Secure response, or cancel."""
     context = get_checkout_context(request)
-    page = await _open_page(request, context)
+    page = await _load_page(request, context)
     step = _read_step(await read_form_fields(request))
     if step is None:
         return _render(request, page, _UNKNOWN_CARD)
     try:
-        after = await context.buyer_simulator.enter(page.session.id, step)
-    except RefusedError as refused:
-        if refused.code is not ErrorCode.INVALID_CHECKOUT_STATE:
+        updated = await context.buyer_simulator.enter(page.session.id, step)
+    except RefusedError as refusal:
+        if refusal.code is not ErrorCode.INVALID_CHECKOUT_STATE:
             raise
         return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the current state
-    onward = request.url.path
-    if after.status is not TestSessionStatus.CHALLENGE:
-        onward = page.return_url or onward
-    return RedirectResponse(onward, 303, HEADERS)
+    next_url = request.url.path
+    if updated.status is not TestSessionStatus.CHALLENGE:
+        next_url = page.return_url or next_url
+    return RedirectResponse(next_url, 303, HEADERS)
 
 
 def _read_step(form: dict[str, str]) -> Step | None:
@@ -85,7 +85,7 @@ def _read_step(form: dict[str, str]) -> Step | None:
     return lambda session, now: enter_test_card(session, number, now)
 
 
-async def _open_page(request: Request, context: CheckoutContext) -> _CardPage:
+async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
     """Load the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
     context.addresses.take(context.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
@@ -97,17 +97,17 @@ async def _open_page(request: Request, context: CheckoutContext) -> _CardPage:
 
 async def _find_page(context: CheckoutContext, session_id: UUID) -> _CardPage | None:
     database = context.database
-    at_gateway = await test_mode_store.find_session(database, session_id)
-    session = await session_store.get(database, session_id) if at_gateway else None
+    test_session = await test_mode_store.find_session(database, session_id)
+    session = await session_store.get(database, session_id) if test_session else None
     snapshot = await payment_store.get(database, session.payment_id) if session else None
-    if at_gateway is None or session is None or snapshot is None:
+    if test_session is None or session is None or snapshot is None:
         return None
     setup = await context.merchants.get(snapshot.payment.merchant_id)
-    base, return_url = context.settings.checkout_base, at_gateway.return_url
+    base, return_url = context.settings.checkout_base, test_session.return_url
     path = return_url.find(f"/{snapshot.payment.checkout_id}/return")  # -1: not a hosted page
     if base and path >= 0:
         return_url = base + return_url[path:]
-    return _CardPage(at_gateway, session, setup.merchant, return_url)
+    return _CardPage(test_session, session, setup.merchant, return_url)
 
 
 def _render(request: Request, page: _CardPage, problem: str | None = None) -> Response:
@@ -118,8 +118,8 @@ def _render(request: Request, page: _CardPage, problem: str | None = None) -> Re
         "merchant": merchant,
         "amount": language.money(price.total_amount, price.currency),
         "style": style,
-        "status": page.at_gateway.status,
-        "back": page.return_url,
+        "status": page.test_session.status,
+        "return_url": page.return_url,
         "cards": list(TEST_CARDS.values()),
         "problem": problem,
         "page_path": request.url.path,

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from payintent.checkout.accent import (
-    BRIGHT,
     CONTROL_CONTRAST,
     DARK,
+    LIGHT,
     TEXT_CONTRAST,
     Theme,
     accent_shades,
@@ -20,19 +20,19 @@ _ANY = [f"#{_CHANCE.randrange(2**24):06x}" for _ in range(300)]
 _HARD = ["#000000", "#ffffff", "#ffff00", "#16191d", "#767676", "#00ff00", "#0000ff", "#ffd400"]
 
 
-@pytest.mark.parametrize("theme", [BRIGHT, DARK], ids=["bright", "dark"])
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["bright", "dark"])
 def test_every_colour_is_corrected_until_it_can_be_read(theme: Theme) -> None:
     for colour in (*_HARD, *_ANY):
         shades = accent_shades(colour, theme)
-        for ground in (theme.paper, theme.raised):
+        for ground in (theme.background, theme.surface):
             assert contrast(shades.link, ground) >= TEXT_CONTRAST, colour
             assert contrast(shades.button, ground) >= CONTROL_CONTRAST, colour
         assert contrast(shades.text, shades.button) >= TEXT_CONTRAST, colour
 
 
 def test_a_colour_with_enough_contrast_stays_as_it_is() -> None:
-    assert accent_shades("#6f42c1", BRIGHT).button == "#6f42c1"
-    assert accent_shades("#6f42c1", BRIGHT).link == "#6f42c1"
+    assert accent_shades("#6f42c1", LIGHT).button == "#6f42c1"
+    assert accent_shades("#6f42c1", LIGHT).link == "#6f42c1"
     assert accent_shades("#7ab0ff", DARK).link == "#7ab0ff"
 
 

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from payintent.checkout.accent import BRIGHT, DARK, accent_shades
+from payintent.checkout.accent import DARK, LIGHT, accent_shades
 from payintent.checkout.languages import load_language
+from payintent.checkout.method_groups import (
+    choose_icon,
+    draw_chain_icon,
+    draw_token_icon,
+    group_methods,
+)
 from payintent.checkout.static_files import page_style
-from payintent.checkout.ways import draw_chain, draw_token, group_ways, method_sign
 from payintent.http.pages.static_files import minify_style
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.runtime.settings import Settings
@@ -60,7 +65,7 @@ async def test_a_merchants_colour_is_on_the_page_corrected_for_each_theme(api: A
     await _profile(api, accent_colour="#FFD400")
     page = await _page(api, created, "?lang=ja")
     tint = page.partition(f"<style>{plain}")[2].partition("</style>")[0]
-    for theme in (BRIGHT, DARK):
+    for theme in (LIGHT, DARK):
         shades = accent_shades("#ffd400", theme)
         properties = f"--act:{shades.button};--on:{shades.text};--link:{shades.link}"
         assert properties in tint
@@ -134,15 +139,18 @@ _EIGHT = [
 
 def test_a_group_of_cards_is_not_headed_by_the_name_of_one() -> None:
     texts = load_language("en")
-    [cards] = group_ways([_quote("card", "Card"), _quote("card", "Another card")], texts)
+    [cards] = group_methods([_quote("card", "Card"), _quote("card", "Another card")], texts)
     assert cards.title is not None
     assert texts.t(cards.title) == "Cards"
 
 
 def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
-    groups = group_ways(_EIGHT, load_language("en"))
+    groups = group_methods(_EIGHT, load_language("en"))
     listed = [
-        (group.title, [(way.name, [choice.name for choice in way.choices]) for way in group.ways])
+        (
+            group.title,
+            [(way.name, [choice.name for choice in way.choices]) for way in group.options],
+        )
         for group in groups
     ]
     assert listed == [
@@ -162,10 +170,10 @@ def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
             ],
         ),
     ]
-    way = groups[2].ways[0]
+    way = groups[2].options[0]
     assert way.total == _EIGHT[1]
-    dearer = group_ways([_EIGHT[1], _EIGHT[5] | {"total_amount": "26"}], load_language("en"))
-    assert dearer[0].ways[0].total is None  # each chain says its own
+    dearer = group_methods([_EIGHT[1], _EIGHT[5] | {"total_amount": "26"}], load_language("en"))
+    assert dearer[0].options[0].total is None  # each chain says its own
 
 
 def test_nothing_is_said_twice() -> None:
@@ -176,35 +184,39 @@ def test_nothing_is_said_twice() -> None:
         _EIGHT[1:2],
         [_quote("card", "Card"), _quote("card", "Two")],
     ):
-        for group in group_ways(quotes, texts):
-            for way in group.ways:
+        for group in group_methods(quotes, texts):
+            for way in group.options:
                 said = [way.name, *([texts.t(way.note)] if way.note else [])]
                 said += [texts.t(group.title)] if group.title else []
                 if said != ["Card", "Card"]:  # a heading over several cards, one of them so named
                     assert len({one.casefold() for one in said}) == len(said), said
-    named = group_ways([_quote("qr", texts.t("kind_qr"))], texts)
-    assert named[0].ways[0].note is None
+    named = group_methods([_quote("qr", texts.t("kind_qr"))], texts)
+    assert named[0].options[0].note is None
 
 
 def test_eight_ways_have_signs_to_tell_them_apart() -> None:
     signs = [
-        str(way.sign) for group in group_ways(_EIGHT, load_language("en")) for way in group.ways
+        str(way.icon)
+        for group in group_methods(_EIGHT, load_language("en"))
+        for way in group.options
     ]
     assert len(set(signs)) == len(signs) == 7
     assert {"card", "bank", "qr", "store", "phone", "page"} == {
-        method_sign("card", "anything"),
-        method_sign("redirect", "Bank transfer"),
-        method_sign("qr", "PromptPay"),
-        method_sign("redirect", "Konbini"),
-        method_sign("redirect", "GrabPay"),
-        method_sign("redirect", "2C2P"),
+        choose_icon("card", "anything"),
+        choose_icon("redirect", "Bank transfer"),
+        choose_icon("qr", "PromptPay"),
+        choose_icon("redirect", "Konbini"),
+        choose_icon("redirect", "GrabPay"),
+        choose_icon("redirect", "2C2P"),
     }
-    assert len({draw_chain("ethereum"), draw_chain("bsc"), draw_chain("native")}) == 3
+    assert (
+        len({draw_chain_icon("ethereum"), draw_chain_icon("bsc"), draw_chain_icon("native")}) == 3
+    )
 
 
 def test_a_sign_of_what_is_not_known_is_its_letter_and_no_markup() -> None:
-    assert ">D</text>" in draw_token("DAI")
-    assert ">&lt;</text>" in draw_chain("<script>")
+    assert ">D</text>" in draw_token_icon("DAI")
+    assert ">&lt;</text>" in draw_chain_icon("<script>")
 
 
 # One thing at a time
@@ -251,7 +263,7 @@ class TestInTokens:
         payment, _ = await bill(api.world, methods["USDT"])
         page = (await api.send("GET", f"/c/{payment.checkout_id}")).body.decode()
         head = page.partition("<header")[2].partition("</header>")[0]
-        assert str(draw_token("USDT")) in head
+        assert str(draw_token_icon("USDT")) in head
         assert re.search(r">25\.5 <abbr[^>]*>USDT<", head)
         assert "<dt>Price</dt><dd><bdi>25.50\u00a0USD</bdi></dd>" in head
 
@@ -264,7 +276,7 @@ class TestInTokens:
         tokens = {token: one for one in offered for token in TOKENS["native"] if token in one}
         assert set(tokens) == set(TOKENS["native"])
         for token, one in tokens.items():
-            assert one.count(str(draw_token(token))) == 1
+            assert one.count(str(draw_token_icon(token))) == 1
             assert f"<bdi>25.5\u00a0{token}</bdi>" in one
             assert one.count("Price <bdi>25.50\u00a0USD</bdi>") == 1
         others = [one for one in offered if one not in tokens.values()]

@@ -52,18 +52,18 @@ def test_a_language_has_every_text_once_and_in_the_order_of_the_english_file(loc
     pairs = json.loads(
         (folder / f"{locale}.json").read_text(), object_pairs_hook=lambda pairs: pairs
     )
-    assert [key for key, _ in pairs] == list(load_language("en").words)
+    assert [key for key, _ in pairs] == list(load_language("en").translations)
 
 
 @every_foreign
 def test_a_text_has_the_same_places_for_values_in_every_language(locale: str) -> None:
-    for key, english in load_language("en").words.items():
-        assert _placeholders(load_language(locale).words[key]) == _placeholders(english), key
+    for key, english in load_language("en").translations.items():
+        assert _placeholders(load_language(locale).translations[key]) == _placeholders(english), key
 
 
 @every_locale
 def test_nothing_is_left_open_once_values_are_in(locale: str) -> None:
-    for key, text in load_language(locale).words.items():
+    for key, text in load_language(locale).translations.items():
         said = load_language(locale).t(key, **dict.fromkeys(_placeholders(text), "value"))
         assert said.strip() == said != "", key
         assert not set("{}") & set(said), key
@@ -72,14 +72,14 @@ def test_nothing_is_left_open_once_values_are_in(locale: str) -> None:
 
 @every_foreign
 def test_a_text_is_translated_unless_it_reads_the_same(locale: str) -> None:
-    english, own = load_language("en").words, load_language(locale).words
+    english, own = load_language("en").translations, load_language(locale).translations
     assert {key for key in own if own[key] == english[key]} == SAME[locale]
 
 
 @every_foreign
 def test_a_text_is_in_its_own_script(locale: str) -> None:
     encoding = {"ja": "cp932", "zh-Hant": "big5hkscs", "th": "cp874", "id": "cp1252"}.get(locale)
-    for key, text in load_language(locale).words.items():
+    for key, text in load_language(locale).translations.items():
         if locale != "id":
             assert set(re.findall(r"[A-Za-z]+", _filled(text))) <= LATIN, key
         if encoding:  # has no simplified characters, and none of another script
@@ -93,7 +93,7 @@ def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
         "zh-Hant": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
         "ar": r"[,;?']|\s[\u060c\u061b\u061f.:]",
     }.get(locale, r"['\"]|\s[.,:;?!]")
-    for key, text in load_language(locale).words.items():
+    for key, text in load_language(locale).translations.items():
         assert not re.search(wrong, _filled(text)), key
         assert "..." not in text, key
         assert "  " not in text, key
@@ -101,14 +101,14 @@ def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
 
 def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
     inside = {"first", "second", "when", "minutes", "quantity"}  # Arabic itself, or a number
-    for key, text in load_language("ar").words.items():
+    for key, text in load_language("ar").translations.items():
         isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
         assert sorted({*isolated} | inside & {*_placeholders(text)}) == _placeholders(text), key
         assert text.count(OPEN) == text.count(CLOSE) == len(isolated), key
 
 
 def test_an_arabic_number_stands_after_what_it_counts_since_the_noun_would_bend() -> None:
-    for text in load_language("ar").words.values():
+    for text in load_language("ar").translations.values():
         assert not re.search(r"\{minutes\} د", text)
 
 
@@ -121,9 +121,9 @@ def test_every_text_that_is_used_is_there_and_gets_its_values() -> None:
     calls = used.calls()
     assert len(calls) > 100
     for where, key, given_values in calls:
-        assert key in load_language("en").words, (where, key)
+        assert key in load_language("en").translations, (where, key)
         if given_values is not None:
-            assert sorted(given_values) == _placeholders(load_language("en").words[key]), (
+            assert sorted(given_values) == _placeholders(load_language("en").translations[key]), (
                 where,
                 key,
             )
@@ -131,10 +131,12 @@ def test_every_text_that_is_used_is_there_and_gets_its_values() -> None:
 
 def test_every_text_that_is_there_is_used() -> None:
     mentioned = used.mentioned()
-    left = {key for key in load_language("en").words if not key.startswith(BUILT)} - mentioned
+    left = {
+        key for key in load_language("en").translations if not key.startswith(BUILT)
+    } - mentioned
     assert left == set()
     kinds = get_args(get_type_hints(AddPaymentMethod)["kind"])
-    in_texts = {key for key in load_language("en").words if key.startswith("kind_")}
+    in_texts = {key for key in load_language("en").translations if key.startswith("kind_")}
     assert in_texts == {f"kind_{kind}" for kind in kinds}
 
 

@@ -18,7 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from payintent.checkout import picture_cache as cache
 from payintent.checkout import picture_fetch as fetch
-from payintent.checkout.picture_cache import FairTurns, PictureCache, PictureSource
+from payintent.checkout.picture_cache import FairSemaphore, PictureCache, PictureSource
 from payintent.checkout.picture_fetch import (
     PIXELS_MAX,
     SCANS_MAX,
@@ -176,7 +176,7 @@ async def test_outside_the_sandbox_only_https_is_asked(allowed_shop: Shop) -> No
     fetcher = PictureFetcher(rules)
     reason = await _refusal(fetcher, allowed_shop.give("/x", picture()))
     await fetcher.close()
-    assert (reason, allowed_shop.asked) == ("the address must be https", [])
+    assert (reason, allowed_shop.asked) == ("the URL must use https", [])
 
 
 async def test_a_body_that_is_announced_too_large_is_not_read(
@@ -219,7 +219,7 @@ async def test_a_slow_body_is_given_up(shop: Shop) -> None:
 
     shop.gives["/slow"] = slow
     fetcher = PictureFetcher(_SANDBOX, timeout_s=0.2)
-    assert await _refusal(fetcher, shop.url("/slow")) == "no complete response in time"
+    assert await _refusal(fetcher, shop.url("/slow")) == "the response timed out"
     gone.set()
     await fetcher.close()
 
@@ -232,7 +232,7 @@ async def test_an_answer_that_is_an_error_is_no_picture(
 
     shop.gives["/away"] = away
     assert await _refusal(fetcher, shop.url("/away")) == "HTTP 503"
-    assert await _refusal(fetcher, f"http://127.0.0.1:{free_port()}/x") == "no connection"
+    assert await _refusal(fetcher, f"http://127.0.0.1:{free_port()}/x") == "the connection failed"
 
 
 # What is made of it
@@ -308,7 +308,7 @@ def test_a_decompression_bomb_is_refused_by_its_header(monkeypatch: pytest.Monke
     monkeypatch.setattr(Image.Image, "convert", decoded)
     monkeypatch.setattr(Image.Image, "thumbnail", decoded)
     for width, height in ((40_000, 40_000), (PIXELS_MAX["PNG"] + 1, 1), (2**31 - 1, 2**31 - 1)):
-        with pytest.raises(NoPictureError, match=r"pixels|readable"):
+        with pytest.raises(NoPictureError, match=r"pixels|valid"):
             encode_picture(_png_header(width, height) + bytes(100))
 
 
@@ -356,7 +356,7 @@ def test_a_large_picture_takes_little_memory(tmp_path: Path, kind: str, bytes_ea
     ids=str,
 )
 def test_what_is_no_whole_picture_of_three_formats_is_refused(content: bytes) -> None:
-    with pytest.raises(NoPictureError, match="not a readable"):
+    with pytest.raises(NoPictureError, match="not a valid PNG"):
         encode_picture(content)
 
 
@@ -561,10 +561,10 @@ async def test_a_request_for_a_picture_takes_so_long_at_most(
 
 
 async def test_parties_have_their_turns_in_order_and_none_more_than_its_part() -> None:
-    turns, order, end = FairTurns(2, 1), list[str](), asyncio.Event()
+    turns, order, end = FairSemaphore(2, 1), list[str](), asyncio.Event()
 
     async def have(party: str) -> None:
-        async with turns.turn(party, PATIENCE_S):
+        async with turns.hold(party, PATIENCE_S):
             order.append(party)
             if len(order) <= 2:
                 await end.wait()

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from payintent.checkout.rendering import answers_with_pages
+from payintent.checkout.rendering import with_error_pages
 from payintent.console.access import console_page
 from payintent.core.errors import (
     ErrorCode,
@@ -66,7 +66,7 @@ _PAGES: dict[str, Callable[[Handler], Handler]] = {
     "api": lambda handler: handler,
     "console": console_page,
     "portal": portal_page,
-    "checkout": answers_with_pages,
+    "checkout": with_error_pages,
 }
 
 

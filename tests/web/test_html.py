@@ -57,7 +57,7 @@ def _missing(page: str, visit: Visit, lang: str) -> list[str]:
     """Name the texts that a state should say and does not."""
     body, _, _ = page.partition("<body")[2].partition('<script type="application/json"')
     said = html.unescape(body)
-    words = load_language(lang).words
+    words = load_language(lang).translations
     patterns = {key: _PLACE.sub(".+?", re.escape(words[key])) for key in visit.texts}
     return [key for key, pattern in patterns.items() if not re.search(pattern, said)]
 
