@@ -1,18 +1,22 @@
-"""Load gateways of installed packages by the entry point group `payintent.gateways`.
+"""Load gateways from installed packages, through the entry point group `payintent.gateways`.
 
-The name of an entry point is the provider. Its object creates an adapter from a
-`GatewayHttpClient`.
+The name of an entry point is the provider. Its object must be a factory that creates an adapter
+from a `GatewayHttpClient`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from payintent.gateways.http_client import GatewayHttpClient
-from payintent.gateways.port import PROVIDER_NAME, PROVIDER_NAME_FORM, Gateway, GatewayCapabilities
+from payintent.gateways.port import Gateway, GatewayCapabilities
 
 GROUP = "payintent.gateways"
-_OPERATIONS = tuple(
+#: The provider's name is part of URLs and responses. The database checks the same pattern.
+PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+PROVIDER_NAME_FORM = "1 to 32 lowercase letters, digits, _ and -"
+_METHODS = tuple(
     name for name, member in vars(Gateway).items() if callable(member) and name[0] != "_"
 )
 
@@ -26,8 +30,8 @@ def load_gateway_packages(
 ) -> dict[str, Gateway]:
     """Load the adapters of all installed packages, by provider.
 
-    Raises `GatewayPackageError` if two have the same name or any cannot be used: without its
-    gateway, nothing would inquire about its payments.
+    Raises `GatewayPackageError` if a package cannot be used or two provide the same gateway. The
+    gateway is not skipped, because its pending payments would never be settled.
     """
     owners = dict.fromkeys(built_in, "payintent itself")
     gateways: dict[str, Gateway] = {}
@@ -43,7 +47,7 @@ def load_gateway_packages(
 
 
 def list_gateway_packages() -> Mapping[str, str]:
-    """Return the packages of installed gateways by provider, without importing them."""
+    """Return the name and version of each gateway's package, by provider, without importing it."""
     return {entry.name: _owner(entry) for entry in sorted(entry_points(group=GROUP), key=_sort_key)}
 
 
@@ -58,14 +62,14 @@ def _load(entry: EntryPoint, http: GatewayHttpClient) -> Gateway:
         raise _unusable(entry, f"its name must be {PROVIDER_NAME_FORM}")
     if not isinstance(getattr(gateway, "capabilities", None), GatewayCapabilities):
         raise _unusable(entry, "it has no GatewayCapabilities")
-    if missing := [name for name in _OPERATIONS if not callable(getattr(gateway, name, None))]:
+    if missing := [name for name in _METHODS if not callable(getattr(gateway, name, None))]:
         raise _unusable(entry, f"it lacks {', '.join(missing)}")
     return cast("Gateway", gateway)
 
 
-def _unusable(entry: EntryPoint, why: str) -> GatewayPackageError:
+def _unusable(entry: EntryPoint, reason: str) -> GatewayPackageError:
     return GatewayPackageError(
-        f"the gateway {entry.name} ({entry.value}, of {_owner(entry)}) cannot be used: {why}"
+        f"the gateway {entry.name} ({entry.value} in {_owner(entry)}) cannot be used: {reason}"
     )
 
 

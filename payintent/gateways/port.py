@@ -1,53 +1,47 @@
-"""The port to payment gateways: requests, and the reports that adapters return.
+"""The port to payment gateways: requests to adapters, and the results that they return.
 
 Every outcome is a value: done, pending, declined, not contacted or unknown. Adapters do not raise
 if a gateway is unreachable or its response is invalid. Without a usable response the outcome is
-`OutcomeUnknown`, not a failure, because the money may have moved. `NotContacted` is only for
+`OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is only for
 requests that were certainly not sent.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from payintent.gateways.amount_limits import AmountLimits
-from payintent.gateways.settlement_file import FileLayout
+from payintent.gateways.settlement_reports import FileLayout, MovementPage
 
 
 class AccountProblem(StrEnum):
-    ADDRESS = "address"  # no connection: host name, port or firewall
+    ADDRESS = "address"  # no connection: wrong host name or port, or a firewall
     TLS = "tls"  # the certificate cannot be verified
-    NO_RESPONSE = "silence"  # connected, but no usable response
-    THROTTLED = "throttled"  # the gateway limits our requests or blocks our address
+    NO_RESPONSE = "silence"  # connected, but there was no usable response
+    THROTTLED = "throttled"  # the gateway rate-limits or blocks us
     CREDENTIALS = "credentials"
-    CLOCK = "clock"  # our clock and the gateway's differ
-    OTHER_GATEWAY = "other_gateway"  # the server is not this gateway
+    CLOCK = "clock"  # our clock differs from the gateway's
+    OTHER_GATEWAY = "other_gateway"  # the server belongs to a different gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountCheck:
     problem: AccountProblem | None  # None: the account works
-    detail: str  # for operators, without secrets
-
-
-#: The provider's name is part of URLs and responses; the database checks this pattern too.
-PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
-PROVIDER_NAME_FORM = "1 to 32 small letters, digits, _ and -"
+    detail: str  # shown to operators; contains no secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayAccount:
-    """An account of the platform or of a merchant, with decrypted credentials."""
+    """A gateway account of the platform or of a merchant, with decrypted credentials."""
 
     id: int
     provider: str
     base_url: str
     credentials: Mapping[str, str] = field(repr=False)
-    livemode: bool = True  # False: test credentials, only for test merchants
+    livemode: bool = True  # False: a test account, only for test merchants
 
 
 class RefundSupport(StrEnum):
@@ -56,73 +50,68 @@ class RefundSupport(StrEnum):
     PARTS = "parts"
 
 
-_LIVE_IN_TEST = "the base URL or the credentials are live, but this is a test account"
-_TEST_IN_LIVE = "the base URL or the credentials are for tests, so this account would earn no money"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCapabilities:
     credentials: frozenset[str]  # names of the required fields
-    optional_credentials: frozenset[str] = frozenset()  # any other field is rejected
-    #: The number of decimals of each supported currency at the gateway. None: every currency, in
-    #: the units of the quote.
+    optional_credentials: frozenset[str] = frozenset()  # other fields are rejected
+    #: The gateway's number of decimals for each supported currency. None: every currency is
+    #: supported, in the units of the quote.
     decimals: Mapping[str, int] | None
     countries: frozenset[str] | None = None  # None: all
-    #: Published limits of a payment's total by currency; operators may override them per method.
+    #: Published limits of a payment's total, by currency. Operators may override them per method.
     limits: Mapping[str, AmountLimits] = field(default_factory=dict[str, AmountLimits])
     refunds: RefundSupport = RefundSupport.PARTS
-    #: A refund that is sent again under the same id happens once. If False, it is sent only once.
+    #: Whether a refund can safely be sent again with the same id. If False, it is only sent once.
     refund_is_idempotent: bool = True
-    #: The origins of its API, pages and scripts, to which the URLs of an account are restricted.
+    #: The origins of the gateway's API, pages and scripts. An account's URLs must belong to them.
     origins: frozenset[str] = frozenset()
-    #: The origin of its pages by the base URL of its API, if they differ.
+    #: The origin of the payment pages by the base URL of the API, if they differ.
     page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: The base URL of its pages if all accounts share them.
+    #: The base URL of the payment pages, if all accounts share them.
     pages: str = ""
-    #: Derives from an account's base URL and credentials whether it moves money (True), is for
-    #: tests (False), or is ambiguous (None).
+    #: Derives the mode from an account's base URL and credentials: True if it moves money, False if
+    #: it is for testing, None if they do not show it.
     livemode_of: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _credentials: None
-    #: Sessions need requests over the network, so the number that buyers cause is limited.
+    #: Sessions require network requests, so the number of requests caused by buyers is limited.
     remote: bool = True
-    remote_refunds: bool = True  # refunds need requests over the network
-    test_only: bool = False  # only for test accounts, because no money moves
+    remote_refunds: bool = True  # refunds require network requests
+    test_only: bool = False  # moves no money, so only test accounts may use it
     #: The gateway's minimum delay before the first inquiry about a session and between inquiries.
-    #: It does not apply when the buyer returns or changes the method, and at the deadline.
+    #: It does not apply when the buyer returns or changes the method, or at the deadline.
     inquiry_gap_s: int = 0
     callback_bytes_max: int = 16 * 1024  # genuine callbacks are smaller
-    #: Formats of the gateway's files of payments, refunds and payouts.
+    #: Formats of the gateway's settlement files.
     layouts: tuple[FileLayout, ...] = ()
 
     @property
     def currencies(self) -> frozenset[str] | None:
-        """The currencies that the gateway accepts; None: any."""
         return None if self.decimals is None else frozenset(self.decimals)
 
     def page_url(self, account: GatewayAccount) -> str:
-        """Return the base URL of the gateway's pages, by default that of its API."""
-        page_url = self.pages or account.credentials.get("page_url")
-        return page_url or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
+        """Return the base URL of the payment pages. The default is the base URL of the API."""
+        url = self.pages or account.credentials.get("page_url")
+        return url or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
 
     def mode_mismatch(self, account: GatewayAccount) -> str | None:
-        """Explain a contradiction between an account's mode and its credentials, or return None."""
+        """Return an error message if the account's mode contradicts its credentials."""
         livemode = self.livemode_of(account.base_url, account.credentials)
         if livemode is None or livemode == account.livemode:
             return None
-        return _LIVE_IN_TEST if livemode else _TEST_IN_LIVE
+        mode, account_mode = ("live", "test") if livemode else ("for testing", "live")
+        return f"the base URL or the credentials are {mode}, but this is a {account_mode} account"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySessionRequest:
-    """A request to collect exactly the amount of the frozen quote.
+    """A request to collect exactly the quoted amount, in our minor units.
 
-    Amounts are in our minor units (`core/money.py`). The adapter converts them to the
-    gateway's units; it only receives amounts that it can represent exactly.
+    The gateway's own units can represent the amount exactly: other amounts are not offered.
     """
 
     session_id: UUID  # also the gateway's idempotency key
     amount_minor: int
     currency: str
-    kind: str  # of the payment method: card, redirect, qr
+    kind: str  # of the payment method: card, redirect or qr
     country: str
     description: str
     opened_at: datetime
@@ -132,14 +121,15 @@ class GatewaySessionRequest:
     locale: str | None = None
     payer_email: str | None = None
     payment_id: UUID | None = None
-    order_id: str | None = None  # the merchant's own, from the metadata
+    order_id: str | None = None  # the merchant's order id, from the metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySessionRef:
-    """A session with both of its ids, its amount and its currency.
+    """A session to query, close or refund.
 
-    `reference` is None until its creation was answered; `order_id` is the same as in its creation.
+    `reference` is None if the gateway has not confirmed the creation. All other fields are the same
+    as in the creation request.
     """
 
     session_id: UUID
@@ -154,7 +144,7 @@ class GatewaySessionRef:
 class GatewaySessionState(StrEnum):
     OPEN = "open"  # awaiting the buyer
     AUTHORISING = "authorising"  # the buyer is authorising the payment; must not be closed
-    ATTEMPTED = "attempted"  # declined, but the buyer may retry; reported by callbacks only
+    ATTEMPTED = "attempted"  # declined, but the buyer may retry; only reported by callbacks
     CAPTURED = "captured"
     DECLINED = "declined"  # ended without a capture
     CANCELLED = "cancelled"  # by the buyer at the gateway
@@ -167,11 +157,12 @@ class Capture:
     """Money that a gateway reports as captured, in our minor units."""
 
     reference: str  # assigned by the gateway, unique within the account
-    amount_minor: int  # rounded down if the gateway's amount is finer
-    currency: str  # the gateway's code, possibly of a currency that we do not support
-    #: The gateway's own text, if minor units cannot represent it exactly or it is `uncertain`.
+    amount_minor: int  # rounded down if the gateway's amount has more decimals
+    currency: str  # the gateway's code; may be a currency that we do not support
+    #: The amount as reported, if minor units cannot represent it exactly or it is `uncertain`.
     verbatim: str | None = None
-    uncertain: bool = False  # amount or time are in doubt: no payment, no automatic refund
+    #: The amount or time is in doubt: completes no payment, and is not refunded automatically.
+    uncertain: bool = False
 
     def equals(self, amount_minor: int, currency: str) -> bool:
         is_exact = self.verbatim is None and not self.uncertain
@@ -179,13 +170,13 @@ class Capture:
 
 
 class FailureReason(StrEnum):
-    """The reason of a failure, as shown to the merchant (spec section 6.3)."""
+    """The reason for a failure, as shown to the merchant (spec section 6.3)."""
 
     UNKNOWN = "UNKNOWN"
     DECLINED = "DECLINED"
     TX_REVERTED = "TX_REVERTED"
     AMOUNT_MISMATCH = "AMOUNT_MISMATCH"
-    TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a reason
+    TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - not a password
     ONCHAIN_TIMEOUT = "ONCHAIN_TIMEOUT"
 
 
@@ -198,7 +189,7 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCreated:
-    """The session exists at the gateway; `next_action` has the format of the API."""
+    """The session exists at the gateway. `next_action` is part of the API's response."""
 
     reference: str
     next_action: dict[str, Any]
@@ -211,7 +202,7 @@ class SessionCreated:
         expires_at: datetime,
         post_fields: Mapping[str, str] | None = None,
     ) -> "SessionCreated":
-        """Redirect the buyer to `url`, by a POST if there are fields."""
+        """Redirect the buyer to `url`, with a POST form if `post_fields` is set."""
         expiry = expires_at.astimezone(UTC).isoformat(timespec="milliseconds")
         redirect = {
             "url": url,
@@ -231,22 +222,22 @@ class SessionRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeUnknown:
-    """There was no usable response: the request may have been carried out."""
+    """There was no usable response, so the request may have taken effect.
+
+    An outcome with one of the three flags does not count as an outage of the gateway.
+    """
 
     detail: str
-    #: The gateway limits our requests, so it is reachable.
-    is_throttled: bool = False
-    #: The adapter sent no request, by its own rules: not an outage of the gateway.
-    is_skipped: bool = False
-    #: The response is authentic but inconclusive: not an outage of the gateway.
-    has_responded: bool = False
-    #: The result if this happens in an account check.
+    is_throttled: bool = False  # the gateway rate-limits us
+    is_skipped: bool = False  # the adapter decided not to send a request
+    has_responded: bool = False  # the response is authentic but inconclusive
+    #: The result of an account check that ends with this outcome.
     problem: AccountProblem = field(default=AccountProblem.NO_RESPONSE, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotContacted(OutcomeUnknown):
-    """The request was not sent, so it can be repeated or dropped safely."""
+    """The request was not sent, so it is safe to retry or abandon it."""
 
     problem: AccountProblem = field(default=AccountProblem.ADDRESS, compare=False)
 
@@ -258,21 +249,21 @@ SessionResult = SessionReport | OutcomeUnknown
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRefundRequest:
     refund_id: UUID  # also the idempotency key, if the gateway supports them
-    reference: str | None  # the gateway's id of the refund; None until it is reported
+    reference: str | None  # the gateway's refund id; None until it is reported
     session: GatewaySessionRef | None  # None: the capture has no session
     capture: Capture
     amount_minor: int
     reason: str
-    destination: str | None  # if the money does not return to its source
+    destination: str | None  # None: the source of the payment
     callback_url: str
-    sent_before: bool = False  # an earlier request may have been carried out
+    sent_before: bool = False  # an earlier request may have taken effect
 
 
 class GatewayRefundState(StrEnum):
     DONE = "done"
     PENDING = "pending"
     DECLINED = "declined"  # final: nothing was refunded
-    #: Unknown to the gateway; if `refund_is_idempotent`, possibly only not identifiable.
+    #: Unknown to the gateway. If `refund_is_idempotent`, it may also exist but be unidentifiable.
     ABSENT = "absent"
 
 
@@ -281,22 +272,22 @@ class RefundReport:
     state: GatewayRefundState
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
-    needs_operator: bool = False  # a retry would fail the same way, so an operator must decide
+    needs_operator: bool = False  # a retry would fail in the same way
 
 
 RefundResult = RefundReport | OutcomeUnknown
 
 
 class DisputeState(StrEnum):
-    INQUIRY = "inquiry"  # by a bank; the money can still be refunded
-    OPEN = "open"  # needs the merchant's response
-    UNDER_REVIEW = "under_review"  # the merchant responded, and the bank decides
+    INQUIRY = "inquiry"  # from the bank; the money can still be refunded
+    OPEN = "open"  # awaiting the merchant's response
+    UNDER_REVIEW = "under_review"  # the merchant has responded; awaiting the bank's decision
     WON = "won"  # by the merchant
-    LOST = "lost"  # the buyer got the money back
+    LOST = "lost"  # the money went back to the buyer
     CLOSED = "closed"  # an inquiry that did not become a dispute
 
 
-#: States in which the disputed money may not be refunded, since the bank may take it.
+#: States in which the disputed money must not be refunded, because the bank may take it.
 HOLDING_STATES = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
 
 
@@ -308,7 +299,7 @@ class DisputedFunds(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeReport:
-    """The state of a dispute, reported by callback; amounts in our minor units."""
+    """The state of a dispute, as reported by a callback. The amount is in our minor units."""
 
     reference: str  # assigned by the gateway, unique within the account
     capture: str  # the reference of the disputed capture
@@ -323,10 +314,10 @@ class DisputeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideRefund:
-    """A refund that was made at the gateway itself, for example in its dashboard.
+    """A refund that was made at the gateway, for example in its dashboard.
 
-    The amount is in our minor units. It counts once per `reference`, however often it is reported,
-    and not at all if we requested the refund with this reference.
+    The amount is in our minor units. Repeated reports with the same `reference` count once. A
+    report is ignored if we requested the refund with this reference.
     """
 
     reference: str  # assigned by the gateway
@@ -339,7 +330,7 @@ class OutsideRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudWarning:
-    """An issuer's warning that a payment is fraudulent; a dispute may follow."""
+    """An issuer's warning that a payment is probably fraudulent. A dispute may follow."""
 
     reference: str  # assigned by the gateway, unique within the account
     capture: str  # the reference of the capture
@@ -358,11 +349,11 @@ class CallbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedCallback:
-    """A verified callback; `id` is assigned by the gateway and identifies duplicates.
+    """A verified callback. Callbacks with the same `id` are duplicates.
 
-    It reports a session, a refund, a dispute or a fraud warning, or nothing relevant, such as a
-    ping. A dispute may be accompanied by the capture of its session. A refund with an id of ours
-    may also be reported as an outside refund, which counts if the id is unknown.
+    It reports a session, a refund, a dispute or a fraud warning; a ping, for example, reports none.
+    A dispute may come with the capture of its session. A refund with our id may also be reported as
+    an outside refund, which is used if the id is unknown.
     """
 
     id: str
@@ -373,7 +364,7 @@ class VerifiedCallback:
     dispute: DisputeReport | None = None
     outside_refund: OutsideRefund | None = None
     fraud_warning: FraudWarning | None = None
-    #: The payload to store instead of the body, if the same payload may arrive in other bytes.
+    #: The payload to store instead of the body, if the body may differ between deliveries.
     facts: bytes | None = field(default=None, compare=False)
 
 
@@ -384,13 +375,13 @@ class CallbackAnswer:
 
 
 class InvalidCallbackError(Exception):
-    """A callback is not signed by this account, is too old, or cannot be parsed."""
+    """The callback is not signed by this account, is too old, or cannot be parsed."""
 
 
 class UnusableCallbackError(InvalidCallbackError):
-    """A callback is signed by this account, but its endpoint must not send this kind.
+    """The callback is authentic, but the endpoint at the gateway must not send this kind.
 
-    The message is the response to the gateway, whose dashboard shows it.
+    The message is returned to the gateway, which shows it in its dashboard.
     """
 
 
@@ -403,13 +394,13 @@ class Gateway(Protocol):
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Open a session; a second call with the same id does not open a second session."""
+        """Open a session. A repeated call with the same id must not open a second session."""
         ...
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Close a session if no money moved; the report has its state afterwards."""
+        """Close a session if no money has moved, and report its resulting state."""
         ...
 
     async def inquire(
@@ -417,27 +408,43 @@ class Gateway(Protocol):
     ) -> SessionResult: ...
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify the raw bytes in constant time, then parse. Raises `InvalidCallbackError`."""
+        """Verify the raw body in constant time, then parse it. Raises `InvalidCallbackError`."""
         ...
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer: ...
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        """Refund money; a second call with the same id does not refund again.
+        """Refund money. A repeated call with the same id must not refund again.
 
-        If the gateway cannot guarantee this, `capabilities.refund_is_idempotent` must be False;
-        then there is no second call.
+        If the gateway cannot guarantee this, `refund_is_idempotent` must be False.
         """
         ...
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        """Query the state of a refund, without sending it again."""
+        """Query the state of a refund without sending it again."""
         ...
 
     def classify_failure(self, code: str) -> FailureReason: ...
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Verify the credentials by a request without side effects."""
+        """Verify the credentials with a request that has no side effects."""
+        ...
+
+
+@runtime_checkable
+class ReportingGateway(Protocol):
+    """A gateway with a reporting API. Calls take at most 15 s."""
+
+    async def list_movements(
+        self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
+    ) -> MovementPage | OutcomeUnknown:
+        """List the movements from `since` until before `until`, after the cursor `after`."""
+        ...
+
+    async def sum_payout_fees(
+        self, account: GatewayAccount, reference: str
+    ) -> int | OutcomeUnknown:
+        """Return a payout's fees in minor units; 0 if the gateway does not report them."""
         ...

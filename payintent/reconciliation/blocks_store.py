@@ -7,7 +7,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.db.database import Executor, Tx
-from payintent.gateways.settlement_file import ProviderFileLine
+from payintent.gateways.settlement_reports import ProviderFileLine
 from payintent.reconciliation.compare_store import (
     ReconciliationScope,
     build_missing_payments,

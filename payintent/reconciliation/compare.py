@@ -14,7 +14,7 @@ from payintent.core.errors import ErrorCode, RefusedError, quote_input
 from payintent.core.money import CRYPTO, MINOR_DECIMALS, SETTLING, format_amount, minor_decimals
 from payintent.db.database import Executor, Tx
 from payintent.gateways.port import GatewayCapabilities
-from payintent.gateways.settlement_file import PayoutLine
+from payintent.gateways.settlement_reports import PayoutLine
 from payintent.payments.captures_store import MoneyOrigin
 from payintent.reconciliation import compare_store, disputes_store, orders_store, sums_store
 from payintent.reconciliation.compare_store import ReconciliationDifference, ReconciliationScope

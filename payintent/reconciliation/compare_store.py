@@ -11,7 +11,7 @@ from uuid import UUID
 from payintent.accounting.model import clearing
 from payintent.cases.store import NewCase
 from payintent.db.database import Executor, Tx
-from payintent.gateways.settlement_file import ProviderFileLine
+from payintent.gateways.settlement_reports import ProviderFileLine
 
 _ACCOUNTS_MAX = 100_000
 _STATEMENT_S = 30 * 60  # a million lines exceed the usual statement timeout

@@ -16,7 +16,7 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.core.money import EXACT
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import BlockRangeTooLargeError, PaidLog, RefundedLog
-from payintent.gateways.settlement_file import ProviderFileLine
+from payintent.gateways.settlement_reports import ProviderFileLine
 
 RANGE_LOGS_MAX = 5_000
 RANGE_SEARCHES_MAX = 20

@@ -17,7 +17,7 @@ from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError, quote_input
 from payintent.core.money import minor_decimals, to_smallest_unit
 from payintent.db.database import Tx
-from payintent.gateways.settlement_file import (
+from payintent.gateways.settlement_reports import (
     FileLayout,
     ListedPayout,
     PayoutLine,

@@ -12,7 +12,7 @@ from payintent.cases.store import NewCase
 from payintent.core.errors import RefusedError
 from payintent.core.money import EXACT, format_amount, minor_decimals
 from payintent.db.database import Tx
-from payintent.gateways.settlement_file import ListedPayout
+from payintent.gateways.settlement_reports import ListedPayout
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.runtime.id_generator import IdGenerator
 

@@ -25,9 +25,9 @@ from payintent.gateways.port import (
     GatewayRefundState,
     OutcomeUnknown,
     OutsideRefund,
+    ReportingGateway,
 )
-from payintent.gateways.reporting import BalanceMovement, MovementKind, ReportingGateway
-from payintent.gateways.settlement_file import ListedPayout
+from payintent.gateways.settlement_reports import BalanceMovement, ListedPayout, MovementKind
 from payintent.payments import captures_store as capture_store
 from payintent.reconciliation import runs_store
 from payintent.reconciliation.compare import ReconciliationInput

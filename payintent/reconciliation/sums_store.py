@@ -8,7 +8,7 @@ from payintent.accounting import ledger_store
 from payintent.accounting.model import clearing
 from payintent.core.money import MINOR_DECIMALS
 from payintent.db.database import Tx
-from payintent.gateways.settlement_file import ListedPayout
+from payintent.gateways.settlement_reports import ListedPayout
 from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 
 _SUMS_MAX = 1_000

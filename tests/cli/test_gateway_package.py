@@ -67,7 +67,7 @@ def test_a_gateway_that_cannot_be_imported_keeps_everything_from_starting(
     logged = {line for line in said.err.splitlines() if line.startswith("{")}
     [why] = set(said.err.splitlines()) - logged
     assert why == (
-        "payintent: the gateway acme (acme_nowhere:Acme, of acme-pay 2.1) cannot be used: "
+        "payintent: the gateway acme (acme_nowhere:Acme in acme-pay 2.1) cannot be used: "
         "ModuleNotFoundError: No module named 'acme_nowhere'"
     )
 
@@ -76,7 +76,7 @@ def test_doctor_names_a_gateway_that_cannot_be_imported(run: Run, tmp_path: Path
     _break(tmp_path)
     said = run("doctor", PYTHONPATH=str(tmp_path))
     assert said.status == 1
-    assert "gateways   FAIL  the gateway acme (acme_nowhere:Acme, of acme-pay 2.1)" in said.out
+    assert "gateways   FAIL  the gateway acme (acme_nowhere:Acme in acme-pay 2.1)" in said.out
 
 
 def _break(site: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.port import Gateway, GatewayCapabilities
-from payintent.gateways.settlement_file import ProviderFileLine
+from payintent.gateways.settlement_reports import ProviderFileLine
 from payintent.gateways.stripe import events as stripe_events
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway

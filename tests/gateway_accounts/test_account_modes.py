@@ -97,7 +97,7 @@ async def test_an_account_is_neither_added_nor_changed_with_credentials_of_the_o
             assert refused.value.code is ErrorCode.BAD_REQUEST
         right = AddAccount(provider="stripe", base_url=STRIPE, credentials=keys("live"))
         account = await service.run_operation(right, ACTOR)
-        with pytest.raises(RefusedError, match="would earn no money"):
+        with pytest.raises(RefusedError, match="but this is a live account"):
             await service.run_operation(
                 ChangeAccount(account_id=account.id, credentials=keys("test")), ACTOR
             )

@@ -97,11 +97,11 @@ def test_a_gateway_that_cannot_be_used_is_named_with_the_reason(
 ) -> None:
     _install(site, "acme-pay", "acme", value)
     said = _refusal(site)
-    assert said.startswith(f"the gateway acme ({value}, of acme-pay 2.1) cannot be used: {why}")
+    assert said.startswith(f"the gateway acme ({value} in acme-pay 2.1) cannot be used: {why}")
 
 
 def test_a_gateway_whose_name_no_account_could_have_is_refused(site: Path) -> None:
     _install(site, "acme-pay", "Acme Pay", "acme_gateways:Shouting")
     assert _refusal(site).endswith(
-        "cannot be used: its name must be 1 to 32 small letters, digits, _ and -"
+        "cannot be used: its name must be 1 to 32 lowercase letters, digits, _ and -"
     )

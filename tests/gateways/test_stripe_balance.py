@@ -10,8 +10,8 @@ import pytest
 
 from payintent.core import ids
 from payintent.gateways.http_client import GatewayHttpClient
-from payintent.gateways.port import OutcomeUnknown
-from payintent.gateways.reporting import BalanceMovement, MovementKind, ReportingGateway
+from payintent.gateways.port import OutcomeUnknown, ReportingGateway
+from payintent.gateways.settlement_reports import BalanceMovement, MovementKind
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.reporting import PAGE, StripeBalanceTransaction, read_movement
 from tests.gateways.stripe_saying import NOW, Saying, saying

@@ -142,7 +142,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
         (f"provider.{verb}", {"provider": "nobody"}, _UNKNOWN, "no provider 'nobody'")
         for verb in ("enable", "disable", "rename")
     ),
-    ("provider.rename", {"wire_name": "Stripe"}, _BAD, "wire_name must have 1 to 32 small letters"),
+    ("provider.rename", {"wire_name": "Stripe"}, _BAD, "wire_name must be 1 to 32 lowercase"),
     ("tax.set", {"country": "XX"}, _BAD, "country 'XX' is not known"),
     ("tax.set", {"rate": "Infinity"}, _BAD, "rate must be from 0 to 1"),
     ("tax.remove", {}, _UNKNOWN, "no tax rate for 'TH'"),

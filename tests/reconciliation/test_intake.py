@@ -15,7 +15,7 @@ from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.database import Tx
-from payintent.gateways.settlement_file import FileLayout, ProviderFileLine
+from payintent.gateways.settlement_reports import FileLayout, ProviderFileLine
 from payintent.reconciliation import intake, runs, runs_store, sources
 from payintent.reconciliation.file import HEADER
 from payintent.reconciliation.operations import (

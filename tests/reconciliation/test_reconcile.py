@@ -21,7 +21,7 @@ from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.port import GatewayRefundState, RefundReport, VerifiedCallback
-from payintent.gateways.settlement_file import ProviderFileLine
+from payintent.gateways.settlement_reports import ProviderFileLine
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.operators.operations import ListAuditEntries
 from payintent.operators.submit import describe

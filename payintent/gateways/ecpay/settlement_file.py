@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from payintent.core.errors import quote_input
 from payintent.gateways.ecpay.api import CURRENCY, TAIPEI
-from payintent.gateways.settlement_file import FileLayout, ProviderFileLine
+from payintent.gateways.settlement_reports import FileLayout, ProviderFileLine
 
 #: Serial number, authorization number, authorization code, order, transaction date, request date,
 #: amount, service fee, payout amount.

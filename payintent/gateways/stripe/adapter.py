@@ -40,7 +40,7 @@ from payintent.gateways.port import (
     SessionResult,
     VerifiedCallback,
 )
-from payintent.gateways.reporting import MovementPage
+from payintent.gateways.settlement_reports import MovementPage
 from payintent.gateways.stripe import reporting
 from payintent.gateways.stripe.account_check import check_balance, is_live, mistaken_credentials
 from payintent.gateways.stripe.api import (

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from payintent.gateways.http_client import HttpAnswer, HttpResult, decode_json, unusable_response
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
-from payintent.gateways.reporting import BalanceMovement, MovementKind, MovementPage
+from payintent.gateways.settlement_reports import BalanceMovement, MovementKind, MovementPage
 from payintent.gateways.stripe.api import (
     StripeSource,
     StripeText,
