@@ -26,8 +26,7 @@ from bench.machine import print_machine
 from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
 from bench.places import Places, own_servers
 from payintent.chains import store as chain_store
-from payintent.chains.operations import AddContract
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import AddContract, SetToken
 from payintent.db import migrations_runner
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.merchants.methods_operations import AddPaymentMethod

@@ -78,7 +78,7 @@ _CLASSES: Mapping[str, str] = {
     "limit.clear": "payintent.merchants.access_operations.ClearRateLimit",
     "chain.list": "payintent.chains.operations.ListChains",
     "chain.set": "payintent.onchain.operations.SetChain",
-    "chain.set-token": "payintent.chains.tokens_operations.SetToken",
+    "chain.set-token": "payintent.chains.operations.SetToken",
     "chain.add-contract": "payintent.chains.operations.AddContract",
     "chain.retire-contract": "payintent.chains.operations.RetireContract",
     "chain.resume": "payintent.chains.operations.ResumeChain",

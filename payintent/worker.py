@@ -13,7 +13,7 @@ import payintent.refunds.send  # noqa: F401  # pyright: ignore[reportUnusedImpor
 from payintent.accounting.close_statements import close_due_days
 from payintent.callbacks import store as callback_store
 from payintent.callbacks.receive import apply_deferred_callbacks
-from payintent.chains.readers import open_configured_reader
+from payintent.chains.checks import open_configured_reader
 from payintent.checkout.receipt_mail import compose_receipt
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database

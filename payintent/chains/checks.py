@@ -1,4 +1,4 @@
-"""Compare a chain's endpoints, tokens and contracts with its configuration."""
+"""Opens chain readers, and compares endpoints, tokens and contracts with the configuration."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -14,20 +14,22 @@ from payintent.evm.abi import (
     to_checksum_address,
     to_uint,
 )
-from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.evm.event_logs import read_immutables
 from payintent.evm.port import CallRevertedError
 from payintent.evm.signer import ExternalSigner
 from payintent.runtime.log import get_logger
+from payintent.runtime.settings import Settings
 
+_reader_log = get_logger("watching")
 _contract_log = get_logger("contracts")
 _token_log = get_logger("tokens")
 _ADDRESS_BYTES = 20
-RECEIVER = bytes.fromhex("f7260d3e")  # receiver()
+RECEIVER_SELECTOR = bytes.fromhex("f7260d3e")  # receiver()
 _FAULTS = {
     "connection": "cannot be reached",
     "timeout": "does not answer in time",
-    "wrong_chain": "is another chain",
+    "wrong_chain": "serves a different chain",
     "no_finality": "has no finalized block",
     "finality": "reports its latest block as finalized",
 }
@@ -35,8 +37,24 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    right: bool
+    is_ok: bool
     text: str
+
+
+def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:
+    """Open the reader of a chain that has endpoints; return None if its settings are invalid."""
+    try:
+        config = ReaderConfig(
+            network_id=chain.network_id,
+            finality=Finality(chain.finality),
+            confirmations=chain.confirmations or 0,
+            instant_finality=chain.instant_finality,
+            tls=settings.client_tls,
+        )
+        return open_chain_reader(chain.slug, settings.endpoints[chain.slug], config)
+    except ValueError as error:
+        _reader_log.error("chain_not_watched", chain=chain.slug, why=str(error))
+        return None
 
 
 async def check_chain(
@@ -47,16 +65,16 @@ async def check_chain(
 ) -> AsyncGenerator[CheckResult]:
     """Check the identity of each endpoint, and the enabled tokens and current contracts there."""
     for name in reader.names:
-        head = await _check_endpoint(reader, name, chain)
-        yield head
-        if not head.right:
+        result = await _check_endpoint(reader, name, chain)
+        yield result
+        if not result.is_ok:
             continue
         for token in tokens:
             if token.enabled and token.address is not None and not token.native:
                 yield await _check_decimals(reader, name, token, token.address)
         for contract in contracts:
             if contract.current:
-                yield await examine_contract(reader, name, contract.address, contract.receiver)
+                yield await check_contract(reader, name, contract.address, contract.receiver)
 
 
 async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
@@ -64,13 +82,13 @@ async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord)
         heads = await reader.heads_of(name)
     except ChainUnavailableError as error:
         return CheckResult(
-            False, f"{endpoint_fault(name, error)}, expected is chain {chain.network_id}"
+            False, f"{endpoint_fault(name, error)}, expected chain {chain.network_id}"
         )
     behind = heads.latest.number - heads.final.number
     return CheckResult(
         True,
-        f"{name} is chain {chain.network_id} at block {heads.latest.number}, "
-        f"which is {behind} blocks after the last final block",
+        f"{name} is on chain {chain.network_id} at block {heads.latest.number}, "
+        f"{behind} blocks after the last final block",
     )
 
 
@@ -78,21 +96,21 @@ async def _check_decimals(
     reader: RpcChainReader, name: str, token: TokenRecord, address: bytes
 ) -> CheckResult:
     subject = f"{name}: {token.symbol} at {to_checksum_address(address)}"
-    word_or_problem = await read_contract_word(reader, name, address, encode_decimals())
-    if isinstance(word_or_problem, str):
-        return CheckResult(False, f"{subject} {word_or_problem}")
-    decimals = to_uint(word_or_problem)
-    is_right = decimals == token.decimals
-    expected = "" if is_right else f", configured are {token.decimals}"
-    return CheckResult(is_right, f"{subject} has {decimals} decimals{expected}")
+    answer = await read_contract_word(reader, name, address, encode_decimals())
+    if isinstance(answer, str):
+        return CheckResult(False, f"{subject} {answer}")
+    decimals = to_uint(answer)
+    is_ok = decimals == token.decimals
+    expected = "" if is_ok else f", expected {token.decimals}"
+    return CheckResult(is_ok, f"{subject} has {decimals} decimals{expected}")
 
 
-async def examine_contract(
+async def check_contract(
     reader: RpcChainReader, name: str, address: bytes, receiver: bytes
 ) -> CheckResult:
-    """Compare the code and receiver of a contract with our compiled contract.
+    """Compare a contract's code and receiver with our compiled contract and configuration.
 
-    The receiver is read twice: from the code, and by calling `receiver()`.
+    The receiver is read both from the code and by calling `receiver()`.
     """
     subject = f"{name}: contract {to_checksum_address(address)}"
     try:
@@ -101,13 +119,13 @@ async def examine_contract(
         return CheckResult(False, f"{subject}: {endpoint_fault(name, error)}")
     immutables = read_immutables(code)
     if immutables is None:
-        problem = "other code than the compiled contract" if code else "no code"
+        problem = "code that differs from the compiled contract" if code else "no code"
         return CheckResult(False, f"{subject} has {problem}")
-    answer = await read_contract_word(reader, name, address, RECEIVER)
+    answer = await read_contract_word(reader, name, address, RECEIVER_SELECTOR)
     if isinstance(answer, str):
         return CheckResult(False, f"{subject} {answer}")
     if answer != immutables["receiver"]:
-        return CheckResult(False, f"{subject} returns another receiver than its code has")
+        return CheckResult(False, f"{subject} returns a receiver that differs from its code")
     return _check_receiver(subject, answer, receiver)
 
 
@@ -116,10 +134,10 @@ def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult
         deployed = to_address(answer)
     except ValueError:
         return CheckResult(False, f"{subject} has an invalid receiver")
-    is_right = deployed == receiver
-    expected = "" if is_right else f", configured is {to_checksum_address(receiver)}"
+    is_ok = deployed == receiver
+    expected = "" if is_ok else f"; expected {to_checksum_address(receiver)}"
     return CheckResult(
-        is_right, f"{subject} has our code and pays to {to_checksum_address(deployed)}{expected}"
+        is_ok, f"{subject} has our code and pays {to_checksum_address(deployed)}{expected}"
     )
 
 
@@ -249,11 +267,12 @@ async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: byte
         return CheckResult(False, f"refunds are on hold: {error}")
     if identity.network_id != chain.network_id:
         return CheckResult(
-            False, f"the signer is chain {identity.network_id}, expected is {chain.network_id}"
+            False,
+            f"the signer is on chain {identity.network_id}, expected chain {chain.network_id}",
         )
     has_key = sender in identity.senders
     return CheckResult(
-        has_key, f"the signer has {'a' if has_key else 'no'} key of {to_checksum_address(sender)}"
+        has_key, f"the signer has {'a' if has_key else 'no'} key for {to_checksum_address(sender)}"
     )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from payintent.chains.checks import endpoint_fault
-from payintent.chains.readers import open_configured_reader
+from payintent.chains.checks import endpoint_fault, open_configured_reader
 from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.chain_reader import RpcChainReader

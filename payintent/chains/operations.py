@@ -1,14 +1,14 @@
-"""Operations that configure chains and contracts, and resume halted chains."""
+"""Operations that list chains, configure contracts and tokens, and resume halted chains."""
 
 import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import examine_contract
+from payintent.chains.checks import check_contract
 from payintent.chains.store import (
     PROVIDER,
     ChainCursor,
@@ -21,6 +21,7 @@ from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
 from payintent.evm.abi import parse_address
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.port import NATIVE
 from payintent.evm.rpc import RpcLimits
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.operations import add_account
@@ -39,11 +40,14 @@ from payintent.operators.operation import (
     ChangeOperation,
     OperationContext,
     ReadOperation,
+    check_approved,
     copy_fields,
+    details,
+    to_json_value,
 )
 
 ChainSlug = Annotated[str, argument("The chain, such as ethereum.")]
-TOKENS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
+TOKEN_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
 _BLOCK_MAX = 1 << 62
 _LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # contract code has at most 24 KiB
 
@@ -72,28 +76,28 @@ def read_address(name: str, text: str) -> bytes:
         raise BadRequestError(f"{name}: {error}") from error
 
 
-async def check_code(
+async def check_contract_code(
     context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
 ) -> None:
     """Raise `UNPROCESSABLE` unless every endpoint returns our contract's code.
 
-    Outside the sandbox, a chain without endpoints in this process is also rejected. The sandbox
-    then skips the check, because its contracts never hold real money.
+    Without configured endpoints, the contract is rejected too, except in the sandbox, where
+    contracts never hold real money.
     """
     if not context.settings.endpoints.get(chain.slug):
         if context.settings.sandbox:
             return
         raise UnprocessableError(
-            f"the contract cannot be checked: PAYINTENT_RPC_{chain.slug.upper()} is empty"
+            f"the contract cannot be checked; set PAYINTENT_RPC_{chain.slug.upper()}"
         )
     reader = _open_reader(context, chain)
     try:
         results = await asyncio.gather(
-            *(examine_contract(reader, name, address, receiver) for name in reader.names)
+            *(check_contract(reader, name, address, receiver) for name in reader.names)
         )
     finally:
         await reader.close()
-    if problems := [result.text for result in results if not result.right]:
+    if problems := [result.text for result in results if not result.is_ok]:
         raise UnprocessableError("; ".join(problems))
 
 
@@ -103,7 +107,7 @@ def _open_reader(context: OperationContext, chain: ChainRecord) -> RpcChainReade
     )
     try:
         return open_chain_reader(chain.slug, context.settings.endpoints[chain.slug], config)
-    except ValueError as error:  # the message has the endpoint's name, not its URL
+    except ValueError as error:  # the message contains the endpoint's name, not its URL
         problem = str(error)
     raise UnprocessableError(problem)
 
@@ -159,22 +163,19 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     action: ClassVar[str] = "chain.add-contract"
     chain: ChainSlug
     address: Annotated[str, argument("The address of the contract.")]
-    receiver: Annotated[str, option("The receiver in the contract.")]
-    deployed_block: Annotated[
-        int, option("The block of its deployment; the chain is read from there.")
-    ]
+    receiver: Annotated[str, option("The receiver that is stored in the contract.")]
+    deployed_block: Annotated[int, option("The deployment block; the chain is read from there.")]
     merchant_id: OwnerId = None
     name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True, because the contract forwards buyers' money to its receiver."""
-        return True
+        return True  # the contract forwards buyers' money to its receiver
 
     async def changes(self, context: OperationContext) -> list[str]:
         owner = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
         return [
-            f"payments to {owner} on {self.chain} go through the contract {self.address}",
-            f"and from there to {self.receiver}",
+            f"payments to {owner} on {self.chain} use the contract {self.address}",
+            f"the contract forwards them to {self.receiver}",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -184,10 +185,10 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         address = await self._check_new(context.database)
         receiver = read_address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
-            raise BadRequestError("deployed_block must be the number of a block")
+            raise BadRequestError("deployed_block must be a block number")
         if self.merchant_id is not None:
             await check_merchant(context.database, self.merchant_id)
-        await check_code(context, chain, address, receiver)
+        await check_contract_code(context, chain, address, receiver)
 
     async def apply(self, context: OperationContext, tx: Tx) -> DeployedContract:
         """Create an account for the contract, and read the chain from its deployment block."""
@@ -215,18 +216,18 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         return contract
 
     async def _check_new(self, database: Executor) -> bytes:
-        """Parse the address; raises `CONFLICT` if it is already a contract of ours."""
+        """Parse the address; raises `CONFLICT` if it is already registered."""
         address = read_address("address", self.address)
         if any(
             contract.address == address
             for contract in await chain_store.list_contracts(database, self.chain)
         ):
-            raise ConflictError(f"{self.address} on {self.chain} is already a contract of ours")
+            raise ConflictError(f"{self.address} on {self.chain} is already registered")
         return address
 
 
 class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
-    """Stop offering a contract. It stays watched."""
+    """Stop offering a contract to buyers. The contract is still watched."""
 
     action: ClassVar[str] = "chain.retire-contract"
     is_destructive: ClassVar[bool] = True
@@ -246,7 +247,7 @@ class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=Tru
 
 
 class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
-    """Resume a halted chain, from a given block or from where it stopped."""
+    """Resume a halted chain from a given block or from where it stopped."""
 
     action: ClassVar[str] = "chain.resume"
     chain: ChainSlug
@@ -255,11 +256,110 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
-            raise BadRequestError("block must be the number of a block")
+            raise BadRequestError("block must be a block number")
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
         """Resume the chain. Logs that are already stored are not reclassified."""
         cursor = await chain_store.resume(tx, self.chain, self.block)
         if cursor is None:
-            raise NotFoundError(f"no contract of ours is on {self.chain}")
+            raise NotFoundError(f"no contract is registered on {self.chain}")
         return cursor
+
+
+class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
+    """Configure a token. Omitted options are unchanged."""
+
+    action: ClassVar[str] = "chain.set-token"
+    chain: ChainSlug
+    symbol: Annotated[str, argument("The token, such as USDT.")]
+    address: Annotated[str | None, option("The token contract's address.")] = None
+    decimals: Annotated[int | None, option("The decimals of the token contract.")] = None
+    approve_zero_first: Annotated[
+        bool | None, option("Whether an allowance must be reset to zero before it is changed.")
+    ] = None
+    minimum: Annotated[
+        int | None, option("The minimum payment of our contract, in the smallest unit.")
+    ] = None
+    enabled: Annotated[
+        bool | None, option("Whether the token is offered to buyers.", flags="--enabled/--disabled")
+    ] = None
+    auto_refund_from: Annotated[
+        str | None,
+        option("Minimum amount of an automatic refund, in tokens."),
+    ] = None
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True if the address or decimals change, or `auto_refund_from` is lowered."""
+        return self._needs_second_operator(await self._get_current(context.database))
+
+    def _needs_second_operator(self, before: TokenRecord) -> bool:
+        if self.address is not None or self.decimals is not None:
+            return True
+        return (
+            self.auto_refund_from is not None
+            and self._parse_auto_refund_minimum() < before.auto_refund_from
+        )
+
+    def _parse_auto_refund_minimum(self) -> Decimal:
+        """Parse the minimum amount of automatic refunds; raises `BAD_REQUEST`."""
+        if self.auto_refund_from is None or not TOKEN_AMOUNT.fullmatch(self.auto_refund_from):
+            raise BadRequestError("auto_refund_from must be a number of tokens, such as 7.5")
+        return Decimal(self.auto_refund_from)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        before = to_json_value(await self._get_current(context.database))
+        return [
+            f"{name} of {self.symbol} on {self.chain} becomes {value} instead of {before[name]}"
+            for name, value in details(self).items()
+            if name not in ("chain", "symbol")
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        await require_chain(context.database, self.chain)
+        if self.address is not None:
+            read_address("address", self.address)
+        if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
+            raise BadRequestError("decimals must be from 0 to 18")
+        if self.minimum is not None and not 0 < self.minimum < 1 << 63:
+            raise BadRequestError("minimum must be greater than zero")
+        await self._get_changed(context.database)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> TokenRecord:
+        await lock_known_chain(tx, self.chain)
+        check_approved(
+            context, needs_approval=self._needs_second_operator(await self._get_current(tx))
+        )
+        token = await self._get_changed(tx)
+        await chain_store.save_token(tx, token)
+        return token
+
+    async def _get_current(self, database: Executor) -> TokenRecord:
+        """Return the current token; raises `NOT_FOUND`."""
+        await require_chain(database, self.chain)
+        by_symbol = {
+            token.symbol: token for token in await chain_store.list_tokens(database, self.chain)
+        }
+        if self.symbol not in by_symbol:
+            names = ", ".join(by_symbol)
+            raise NotFoundError(
+                f"no token {quote_input(self.symbol)} on {self.chain}; use one of {names}"
+            )
+        return by_symbol[self.symbol]
+
+    async def _get_changed(self, database: Executor) -> TokenRecord:
+        """Return the changed token; raises `BAD_REQUEST` for an invalid address."""
+        token = await self._get_current(database)
+        changes: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("decimals", "approve_zero_first", "enabled")
+            if getattr(self, name) is not None
+        }
+        if self.minimum is not None:
+            changes["minimum"] = Decimal(self.minimum)
+        if self.auto_refund_from is not None:
+            changes["auto_refund_from"] = self._parse_auto_refund_minimum()
+        if self.address is not None:
+            changes["address"] = read_address("address", self.address)
+            if (changes["address"] == NATIVE) != token.native:
+                raise BadRequestError("only the chain's native coin has the zero address")
+        return replace(token, **changes)

@@ -13,8 +13,12 @@ import typer
 from pydantic import ValidationError
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import CheckResult, check_chain, check_refund_setup
-from payintent.chains.readers import open_configured_reader
+from payintent.chains.checks import (
+    CheckResult,
+    check_chain,
+    check_refund_setup,
+    open_configured_reader,
+)
 from payintent.cli.commands import EXTRA_CHECKS
 from payintent.cli.common import STOPPING, read_settings, report_unavailable_database
 from payintent.cli.processes import default_processes
@@ -254,7 +258,7 @@ def _examine_gateways(report: _Report) -> bool:
 
 async def _examine_identity_provider(report: _Report, settings: Settings) -> None:
     finding = await check_identity_provider(settings)
-    (report.right if finding.right else report.wrong)("oidc", finding.text)
+    (report.right if finding.is_ok else report.wrong)("oidc", finding.text)
 
 
 async def _examine_mail_server(report: _Report, settings: Settings) -> None:
@@ -424,4 +428,4 @@ async def _examine_chains(report: _Report, service: Service) -> None:
     """Check every chain that has endpoints."""
     for slug in service.settings.endpoints:
         async for finding in _check_chain(service, slug):
-            (report.right if finding.right else report.wrong)(slug, finding.text)
+            (report.right if finding.is_ok else report.wrong)(slug, finding.text)

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Self, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from payintent.chains.operations import read_address
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken, read_address
 from payintent.evm.abi import to_checksum_address
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from payintent.chains import store as chain_store
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.configuration.entries import (
     ChainEntry,
     ConfigEntry,

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from payintent.chains import store as chain_store
 from payintent.chains.operations import (
-    TOKENS,
+    TOKEN_AMOUNT,
     ChainSlug,
     ChainView,
     load_chain_view,
@@ -171,6 +171,6 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
             raise BadRequestError("refunder must not be the zero address")
         if self.refund_approval_above is None:
             return refunder, None
-        if not TOKENS.fullmatch(self.refund_approval_above):
+        if not TOKEN_AMOUNT.fullmatch(self.refund_approval_above):
             raise BadRequestError("refund_approval_above must be a number of tokens, such as 1000")
         return refunder, Decimal(self.refund_approval_above)

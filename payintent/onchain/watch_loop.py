@@ -10,8 +10,7 @@ from prometheus_client import Counter, Gauge
 from payintent.cases import store as case_store
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.checks import contracts_match, token_decimals_match
-from payintent.chains.readers import open_configured_reader
+from payintent.chains.checks import contracts_match, open_configured_reader, token_decimals_match
 from payintent.chains.store import ChainRecord, DeployedContract, TokenRecord
 from payintent.chains.watch_store import ChainWatch
 from payintent.core import ids

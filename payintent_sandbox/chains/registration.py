@@ -12,8 +12,8 @@ from payintent.chains.operations import (
     ListChains,
     ResumeChain,
     RetireContract,
+    SetToken,
 )
-from payintent.chains.tokens_operations import SetToken
 from payintent.evm.abi import parse_address, to_checksum_address
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.onchain.operations import SetChain

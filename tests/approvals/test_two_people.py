@@ -16,8 +16,7 @@ from payintent.approvals.operations import (
     ShowApproval,
     proposal_view,
 )
-from payintent.chains.operations import ListChains
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import ListChains, SetToken
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, RefusedError
@@ -409,7 +408,7 @@ async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stag
             **{**stage.fields("chain.add-contract"), "chain": "bsc"}
         ),
         ADA,
-        "is already a contract of ours",
+        "is already registered",
     )
     assert await stage.world.rows("SELECT count(*) AS n FROM proposal") == [before]
 

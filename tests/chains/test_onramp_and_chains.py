@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from payintent.chains.operations import AddContract, RetireContract
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import AddContract, RetireContract, SetToken
 from payintent.merchants.payable import RestrictionType
 from payintent.merchants.restrictions import AddRestriction, LiftRestriction
 from tests.support.arrange import refusal

@@ -12,8 +12,8 @@ from payintent.chains.operations import (
     ListChains,
     ResumeChain,
     RetireContract,
+    SetToken,
 )
-from payintent.chains.tokens_operations import SetToken
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.evm.abi import to_hex
 from payintent.merchants.methods_operations import AddPaymentMethod
@@ -68,7 +68,7 @@ async def test_a_chain_is_read_from_the_block_of_its_first_contract(world: World
 
 async def test_a_contract_is_known_once_on_its_chain(world: World) -> None:
     await _add(world, 1)
-    with pytest.raises(RefusedError, match="is already a contract of ours") as refused:
+    with pytest.raises(RefusedError, match="is already registered") as refused:
         await _add(world, 2)
     assert refused.value.code is ErrorCode.CONFLICT
     await _add(world, 1, chain="ethereum")  # the same byte code may be anywhere

@@ -91,10 +91,10 @@ def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: 
     [
         ("chain set tron", 1, "no chain 'tron'"),
         ("chain set native --finality soon", 2, "'soon' is not one of 'finalized', 'confirm"),
-        ("chain set-token native DAI", 1, "the tokens of native are NATIVED, USDT"),
+        ("chain set-token native DAI", 1, "no token 'DAI' on native; use one of NATIVED, USDT"),
         (f"chain add-contract bsc {_ADDRESS.lower()}", 2, "Missing option '--receiver'"),
         ("chain retire-contract 7", 1, "no contract has account 7"),
-        ("chain resume bsc", 1, "no contract of ours is on bsc"),
+        ("chain resume bsc", 1, "no contract is registered on bsc"),
         ("case show case_x", 1, "no case 'case_x'"),
         ("case list --status LOST", 2, "'LOST' is not one of 'OPEN', 'ACCEPTED'"),
         ("case list --merchant 9", 1, "no merchant 9"),

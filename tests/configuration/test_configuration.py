@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from payintent.approvals.operations import Approve, ListApprovals, Reject
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.configuration.plan import (
     ExportConfig,
     PlanConfig,

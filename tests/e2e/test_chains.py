@@ -102,7 +102,7 @@ def test_doctor_looks_at_the_chains(sandbox: Sandbox) -> None:
     assert any(line.startswith("anvil") and "1." in line for line in lines)
     for slug in sandbox.told["chains"]:
         told = "\n".join(line for line in lines if line.startswith(slug))
-        assert "which is 2 blocks after the last final block" in told
+        assert "2 blocks after the last final block" in told
         assert "decimals" in told
         assert "pays to" in told
         assert "FAIL" not in told

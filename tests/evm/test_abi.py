@@ -8,7 +8,7 @@ from eth_abi import encode
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.chains.checks import RECEIVER
+from payintent.chains.checks import RECEIVER_SELECTOR
 from payintent.evm import abi, event_logs
 from payintent.evm.abi import keccak
 from payintent.evm.port import PayCall
@@ -45,7 +45,7 @@ def test_selectors_are_those_of_the_compiled_contracts(
         (abi.PAY_SIGNATURE, abi.PAY),
         ("Error(string)", abi.ERROR),
         ("Panic(uint256)", abi.PANIC),
-        ("receiver()", RECEIVER),
+        ("receiver()", RECEIVER_SELECTOR),
     ],
 )
 def test_a_selector_that_is_written_out_is_its_signatures(signature: str, known: bytes) -> None:

@@ -14,8 +14,8 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from payintent.chains import store as chain_store
-from payintent.chains.operations import check_code
-from payintent.chains.readers import open_configured_reader
+from payintent.chains.checks import open_configured_reader
+from payintent.chains.operations import check_contract_code
 from payintent.core.errors import ChainUnavailableError, RefusedError
 from payintent.db.driver import connect
 from payintent.db.hosts import RefusedConnectionError
@@ -97,7 +97,7 @@ async def _contract_code(service: Service, _: str) -> None:
     chain = await chain_store.get_chain(service.database, "ethereum")
     assert chain is not None
     with suppress(RefusedError):
-        await check_code(service.operation_context, chain, _ADDRESS, _ADDRESS)
+        await check_contract_code(service.operation_context, chain, _ADDRESS, _ADDRESS)
 
 
 async def _signer(service: Service, _: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.gateway_accounts.operations import ChangeAccount, DisableAccount, EnableAccount
 from payintent.gateway_accounts.providers_operations import DisableProvider, EnableProvider
 from payintent.gateways.port import GatewayCapabilities

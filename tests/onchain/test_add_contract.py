@@ -99,7 +99,7 @@ async def test_another_contract_is_refused(site: Site) -> None:
     token = site.evm.deploy(PLAIN_TOKEN, "Plain", "PLAIN", 18)
     said = await site.refusal(address=token.address)
     assert said.startswith("native-1: contract 0x")
-    assert said.endswith("has other code than the compiled contract")
+    assert said.endswith("has code that differs from the compiled contract")
 
 
 @pytest.mark.parametrize("place", [0, 1_777, -33])
@@ -107,7 +107,7 @@ async def test_one_other_byte_anywhere_in_the_code_is_refused(site: Site, place:
     code = bytearray.fromhex(site.code[2:])
     code[place] ^= 1
     site.set_code(f"0x{code.hex()}")
-    assert "other code than the compiled contract" in await site.refusal()
+    assert "code that differs from the compiled contract" in await site.refusal()
 
 
 @pytest.mark.parametrize("change", ["longer", "shorter"])
@@ -115,7 +115,7 @@ async def test_anything_but_the_immutables_behind_the_code_is_refused(
     site: Site, change: str
 ) -> None:
     site.set_code(site.code + "00" if change == "longer" else site.code[:-2])
-    assert "other code than the compiled contract" in await site.refusal()
+    assert "code that differs from the compiled contract" in await site.refusal()
 
 
 async def test_an_account_without_code_is_refused(site: Site) -> None:
@@ -124,7 +124,7 @@ async def test_an_account_without_code_is_refused(site: Site) -> None:
 
 async def test_a_receiver_that_the_contract_was_not_deployed_with_is_refused(site: Site) -> None:
     said = await site.refusal(receiver=f"0x{40 * '2'}")
-    assert said.endswith(f", configured is 0x{40 * '2'}")
+    assert said.endswith(f"; expected 0x{40 * '2'}")
 
 
 async def test_a_receiver_that_is_no_address_is_refused(site: Site) -> None:
@@ -150,7 +150,7 @@ async def test_an_endpoint_that_shows_another_receiver_is_named(site: Site) -> N
 async def test_an_endpoint_of_another_chain_is_named(site: Site) -> None:
     with contract_node({site.gateway.address: site.code}) as url:
         said = await site.refusal(f"{url}/56")
-    assert said.endswith(": native-2 is another chain")
+    assert said.endswith(": native-2 serves a different chain")
 
 
 async def test_an_endpoint_that_cannot_be_asked_is_named(site: Site) -> None:
@@ -165,7 +165,7 @@ async def test_an_endpoint_whose_address_is_none_is_named(site: Site) -> None:
 
 async def test_outside_the_sandbox_a_chain_without_endpoints_takes_no_contract(site: Site) -> None:
     service = site.service(sandbox=False)
-    with pytest.raises(RefusedError, match="PAYINTENT_RPC_NATIVE is empty") as refused:
+    with pytest.raises(RefusedError, match="set PAYINTENT_RPC_NATIVE") as refused:
         await service.submit(site.operation(), _ADA)
     assert refused.value.code is ErrorCode.UNPROCESSABLE
 

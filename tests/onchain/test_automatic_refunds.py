@@ -12,7 +12,7 @@ from aiohttp import web
 from payintent.accounting.ledger_check_store import find_differences
 from payintent.cases.operations import ListCases
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.evm.port import GAS_MAX
 from payintent.evm.refund_sender import RpcRefundSender, open_refund_senders
 from payintent.gateway_accounts.health import FAILURES_MAX

@@ -103,7 +103,7 @@ async def test_what_does_not_answer_says_why_and_delays_nobody(
         states = await compare_endpoints(reader)
     assert [state.problem for state in states] == [
         None,
-        "is another chain",
+        "serves a different chain",
         "cannot be reached",
     ]
     assert states[0].latest == 110

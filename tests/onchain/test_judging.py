@@ -5,8 +5,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.chains.operations import AddContract
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import AddContract, SetToken
 from payintent.payments.cancel import cancel_by_merchant
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.onchain import ChainWorld, session_path

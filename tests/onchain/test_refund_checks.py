@@ -34,7 +34,7 @@ async def found(world: RefundWorld, signer: ExternalSigner | None = None) -> lis
     tokens = await chain_store.list_tokens(database, ground.slug)
     contracts = await chain_store.list_contracts(database, ground.slug)
     findings = check_refund_setup(asked, ground.reader, row, tokens, contracts)
-    return [(one.right, one.text) async for one in findings]
+    return [(one.is_ok, one.text) async for one in findings]
 
 
 async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
@@ -57,7 +57,7 @@ async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> No
     wrong = [text for right, text in await found(refunding) if not right]
     assert [one.rpartition(" has ")[0] != "" for one in wrong] == [True] * 3
     assert (
-        wrong[0] == f"the signer has no key of {to_checksum_address(bytes.fromhex(stranger[2:]))}"
+        wrong[0] == f"the signer has no key for {to_checksum_address(bytes.fromhex(stranger[2:]))}"
     )
     assert wrong[1].endswith("has 0 NATIVED")
     assert wrong[2].endswith("has 0, may refund all of it")
@@ -75,7 +75,7 @@ async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) ->
 
 async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld) -> None:
     await refunding.ground.world.rows("UPDATE chain SET network_id = 7 WHERE slug = 'native'")
-    assert (False, "the signer is chain 612055, expected is 7") in await found(refunding)
+    assert (False, "the signer is on chain 612055, expected chain 7") in await found(refunding)
     away = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
     wrong = [text for right, text in await found(refunding, away) if not right]
     assert wrong[0] == "refunds are on hold: native-signer returns no usable answer: connection"
@@ -90,7 +90,7 @@ async def test_no_signer_and_no_refunder_are_told(ground: ChainWorld) -> None:
         (ExternalSigner("native", "http://a.test"), "refunder"),
     ):
         told = [one async for one in check_refund_setup(signer, ground.reader, row, [], [])]
-        assert [(one.right, one.text) for one in told] == [
+        assert [(one.is_ok, one.text) for one in told] == [
             (False, f"refunds are on hold: no {missing} is configured")
         ]
 

@@ -8,7 +8,7 @@ import pytest
 from eth_abi import decode, encode
 from eth_utils import keccak, to_checksum_address
 
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.core import ids
 from payintent.merchants.model import ExpectedToken
 from payintent.onchain.operations import SetChain

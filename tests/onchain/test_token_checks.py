@@ -11,11 +11,9 @@ from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import check_chain, token_decimals_match
-from payintent.chains.operations import AddContract, ResumeChain
-from payintent.chains.readers import open_configured_reader
+from payintent.chains.checks import check_chain, open_configured_reader, token_decimals_match
+from payintent.chains.operations import AddContract, ResumeChain, SetToken
 from payintent.chains.store import TokenRecord
-from payintent.chains.tokens_operations import SetToken
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.chain_reader import open_chain_reader
 from payintent.onchain import watch_loop as watching_module
@@ -79,7 +77,7 @@ async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
     assert reader is not None
     tokens = await chain_store.list_tokens(database, ground.slug)
     contracts = await chain_store.list_contracts(database, ground.slug)
-    told = [(one.right, one.text) async for one in check_chain(reader, row, tokens, contracts)]
+    told = [(one.is_ok, one.text) async for one in check_chain(reader, row, tokens, contracts)]
     await reader.close()
     return told
 
@@ -172,10 +170,10 @@ async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:
     told = await found(ethereum)
     assert [right for right, _ in told] == [True] * 3
     head, token, contract = (text for _, text in told)
-    assert head.startswith("ethereum-1 is chain 1 at block ")
-    assert head.endswith("which is 2 blocks after the last final block")
+    assert head.startswith("ethereum-1 is on chain 1 at block ")
+    assert head.endswith(", 2 blocks after the last final block")
     assert token.endswith("has 6 decimals")
-    assert "has our code and pays to" in contract
+    assert "has our code and pays" in contract
     assert contract.endswith(f"pays to {address(ethereum.deployment.receiver)}")
 
 
@@ -192,22 +190,22 @@ async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> No
     wrong = [text for right, text in await found(ethereum) if not right]
     assert len(wrong) == 4
     assert "has 18 decimals" not in wrong[0]
-    assert "has 6 decimals, configured are 18" in wrong[0]
-    assert f"configured is 0x{40 * '2'}" in wrong[1]
-    assert "has other code than the compiled contract" in wrong[2]
+    assert "has 6 decimals, expected 18" in wrong[0]
+    assert f"expected 0x{40 * '2'}" in wrong[1]
+    assert "has code that differs from the compiled contract" in wrong[2]
     assert "has no code" in wrong[3]
 
 
 async def test_doctor_says_which_endpoint_is_none_of_this_chain(ethereum: ChainWorld) -> None:
     await ethereum.world.rows("UPDATE chain SET network_id = 5 WHERE slug = 'ethereum'")
     [(right, text)] = await found(ethereum)
-    assert (right, text) == (False, "ethereum-1 is another chain, expected is chain 5")
+    assert (right, text) == (False, "ethereum-1 serves a different chain, expected chain 5")
 
 
 async def test_doctor_says_which_endpoint_is_away(ethereum: ChainWorld) -> None:
     ethereum.chain.url = f"http://127.0.0.1:{free_port()}"
     [(right, text)] = await found(ethereum)
-    assert (right, text) == (False, "ethereum-1 cannot be reached, expected is chain 1")
+    assert (right, text) == (False, "ethereum-1 cannot be reached, expected chain 1")
 
 
 async def test_a_chain_by_confirmations_needs_no_word_of_the_node(ethereum: ChainWorld) -> None:
@@ -215,7 +213,7 @@ async def test_a_chain_by_confirmations_needs_no_word_of_the_node(ethereum: Chai
     counted = SetChain(chain="ethereum", finality="confirmations", confirmations=3)
     await ethereum.world.perform(counted)
     told = await found(ethereum)
-    assert told[0][1].endswith("which is 3 blocks after the last final block")
+    assert told[0][1].endswith(", 3 blocks after the last final block")
 
 
 def address(text: str) -> str:

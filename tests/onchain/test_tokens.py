@@ -8,7 +8,7 @@ import pytest
 
 from payintent.chains import store as chain_store
 from payintent.chains.checks import token_decimals_match
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.operations import DisableAccount
 from tests.support.onchain import ChainWorld, offer

@@ -55,9 +55,9 @@ async def test_a_contract_with_other_code_halts_its_chain_until_it_is_retired(
             assert not await read(ethereum), "nothing is credited"
             assert await ethereum.status(payment) == "PROCESSING"
             wrong = [text for right, text in await found(ethereum) if not right]
-            assert [text.endswith("other code than the compiled contract") for text in wrong] == [
-                True
-            ]
+            assert [
+                text.endswith("code that differs from the compiled contract") for text in wrong
+            ] == [True]
             fresh = await ethereum.world.create(currency="USD")
             assert await _offers(api, fresh.checkout_id) == {None}
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.health import FAILURES_MAX, GatewayChannel
 from payintent.gateways.port import (

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from payintent.chains.operations import AddContract, ChainView, RetireContract
+from payintent.chains.operations import AddContract, ChainView, RetireContract, SetToken
 from payintent.chains.store import TokenRecord
-from payintent.chains.tokens_operations import SetToken
 from payintent.db.database import Tx
 from payintent.gateway_accounts.operations import ChangeAccount, DisableAccount, ShowAccount
 from payintent.gateway_accounts.store import AccountRecord

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from payintent.chains.tokens_operations import SetToken
+from payintent.chains.operations import SetToken
 from payintent.payments import sessions_store as session_store
 from payintent.runtime.settings import Settings
 from payintent.service import Service

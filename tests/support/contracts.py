@@ -8,9 +8,8 @@ from typing import Any
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.operations import AddContract
+from payintent.chains.operations import AddContract, SetToken
 from payintent.chains.store import PROVIDER
-from payintent.chains.tokens_operations import SetToken
 from payintent.core import ids
 from payintent.db.database import Database
 from payintent.evm.port import PaidLog

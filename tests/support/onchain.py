@@ -9,9 +9,8 @@ from typing import Any
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.operations import AddContract
+from payintent.chains.operations import AddContract, SetToken
 from payintent.chains.store import ChainCursor
-from payintent.chains.tokens_operations import SetToken
 from payintent.core import ids
 from payintent.evm import abi
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader

@@ -144,7 +144,7 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
     tokens = await chain_store.list_tokens(database, SLUG)
     contracts = await chain_store.list_contracts(database, SLUG)
     checks = check_refund_setup(signers[SLUG], reader, row, tokens, contracts)
-    assert [check.right async for check in checks] == [True] * 3
+    assert [check.is_ok async for check in checks] == [True] * 3
     await reader.close()
     await signers[SLUG].close()
 
