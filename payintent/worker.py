@@ -29,7 +29,7 @@ from payintent.onchain.watch_loop import chain_alarm, run_watch_loop
 from payintent.operators import proposals_store
 from payintent.overview.hourly_figures import count_outcomes
 from payintent.payment_sessions.expire import expire_processing
-from payintent.payments import idempotency
+from payintent.payments import idempotency_store
 from payintent.payments import sessions_store as session_store
 from payintent.payments.expire import expire_due_pending
 from payintent.payments.sessions_store import DueSession
@@ -114,7 +114,7 @@ async def expire(database: Database, settings: Settings) -> bool:
 async def prune(database: Database, settings: Settings) -> bool:
     """Delete a batch of old rows from each table; return True if more may remain."""
     limit = settings.prune_batch_max
-    keys = await idempotency.delete_old_keys(database, limit)
+    keys = await idempotency_store.delete_old_keys(database, limit)
     unknown = await callback_store.delete_unmatched(
         database, settings.unknown_callback_hours, limit
     )

@@ -5,7 +5,7 @@ from uuid import UUID
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.payments import store as payment_store
-from payintent.payments.idempotency import claim_or_match, request_fingerprint
+from payintent.payments.idempotency_store import claim_or_match, request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus, PaymentTrigger
 from payintent.payments.transitions import TransitionRequest, apply_transitions
 

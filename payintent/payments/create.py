@@ -22,9 +22,9 @@ from payintent.core.errors import (
 from payintent.db.batcher import Batcher
 from payintent.db.database import Database, Tx
 from payintent.fraud.model import FraudDenial, FraudDeniedError
-from payintent.payments import idempotency, new_store
+from payintent.payments import idempotency_store, new_store
 from payintent.payments import store as payment_store
-from payintent.payments.idempotency import require_match
+from payintent.payments.idempotency_store import require_match
 from payintent.payments.model import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
 from payintent.payments.new_store import NewPayment
 
@@ -114,7 +114,7 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
     Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, and
     `FraudDeniedError` if the first request was denied.
     """
-    first = await idempotency.find_first_request(
+    first = await idempotency_store.find_first_request(
         database, request.merchant_id, OPERATION, request.key
     )
     if first is None:

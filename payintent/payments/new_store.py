@@ -1,4 +1,4 @@
-"""Create payments with their idempotency keys and checkout ids in a single statement."""
+"""Store new payments with their idempotency keys and checkout ids, in a single statement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,23 +8,17 @@ from uuid import UUID
 
 from payintent.db.batcher import LOCK_TIMEOUT_MS
 from payintent.db.database import Executor
+from payintent.payments.idempotency_store import REUSE_OLD_KEY
 from payintent.payments.model import CreatePaymentRequest
 
 _BATCH_LOCK_TIMEOUT = f"{LOCK_TIMEOUT_MS}ms"
-#: A key can be reused after 24 hours.
-_REUSE_KEY: LiteralString = """
-        ON CONFLICT (merchant_id, operation, key) DO UPDATE
-        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-            country = excluded.country, denial = NULL, created_at = excluded.created_at
-        WHERE excluded.created_at - i.created_at >= interval '24 hours'
-"""
 _CREATE_BATCH: LiteralString = (
     """
-    WITH patience AS MATERIALIZED (
+    WITH timeout AS MATERIALIZED (
         SELECT set_config('lock_timeout', $16, true)
     ), new AS MATERIALIZED (
         SELECT n.*
-        FROM patience, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
+        FROM timeout, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
             $6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[],
             $12::boolean[], $13::json[], $14::text[], $15::int[])
             AS n (id, merchant_id, key, request_hash, country, checkout_id, currency, amount,
@@ -35,7 +29,7 @@ _CREATE_BATCH: LiteralString = (
             (merchant_id, operation, key, request_hash, payment_id, country, created_at)
         SELECT merchant_id, 'create', key, request_hash, id, country, clock()
         FROM new"""
-    + _REUSE_KEY
+    + REUSE_OLD_KEY
     + """
         RETURNING i.payment_id AS id, i.created_at AS now
     ), added AS (
@@ -61,7 +55,7 @@ _CREATE: LiteralString = (
             INSERT INTO idempotency AS i
                 (merchant_id, operation, key, request_hash, payment_id, country, created_at)
             VALUES ($2, 'create', $3, $4, $1, $5, clock())"""
-    + _REUSE_KEY
+    + REUSE_OLD_KEY
     + """
             RETURNING i.created_at AS now
         ), added AS (
@@ -89,8 +83,8 @@ class NewPayment:
 async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
     """Write the key, checkout and payment; return `created_at` and `expires_at`.
 
-    Returns None if the key was used within the last 24 hours. If another request holds the key,
-    waits for it; raises `LockTimeoutError` after the lock timeout.
+    Returns None if the key was used within the last 24 hours. Waits for a request that holds the
+    key; raises `LockTimeoutError` after the lock timeout.
     """
     request, sealing = new.request, database.payer_sealing
     row = await database.row(
@@ -119,10 +113,10 @@ async def create_batch(
 ) -> list[tuple[datetime, datetime] | None]:
     """Create payments with different keys in a single statement; see `create`.
 
-    If another request holds one of the keys, waits only briefly, so that the rest of the batch is
-    not delayed; then raises `LockTimeoutError` without writing anything.
+    Waits only briefly for a request that holds one of the keys, because it would delay the whole
+    batch. Then raises `LockTimeoutError` without writing anything.
     """
-    # Sorted, so that batches cannot deadlock.
+    # Sorted, so that concurrent batches cannot deadlock.
     sorted_batch = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
     requests = [new.request for new in sorted_batch]
     sealing = database.payer_sealing

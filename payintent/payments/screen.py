@@ -17,7 +17,7 @@ from payintent.fraud.model import (
 )
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.mail.message import to_comparable
-from payintent.payments import idempotency
+from payintent.payments import idempotency_store
 from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
@@ -25,7 +25,7 @@ from payintent.payments.create import (
     expired_key_error,
     replay_create,
 )
-from payintent.payments.idempotency import FirstRequest
+from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentStatus
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.log import get_logger
@@ -136,7 +136,7 @@ class FraudScreening:
             request_hash=request.request_hash, denial=msgspec.json.encode(denial).decode()
         )
         async with self.database.transaction() as tx:
-            fresh = await idempotency.claim_key(
+            fresh = await idempotency_store.claim_key(
                 tx, request.merchant_id, OPERATION, request.key, first
             )
             if fresh:

@@ -21,7 +21,7 @@ from payintent.members.model import member_name
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
-from payintent.payments.idempotency import claim_or_match, request_fingerprint
+from payintent.payments.idempotency_store import claim_or_match, request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus
 from payintent.refunds import store as refund_store
 from payintent.refunds.destination import choose_destination_and_step

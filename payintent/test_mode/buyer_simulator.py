@@ -17,8 +17,8 @@ from payintent.fraud.policy_cache import PolicyCache
 from payintent.gateways.port import DisputeState
 from payintent.merchants.provisioning import PROVIDER
 from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
-from payintent.payments import idempotency
-from payintent.payments.idempotency import claim_or_match, request_fingerprint, require_match
+from payintent.payments import idempotency_store
+from payintent.payments.idempotency_store import claim_or_match, request_fingerprint, require_match
 from payintent.payments.model import OPEN, IdempotentRequest, Payment, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
 from payintent.test_mode import store as test_mode_store
@@ -120,7 +120,7 @@ class BuyerSimulator:
     async def _is_repeated(self, payment: Payment, request: TestRequest) -> bool:
         if request.key is None:
             return False
-        first = await idempotency.find_first_request(
+        first = await idempotency_store.find_first_request(
             self.selection.database, payment.merchant_id, request.operation, request.key
         )
         if first is None:

@@ -21,10 +21,10 @@ from payintent.fraud.operations import AddFraudRule, RemoveFraudRule
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.merchants.payable import RestrictionType
 from payintent.merchants.restrictions import AddRestriction
-from payintent.payments import idempotency
+from payintent.payments import idempotency_store
 from payintent.payments import new_store as new_payments
 from payintent.payments.create import OPERATION
-from payintent.payments.idempotency import FirstRequest
+from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.new_store import NewPayment
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
@@ -187,7 +187,7 @@ async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: 
         denial=msgspec.json.encode(denial).decode(),
     )
     take = (world.merchant_id, OPERATION, request.key, first)
-    async with held(world, lambda tx: idempotency.claim_key(tx, *take)) as denying:
+    async with held(world, lambda tx: idempotency_store.claim_key(tx, *take)) as denying:
         creating = asyncio.create_task(world.service.fraud_screening.create_payment(request))
         await until_waiting(world, creating)
         await denying.commit()

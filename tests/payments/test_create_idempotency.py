@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
-from payintent.payments.idempotency import request_fingerprint
+from payintent.payments.idempotency_store import request_fingerprint
 from tests.http.inner_gateway import side
 from tests.support.arrange import BODY, bring_to, count, document, post, refusal
 from tests.support.world import Api

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.payments import idempotency
+from payintent.payments import idempotency_store
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
 from tests.support.world import World
@@ -41,10 +41,14 @@ async def test_a_key_that_is_too_old_is_not_found_though_nobody_pruned_it(world:
     key, database = uuid4(), world.database
     await world.create(key=key, **SAME)
     assert (
-        await idempotency.find_first_request(database, world.merchant_id, "create", key) is not None
+        await idempotency_store.find_first_request(database, world.merchant_id, "create", key)
+        is not None
     )
     await world.move_clock(DAY_S + 1)
-    assert await idempotency.find_first_request(database, world.merchant_id, "create", key) is None
+    assert (
+        await idempotency_store.find_first_request(database, world.merchant_id, "create", key)
+        is None
+    )
 
 
 async def test_a_key_with_another_request_is_a_conflict(world: World) -> None:
@@ -104,7 +108,7 @@ async def test_only_old_keys_are_pruned_and_in_batches(world: World) -> None:
     await world.move_clock(DAY_S + 1)
     young = uuid4()
     payment = await world.create(key=young, **SAME)
-    assert await idempotency.delete_old_keys(database, 2) == 2
-    assert await idempotency.delete_old_keys(database, 2) == 1
-    assert await idempotency.delete_old_keys(database, 2) == 0
+    assert await idempotency_store.delete_old_keys(database, 2) == 2
+    assert await idempotency_store.delete_old_keys(database, 2) == 1
+    assert await idempotency_store.delete_old_keys(database, 2) == 0
     assert await world.create(key=young, **SAME) == payment

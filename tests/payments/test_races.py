@@ -13,12 +13,12 @@ from payintent.gateways.port import OutcomeUnknown, SessionReport, VerifiedCallb
 from payintent.payment_sessions.expire import expire_processing
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.settle import settle_session
-from payintent.payments import idempotency
+from payintent.payments import idempotency_store
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_if_due, expire_pending
-from payintent.payments.idempotency import FirstRequest
+from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment
 from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
@@ -316,7 +316,7 @@ def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
     async def work(tx: Tx) -> None:
         made = await world.create()  # a payment to stand for the first request's
         first = FirstRequest(request_hash=fingerprint, payment_id=made.id)
-        assert await idempotency.claim_key(tx, world.merchant_id, "create", key, first)
+        assert await idempotency_store.claim_key(tx, world.merchant_id, "create", key, first)
 
     return work
 

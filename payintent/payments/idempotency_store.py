@@ -1,7 +1,8 @@
-"""Store idempotency keys with the first request that used each key, and its result."""
+"""Store each idempotency key with its first request and the result."""
 
 import hashlib
 from dataclasses import dataclass
+from typing import LiteralString
 from uuid import UUID
 
 import msgspec
@@ -9,6 +10,15 @@ import msgspec
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Executor, Tx
 from payintent.payments.model import IdempotentRequest
+
+#: Ends an `INSERT INTO idempotency AS i`; a key can be reused after 24 hours.
+REUSE_OLD_KEY: LiteralString = """
+        ON CONFLICT (merchant_id, operation, key) DO UPDATE
+        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
+            country = excluded.country, denial = excluded.denial,
+            refund_id = excluded.refund_id, created_at = excluded.created_at
+        WHERE excluded.created_at - i.created_at >= interval '24 hours'
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +53,18 @@ async def find_first_request(
 async def claim_key(
     tx: Tx, merchant_id: int, operation: str, key: UUID, first: FirstRequest
 ) -> bool:
-    """Claim a key in this transaction; returns False if it is already claimed.
+    """Claim a key in this transaction; return False if it was used within the last 24 hours.
 
-    If another transaction holds the key, waits for it; raises `LockTimeoutError` after the lock
-    timeout.
+    Waits for a transaction that holds the key; raises `LockTimeoutError` after the lock timeout.
     """
     row = await tx.row(
         """
         INSERT INTO idempotency AS i
             (merchant_id, operation, key, request_hash, payment_id, country, denial, refund_id,
              created_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock())
-        ON CONFLICT (merchant_id, operation, key) DO UPDATE
-        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-            country = excluded.country, denial = excluded.denial,
-            refund_id = excluded.refund_id, created_at = excluded.created_at
-        WHERE excluded.created_at - i.created_at >= interval '24 hours'
-        RETURNING key
-        """,
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock())"""
+        + REUSE_OLD_KEY
+        + "RETURNING key",
         merchant_id,
         operation,
         key,
@@ -74,7 +78,7 @@ async def claim_key(
 
 
 async def delete_old_keys(database: Executor, limit: int) -> int:
-    """Delete at most `limit` keys older than 24 hours; returns their number."""
+    """Delete up to `limit` keys older than 24 hours and return how many were deleted."""
     rows = await database.fetch(
         """
         DELETE FROM idempotency
@@ -86,7 +90,7 @@ async def delete_old_keys(database: Executor, limit: int) -> int:
             LIMIT $1
             FOR UPDATE SKIP LOCKED
         ))
-        RETURNING 1 AS gone
+        RETURNING 1 AS deleted
         """,
         limit,
     )
@@ -128,10 +132,10 @@ async def claim_or_match(
 
 
 def require_match(first: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
-    """Return the first request of a key; raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
+    """Return the key's first request; raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
     if first is None or first.request_hash not in {request.request_hash, _raw_hash(request)}:
         raise RefusedError(
-            ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another request"
+            ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with a different request"
         )
     return first
 
