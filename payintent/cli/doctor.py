@@ -43,8 +43,8 @@ from payintent.runtime import API_VERSION
 from payintent.runtime.encryption import (
     Encryption,
     EncryptionKeyError,
+    decrypt_credentials,
     load_encryption,
-    open_account,
 )
 from payintent.runtime.log import error_location
 from payintent.runtime.settings import Settings
@@ -176,7 +176,7 @@ def _credential_names(
     encryption: Encryption, account: AccountRecord
 ) -> tuple[frozenset[str], bool]:
     """Return an account's credential names, and whether its encryption context is current."""
-    decrypted, is_bound = open_account(
+    decrypted, is_bound = decrypt_credentials(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )
     return frozenset(msgspec.json.decode(decrypted, type=dict[str, str])), is_bound
@@ -303,7 +303,10 @@ def _examine_secrets(report: _Report, settings: Settings) -> bool:
     except EncryptionKeyError as error:
         report.wrong("secrets", str(error))
         return False
-    report.right("secrets", f"pepper {secrets.pepper_mark}, key ring {', '.join(secrets.marks)}")
+    report.right(
+        "secrets",
+        f"pepper {secrets.pepper_fingerprint}, key ring {', '.join(secrets.fingerprints)}",
+    )
     return True
 
 

@@ -145,9 +145,9 @@ async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
     Every transaction that stores a secret must call this, so that a key in use is never marked as
     retired. The key cannot be retired until the transaction ends.
     """
-    name = encryption.writer
+    name = encryption.current_key_name
     row = await tx.row(
         "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
     )
     if row is None:
-        await record_writing_key(tx, name, encryption.marks[name])
+        await record_writing_key(tx, name, encryption.fingerprints[name])

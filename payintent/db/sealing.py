@@ -41,8 +41,8 @@ class PayerSealing:
     def __init__(self, encryption: Encryption, *, is_on: bool) -> None:
         self._encryption = encryption
         self.is_on = is_on
-        self.writer = encryption.writer
-        self.key_names = list(encryption.marks)
+        self.writer = encryption.current_key_name
+        self.key_names = list(encryption.fingerprints)
 
     def email_to_store(self, payment_id: UUID, email: str | None) -> str | None:
         if not self.is_on or email is None:
@@ -120,7 +120,7 @@ class PayerSealing:
 
     def _seal(self, value: str, context: str, digest: str) -> str:
         box = self._encryption.encrypt(value.encode(), context)
-        bare = box[len(self._encryption.writer_prefix) :]
+        bare = box[len(self._encryption.current_key_prefix) :]
         return f"{_PREFIX}{self.writer}:{digest}:{b64encode(bare).decode()}"
 
     def _open(self, stored_value: str, context: str) -> str:

@@ -23,7 +23,7 @@ from payintent.gateways.port import (
     OutcomeUnknown,
 )
 from payintent.runtime.caches import TtlMap
-from payintent.runtime.encryption import Encryption, open_account
+from payintent.runtime.encryption import Encryption, decrypt_credentials
 from payintent.runtime.waiting import Waiters, release_slot
 
 R = TypeVar("R")
@@ -148,7 +148,7 @@ class GatewayAccounts:
         record = await account_store.get(self._database, account_id)
         if record is None:
             return None
-        decrypted, _ = open_account(
+        decrypted, _ = decrypt_credentials(
             self._encryption, account_id, record.provider, record.base_url, record.sealed
         )
         credentials = msgspec.json.decode(decrypted, type=dict[str, str])

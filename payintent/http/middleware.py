@@ -209,7 +209,7 @@ class CommonHeaders:
             if not is_complete:
                 raise
         finally:
-            if tracing.is_on() and self._times is not None:
+            if tracing.is_enabled() and self._times is not None:
                 _trace(scope.get(ROUTE, NO_ROUTE), scope["method"], status, started_s)
 
 

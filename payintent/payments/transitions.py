@@ -78,7 +78,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
         if (kind := transitions[move.payment.id].event) is not None
     ]
     await outbox_store.add(tx, events)
-    if tracing.is_on():
+    if tracing.is_enabled():
         tx.after_commit.append(partial(_trace, requests, after, started_s))
     return [after[move.payment.id] for move in requests]
 

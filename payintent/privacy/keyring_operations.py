@@ -19,8 +19,8 @@ from payintent.runtime.encryption import (
     EncryptionKeyError,
     account_context,
     callback_secret_context,
+    decrypt_credentials,
     mail_context,
-    open_account,
     proposal_context,
 )
 
@@ -61,14 +61,14 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
     has_dry_run: ClassVar[bool] = True
 
     async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
-        writer, encryption = context.encryption.writer, context.encryption
+        writer, encryption = context.encryption.current_key_name, context.encryption
         records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)
         needed = await seals_store.find_sealing_keys(context.database, [key.name for key in keys])
         return {
             "writer": writer,
             "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
-                context.database, encryption.writer_prefix
+                context.database, encryption.current_key_prefix
             ),
             "provider_accounts": sum(
                 _decrypt_if_stale(encryption, account) is not None for account in records
@@ -85,7 +85,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
         await encryption_keys.lock_all_keys(tx)
-        encryption, writer = context.encryption, context.encryption.writer
+        encryption, writer = context.encryption, context.encryption.current_key_name
         secrets = await _reencrypt(
             encryption,
             tx,
@@ -118,22 +118,24 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
     """Raise `EncryptionKeyError` if the pepper or the key ring does not match the database."""
     if (
-        await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_mark)
-        != encryption.pepper_mark
+        await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_fingerprint)
+        != encryption.pepper_fingerprint
     ):
         raise EncryptionKeyError("the pepper does not belong to this database")
     keys = await encryption_keys.list_keys(database)
     for key in keys:
-        if encryption.marks.get(key.name, key.mark) != key.mark:
+        if encryption.fingerprints.get(key.name, key.mark) != key.mark:
             raise EncryptionKeyError(f"key {key.name!r} does not belong to this database")
-        if key.retired_at is None and key.name not in encryption.marks:
+        if key.retired_at is None and key.name not in encryption.fingerprints:
             raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
-    retired = [key.name for key in keys if key.name not in encryption.marks]
+    retired = [key.name for key in keys if key.name not in encryption.fingerprints]
     for name in retired and await seals_store.find_sealing_keys(database, retired):
         raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals payer data")
-    if encryption.writer not in {key.name for key in keys if key.retired_at is None}:
+    if encryption.current_key_name not in {key.name for key in keys if key.retired_at is None}:
         await encryption_keys.record_writing_key(
-            database, encryption.writer, encryption.marks[encryption.writer]
+            database,
+            encryption.current_key_name,
+            encryption.fingerprints[encryption.current_key_name],
         )
 
 
@@ -159,7 +161,7 @@ async def _reencrypt(
     while batch := await lock_after(tx, after, _BATCH):
         for row in batch:
             assert row.sealed is not None  # noqa: S101 - the queries select only sealed rows
-            if encryption.key_name_of(row.sealed) != encryption.writer:
+            if encryption.key_name_of(row.sealed) != encryption.current_key_name:
                 context = encryption_context(row)
                 secret = encryption.decrypt(row.sealed, context)
                 await replace(tx, row.id, encryption.encrypt(secret, context))
@@ -189,8 +191,8 @@ def _decrypt_if_stale(
 
     Returns None for other credentials.
     """
-    credentials, is_bound = open_account(
+    credentials, is_bound = decrypt_credentials(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )
-    is_stale = not is_bound or encryption.key_name_of(account.sealed) != encryption.writer
+    is_stale = not is_bound or encryption.key_name_of(account.sealed) != encryption.current_key_name
     return credentials if is_stale else None

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class TtlCache(Generic[T]):
-    """A cached value; concurrent callers share a refresh, and wait for it inside `waiting()`."""
+    """A cached value. Concurrent callers share a refresh, and wait for it in `wait_context()`."""
 
     def __init__(
         self,
@@ -18,40 +18,40 @@ class TtlCache(Generic[T]):
         value: T,
         ttl_s: float,
         monotonic: Callable[[], float],
-        waiting: Callable[[], AbstractContextManager[None]] | None = None,
+        wait_context: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
-        self._waiting = waiting
+        self._wait_context = wait_context
         self._read = read
         self._value = value
         self._ttl_s = ttl_s
         self._monotonic = monotonic
         self._expires_at: float | None = None  # None: not read yet, or invalidated
-        self._refresh: asyncio.Task[T] | None = None
+        self._refresh_task: asyncio.Task[T] | None = None
 
     def invalidate(self) -> None:
         self._expires_at = None
 
     async def get(self) -> T:
-        """Return the value, at most `ttl_s` old; exceptions of `read` propagate."""
+        """Return the value, which is at most `ttl_s` old. Exceptions of `read` are propagated."""
         if self._expires_at is not None and self._monotonic() < self._expires_at:
             return self._value
-        with self._waiting() if self._waiting else nullcontext():
-            if self._refresh is None:
-                self._refresh = asyncio.create_task(self._read_value())
-            return await asyncio.shield(self._refresh)
+        with self._wait_context() if self._wait_context else nullcontext():
+            if self._refresh_task is None:
+                self._refresh_task = asyncio.create_task(self._refresh_value())
+            return await asyncio.shield(self._refresh_task)
 
-    async def _read_value(self) -> T:
+    async def _refresh_value(self) -> T:
         started_at = self._monotonic()
         try:
             self._value = await self._read(self._value)
             self._expires_at = started_at + self._ttl_s
         finally:
-            self._refresh = None
+            self._refresh_task = None
         return self._value
 
 
 class TtlMap(Generic[K, T]):
-    """Cached values by key; a full map is cleared."""
+    """Cached values by key. The map is cleared when it is full."""
 
     def __init__(self, ttl_s: float, entries_max: int, monotonic: Callable[[], float]) -> None:
         self._ttl_s = ttl_s

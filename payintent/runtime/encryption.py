@@ -1,4 +1,7 @@
-"""Encryption of secrets at rest, with a key ring and bound to their row; digests of API keys."""
+"""Encryption of stored secrets with a key ring, and digests of API keys.
+
+Each secret is bound to its row: it cannot be decrypted for another row.
+"""
 
 import base64
 import binascii
@@ -15,22 +18,22 @@ from payintent.runtime.settings import Settings
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
+_KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 
 
 class EncryptionKeyError(Exception):
-    """The pepper or the key ring is invalid or does not match the database."""
+    """The pepper or the key ring is invalid, or does not match the database."""
 
 
 class Encryption:
-    def __init__(self, pepper: bytes, ring: Mapping[str, bytes]) -> None:
+    def __init__(self, pepper: bytes, keys: Mapping[str, bytes]) -> None:
         self._pepper = pepper
-        self._ring = {name: AESGCM(key) for name, key in ring.items()}
-        self.writer = next(iter(ring))
-        self.pepper_mark = _mark(pepper)
-        self.marks = {name: _mark(key) for name, key in ring.items()}
+        self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
+        self.current_key_name = next(iter(keys))
+        self.pepper_fingerprint = _fingerprint(pepper)
+        self.fingerprints = {name: _fingerprint(key) for name, key in keys.items()}
         self._search_keys = {
-            name: hmac.digest(key, b"payintent search", "sha256") for name, key in ring.items()
+            name: hmac.digest(key, b"payintent search", "sha256") for name, key in keys.items()
         }
 
     def digest(self, text: str) -> bytes:
@@ -38,45 +41,45 @@ class Encryption:
         return hmac.digest(self._pepper, text.encode(), "sha256")
 
     def search_digest(self, text: str, kind: str) -> str:
-        """Digest a search term of an encrypted value, with the first key of the ring."""
-        return _search_digest(self._search_keys[self.writer], text, kind)
+        """Digest a search term for encrypted values with the first key of the key ring."""
+        return _search_digest(self._search_keys[self.current_key_name], text, kind)
 
     def search_digests(self, text: str, kind: str) -> list[str]:
-        """Return the digests of a search term, with each key of the ring."""
+        """Return the digests of a search term with each key of the key ring."""
         return [_search_digest(key, text, kind) for key in self._search_keys.values()]
 
     def encrypt(self, secret: bytes, context: str) -> bytes:
-        """Encrypt for a context such as `callback_secret:<id>`, with a random nonce."""
+        """Encrypt a secret for a context such as `callback_secret:<id>`, with a random nonce."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        box = self._ring[self.writer].encrypt(nonce, secret, context.encode())
-        return self.writer_prefix + nonce + box
+        encrypted = self._ciphers[self.current_key_name].encrypt(nonce, secret, context.encode())
+        return self.current_key_prefix + nonce + encrypted
 
     @property
-    def writer_prefix(self) -> bytes:
-        """Return the prefix of values that are encrypted with the first key of the ring."""
-        name = self.writer.encode()
+    def current_key_prefix(self) -> bytes:
+        """The prefix of values that are encrypted with the first key of the key ring."""
+        name = self.current_key_name.encode()
         return bytes([len(name)]) + name
 
     def key_name_of(self, sealed: bytes) -> str:
         return sealed[1 : 1 + sealed[0]].decode()
 
     def decrypt(self, sealed: bytes, context: str) -> bytes:
-        """Decrypt a value that was encrypted for this context (`EncryptionKeyError`)."""
-        name, box = self.key_name_of(sealed), sealed[1 + sealed[0] :]
-        if name not in self._ring:
+        """Decrypt a value; raises `EncryptionKeyError` if it was encrypted for another context."""
+        name, encrypted = self.key_name_of(sealed), sealed[1 + sealed[0] :]
+        if name not in self._ciphers:
             raise EncryptionKeyError(f"the key ring has no key named {name!r}")
         try:
-            nonce, ciphertext = box[:_NONCE_BYTES], box[_NONCE_BYTES:]
-            return self._ring[name].decrypt(nonce, ciphertext, context.encode())
+            nonce, ciphertext = encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:]
+            return self._ciphers[name].decrypt(nonce, ciphertext, context.encode())
         except InvalidTag as error:
             message = f"{context} was encrypted with another key or for another row"
             raise EncryptionKeyError(message) from error
 
 
-def open_account(
+def decrypt_credentials(
     encryption: Encryption, account_id: int, provider: str, base_url: str, sealed: bytes
 ) -> tuple[bytes, bool]:
-    """Decrypt an account's credentials, and return True if they are bound to provider and URL.
+    """Decrypt an account's credentials, and return whether they are bound to provider and URL.
 
     Raises `EncryptionKeyError` if they were encrypted for another provider or URL.
     """
@@ -84,23 +87,23 @@ def open_account(
         return encryption.decrypt(sealed, account_context(account_id, provider, base_url)), True
     except EncryptionKeyError as error:
         try:
-            return encryption.decrypt(sealed, first_account_context(account_id)), False
+            return encryption.decrypt(sealed, legacy_account_context(account_id)), False
         except EncryptionKeyError:
             raise error from None
 
 
 def load_encryption(settings: Settings) -> Encryption:
-    """Load the pepper and the key ring of the settings (`EncryptionKeyError`)."""
-    ring: dict[str, bytes] = {}
-    for item in settings.keyring.get_secret_value().split(","):
-        name, _, encoded = item.strip().partition(":")
-        if not _NAME.fullmatch(name) or name in ring:
+    """Load the pepper and the key ring from the settings; raises `EncryptionKeyError`."""
+    keys: dict[str, bytes] = {}
+    for entry in settings.keyring.get_secret_value().split(","):
+        name, _, encoded = entry.strip().partition(":")
+        if not _KEY_NAME.fullmatch(name) or name in keys:
             raise EncryptionKeyError(
                 f"key {name!r} of PAYINTENT_KEYRING needs a unique name: 1 to 32 letters, "
                 "digits, _ and -"
             )
-        ring[name] = _parse_key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
-    return Encryption(_parse_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
+        keys[name] = _parse_key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
+    return Encryption(_parse_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), keys)
 
 
 def _parse_key(encoded: str, name: str) -> bytes:
@@ -117,7 +120,7 @@ def _search_digest(key: bytes, text: str, kind: str) -> str:
     return hmac.digest(key, f"{kind}:{text}".encode(), "sha256").hex()[:32]
 
 
-def _mark(key: bytes) -> str:
+def _fingerprint(key: bytes) -> str:
     """Return a digest that identifies a key without revealing it."""
     return hmac.digest(key, b"payintent mark", "sha256").hex()[:16]
 
@@ -130,8 +133,8 @@ def account_context(account_id: int, provider: str, base_url: str) -> str:
     return f"provider_account:2:{account_id}:{provider}:{base_url}"
 
 
-def first_account_context(account_id: int) -> str:
-    """Return the former context, without provider and URL, which `keyring rotate` replaces."""
+def legacy_account_context(account_id: int) -> str:
+    """Return the context of earlier releases, which `keyring rotate` replaces."""
     return f"provider_account:{account_id}"
 
 

@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class HttpSession:
-    """An HTTP session; without `tls` it trusts the system's authorities.
+    """An HTTP client session, opened by the first request.
 
-    It stores no cookies, because accounts must not share them, and does not decompress, because a
-    few bytes may decompress to gigabytes.
+    If `tls` is None, the system's certificate authorities are trusted. Cookies are not stored,
+    because accounts must not share them. Responses are not decompressed, because a few bytes could
+    expand to gigabytes.
     """
 
     tls: "ssl.SSLContext | None"
     sockets_max: int = 100
     sockets_per_host_max: int = 0  # 0: no limit
-    timeout_s: float | None = None  # of a whole request
+    timeout_s: float | None = None  # for a whole request
     connect_timeout_s: float | None = None
-    read_timeout_s: float | None = None  # between two chunks of an answer
+    read_timeout_s: float | None = None  # between two chunks of a response
     headers: Mapping[str, str] | None = None
     _session: "aiohttp.ClientSession | None" = field(default=None, init=False)
 
     def open(self) -> "aiohttp.ClientSession":
-        import aiohttp  # imported when used: most commands send no request
+        import aiohttp  # imported here because most commands send no requests
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -57,24 +58,24 @@ class HttpSession:
 
 
 #: Printable ASCII is allowed in a request line; `quote` adds letters and digits.
-_UNCHANGED = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_SENDABLE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def exact_url(text: str) -> "URL":
-    """Return a URL whose path and query the client sends byte for byte (`ValueError`).
+    """Return a URL whose path and query the client sends byte for byte.
 
     Only characters that are invalid in a request line are encoded: spaces, control characters and
-    non-ASCII characters. The fragment is removed.
+    non-ASCII characters. The fragment is removed. Raises `ValueError` if the URL is not absolute.
     """
-    from yarl import URL  # imported when used: most commands send no request
+    from yarl import URL  # imported here because most commands send no requests
 
     scheme, _, rest = text.partition("#")[0].partition("://")
     authority = rest.partition("/")[0].partition("?")[0]
     if not scheme or not authority:
-        raise ValueError("the address is not an absolute URL")
+        raise ValueError("the URL must be absolute")
     origin, target = URL(f"{scheme}://{authority}/"), rest.removeprefix(authority)
     if not origin.raw_host:
-        raise ValueError("the address has no host")
+        raise ValueError("the URL has no host")
     return URL.build(
         scheme=origin.scheme,
         authority=origin.raw_authority,
@@ -85,4 +86,4 @@ def exact_url(text: str) -> "URL":
 
 def encode_unsendable(text: str) -> str:
     """Percent-encode the characters that are invalid in a request line."""
-    return quote(text, safe=_UNCHANGED)
+    return quote(text, safe=_SENDABLE)

@@ -1,4 +1,4 @@
-"""Generation of ids from the time and randomness."""
+"""Generate ids from the time and random bits."""
 
 import secrets
 import time
@@ -9,12 +9,12 @@ from payintent.core import ids
 from payintent.core.access import PUBLIC_CHARS, SECRET_CHARS, ApiKeyText, make_api_key
 
 _OPAQUE_BITS = 128
-_STEP_BITS = 40  # of the random step between two ids of a millisecond
+_STEP_BITS = 40  # random step between two ids in the same millisecond
 _RANDOM_END = 1 << ids.TIMED_RANDOM_BITS
 
 
 class IdGenerator:
-    """Creates ids. `unix_ms` only orders them; no rule depends on the time in an id."""
+    """Creates ids. Their time, from `unix_ms`, is only used for ordering."""
 
     def __init__(self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._unix_ms = unix_ms
@@ -24,7 +24,7 @@ class IdGenerator:
     def new_id(self) -> UUID:
         """Create an id that is greater than all earlier ids of this process.
 
-        Within a millisecond, and if the clock was set back, it increments the last id.
+        Within a millisecond, or if the clock was set back, the last id is incremented.
         """
         now_ms, random_bits = self._unix_ms(), secrets.randbits(ids.TIMED_RANDOM_BITS)
         if now_ms <= self._last_ms:
@@ -45,7 +45,7 @@ class IdGenerator:
 
 
 def new_pay_uuid() -> UUID:
-    """Create the id of a session on a chain, which reveals nothing about the session."""
+    """Create an on-chain session id, which reveals nothing about the session."""
     return UUID(int=secrets.randbits(_OPAQUE_BITS))
 
 

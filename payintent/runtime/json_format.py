@@ -18,7 +18,7 @@ def format_timestamp(moment: datetime) -> str:
 
 
 def encode_json(fields: Mapping[str, Any]) -> bytes:
-    """Encode compact JSON, with lone surrogates as escapes; `msgspec.Raw` values are unchanged."""
+    """Encode compact JSON. Lone surrogates are escaped, and `msgspec.Raw` values are unchanged."""
     try:
         return _encode(fields)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""JSON log lines on standard error, with an event name and fields, but without secrets."""
+"""Structured logging: JSON lines on standard error, with secrets redacted."""
 
 import codecs
 import io
@@ -19,14 +19,14 @@ _FRAMES_MAX = 12
 _LEVELS = logging.getLevelNamesMapping()
 _levels: list[str] = []  # set by `configure_logging`; the last level applies
 
-#: The request that this task handles; every log line has it.
+#: The ID of this task's request; added to every log line.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-#: The trace of this task; `payintent.runtime.tracing` sets it if tracing is on.
+#: The ID of this task's trace; set by `payintent.runtime.tracing` if tracing is enabled.
 trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
 
 class _Logger:
-    """A logger that imports structlog with its first line, because most commands do not log."""
+    """A logger that imports structlog when it is first used, because most commands do not log."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,7 @@ def configure_logging(level: str = "INFO") -> None:
 
 @cache
 def load_logging() -> None:
-    """Import and configure structlog; a server does this before it accepts requests."""
+    """Import and configure structlog. Servers call this before they accept requests."""
     import structlog
 
     if not _levels:
@@ -80,7 +80,7 @@ def _add_ids(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping
 
 
 def error_location(error: BaseException) -> list[str]:
-    """Return the stack of an error without its message, which may quote a database row."""
+    """Return an error's stack without its message, because the message may quote a database row."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 
@@ -104,17 +104,22 @@ _ESCAPE = "payintent.escape"
 
 
 def write_any_text() -> None:
-    r"""Escape characters that the encoding of standard output or error lacks, such as `\u2713`.
+    r"""Escape characters that standard output or error cannot encode, such as `\u2713`.
 
-    JSON escapes keep printed JSON equivalent. Undecodable bytes of standard input are replaced.
+    The escapes are those of JSON, so printed JSON stays equivalent. Undecodable bytes in standard
+    input are replaced.
     """
-    codecs.register_error(_ESCAPE, _escape)
-    for stream, errors in ((sys.stdout, _ESCAPE), (sys.stderr, _ESCAPE), (sys.stdin, "replace")):
+    codecs.register_error(_ESCAPE, _escape_unencodable)
+    for stream, errors in (
+        (sys.stdout, _ESCAPE),
+        (sys.stderr, _ESCAPE),
+        (sys.stdin, "replace"),
+    ):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
 
 
-def _escape(error: UnicodeError) -> tuple[str, int]:
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end

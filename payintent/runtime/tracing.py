@@ -1,10 +1,9 @@
-"""Spans of payments: the work on a payment with its time, process and outcome.
+"""Tracing: a span for each piece of work on a payment, with its time, process and outcome.
 
-The trace id is the payment id, which also has 128 bits. Therefore requests, callbacks, workers and
-deliveries on any host belong to the same trace, without a stored or transmitted context. The root
-is the span of the request that created the payment.
-
-Without a sink nothing is recorded, and every function returns at once.
+The trace id is the payment id, because both have 128 bits. Requests, callbacks, workers and
+deliveries on any host therefore belong to the same trace, without storing or passing on a context.
+The root span is the request that created the payment. If tracing is disabled, all functions return
+immediately.
 """
 
 import logging
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
 
 
 _log = get_logger("tracing")
-_TIMEOUT_S = 2.0  # per batch with its retries; a process waits for the last batch when it ends
-_EVERY_MS = 1_000
+_TIMEOUT_S = 2.0  # per batch, including retries; a process waits for its last batch
+_EXPORT_EVERY_MS = 1_000
 _QUEUE_MAX = 4_096  # further spans are dropped
-_LOGGED_CHARS = 300
+_MESSAGE_CHARS_MAX = 300
 _SPAN_BITS = 64
 _SAMPLE_BITS = 32
-_NS = 1_000_000_000
+_NS_PER_S = 1_000_000_000
 _SERVER_ERROR = 500
 
 Attributes = Mapping[str, str | int]
@@ -58,8 +57,8 @@ class Span:
     trace_id: UUID
     span_id: int
     parent_id: int | None
-    began_ns: int
-    ended_ns: int
+    started_ns: int
+    finished_ns: int
     failed: bool
     attributes: Attributes
 
@@ -76,65 +75,65 @@ class SpanSink(Protocol):
 
 @dataclass(slots=True)
 class _Request:
-    """The request of this task; its payment is not known at first."""
+    """This task's request. Its payment is set by `follow_payment`."""
 
     span_id: int
     payment_id: UUID | None = None
 
 
 @dataclass(slots=True)
-class _Recorder:
+class _Recording:
     sink: SpanSink
-    sampled_below: int  # compared with the last 32 bits of a payment id, which are random
+    sampled_below: int  # compared with the last 32 bits of the payment id, which are random
 
 
-_recorder: _Recorder | None = None
+_recording: _Recording | None = None
 _request: ContextVar[_Request | None] = ContextVar("traced_request", default=None)
 
 
 def start(sink: SpanSink, share: float = 1.0) -> None:
-    """Record the spans of a share of all payments, which is the same in every process."""
-    global _recorder  # noqa: PLW0603 - per process, like the log
-    _recorder = _Recorder(sink, round(share * (1 << _SAMPLE_BITS)))
+    """Start recording. `share` selects the same payments in every process."""
+    global _recording  # noqa: PLW0603 - per process, like the log
+    _recording = _Recording(sink, round(share * (1 << _SAMPLE_BITS)))
 
 
 def stop() -> None:
     """Stop recording, and send the queued spans."""
-    global _recorder
-    recorder, _recorder = _recorder, None
-    if recorder is not None:
-        recorder.sink.close()
+    global _recording
+    recording, _recording = _recording, None
+    if recording is not None:
+        recording.sink.close()
 
 
-def is_on() -> bool:
-    return _recorder is not None
+def is_enabled() -> bool:
+    return _recording is not None
 
 
 def begin_request() -> None:
-    """Start the span of a request; the spans of this task will be its children."""
-    if _recorder is not None:
+    """Start the span of a request, which becomes the parent of later spans of this task."""
+    if _recording is not None:
         _request.set(_Request(_new_span_id()))
 
 
 def follow_payment(payment_id: UUID, *, creates: bool = False) -> None:
-    """Assign this task's log lines and its request, if any, to the trace of a payment."""
-    if _recorder is None:
+    """Assign this task's log lines, and its request if there is one, to a payment's trace."""
+    if _recording is None:
         return
     log.trace_id.set(payment_id.hex)
     if (request := _request.get()) is not None:
         request.payment_id = payment_id
         if creates:
-            request.span_id = _root_of(payment_id)
+            request.span_id = _root_span_id(payment_id)
 
 
-def end_request(name: str, status: int, took_s: float, attributes: Attributes) -> None:
+def end_request(name: str, status: int, duration_s: float, attributes: Attributes) -> None:
     """Record the request of this task, if it concerned a payment."""
     request = _request.get()
     if request is not None and request.payment_id is not None:
         record(
             name,
             request.payment_id,
-            took_s,
+            duration_s,
             {"http.response.status_code": status, **attributes},
             kind=SpanKind.SERVER,
             failed=status >= _SERVER_ERROR,
@@ -145,28 +144,28 @@ def end_request(name: str, status: int, took_s: float, attributes: Attributes) -
 def record(
     name: str,
     payment_id: UUID,
-    took_s: float,
+    duration_s: float,
     attributes: Attributes,
     *,
     kind: SpanKind = SpanKind.INTERNAL,
     failed: bool = False,
     span_id: int | None = None,
 ) -> None:
-    """Record work that has just ended, as a child of this task's request or of the root."""
-    recorder = _recorder
-    if recorder is None or payment_id.int % (1 << _SAMPLE_BITS) >= recorder.sampled_below:
+    """Record work that has just finished, as a child of this task's request or of the root."""
+    recording = _recording
+    if recording is None or payment_id.int % (1 << _SAMPLE_BITS) >= recording.sampled_below:
         return
     span_id = span_id or _new_span_id()
-    ended_ns = time.time_ns()
-    recorder.sink.add(
+    finished_ns = time.time_ns()
+    recording.sink.add(
         Span(
             name=name,
             kind=kind,
             trace_id=payment_id,
             span_id=span_id,
-            parent_id=_parent_of(span_id, payment_id),
-            began_ns=ended_ns - int(took_s * _NS),
-            ended_ns=ended_ns,
+            parent_id=_parent_span_id(span_id, payment_id),
+            started_ns=finished_ns - int(duration_s * _NS_PER_S),
+            finished_ns=finished_ns,
             failed=failed,
             attributes=attributes,
         )
@@ -177,8 +176,8 @@ def _new_span_id() -> int:
     return secrets.randbits(_SPAN_BITS) or 1
 
 
-def _parent_of(span_id: int, payment_id: UUID) -> int | None:
-    root, request = _root_of(payment_id), _request.get()
+def _parent_span_id(span_id: int, payment_id: UUID) -> int | None:
+    root, request = _root_span_id(payment_id), _request.get()
     if span_id == root:
         return None
     if request is None or request.payment_id != payment_id or request.span_id == span_id:
@@ -186,8 +185,8 @@ def _parent_of(span_id: int, payment_id: UUID) -> int | None:
     return request.span_id
 
 
-def _root_of(payment_id: UUID) -> int:
-    """Return the id of the root span: half of the payment id, which is never 0."""
+def _root_span_id(payment_id: UUID) -> int:
+    """Return the id of the root span: the lower half of the payment id, which is never 0."""
     return payment_id.int % (1 << _SPAN_BITS)
 
 
@@ -215,49 +214,49 @@ class _Exporter:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        _redirect_log()
+        _redirect_warnings()
         self._resource = Resource.create({"service.name": process, "service.version": API_VERSION})
         exporter = OTLPSpanExporter(f"{endpoint}/v1/traces", timeout=_TIMEOUT_S)
         self._processor = BatchSpanProcessor(
-            exporter, max_queue_size=_QUEUE_MAX, schedule_delay_millis=_EVERY_MS
+            exporter, max_queue_size=_QUEUE_MAX, schedule_delay_millis=_EXPORT_EVERY_MS
         )
 
     def add(self, span: Span) -> None:
-        self._processor.on_end(self._readable(span))
+        self._processor.on_end(self._to_readable(span))
 
     def close(self) -> None:
         self._processor.shutdown()
 
-    def _readable(self, span: Span) -> "ReadableSpan":
+    def _to_readable(self, span: Span) -> "ReadableSpan":
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
         return ReadableSpan(
             span.name,
-            _context(span, span.span_id),
-            None if span.parent_id is None else _context(span, span.parent_id),
+            _span_context(span, span.span_id),
+            None if span.parent_id is None else _span_context(span, span.parent_id),
             self._resource,
             dict(span.attributes),
             kind=SpanKind[span.kind.name],
             status=Status(StatusCode.ERROR if span.failed else StatusCode.UNSET),
-            start_time=span.began_ns,
-            end_time=span.ended_ns,
+            start_time=span.started_ns,
+            end_time=span.finished_ns,
         )
 
 
-def _context(span: Span, span_id: int) -> "SpanContext":
+def _span_context(span: Span, span_id: int) -> "SpanContext":
     from opentelemetry.trace import SpanContext, TraceFlags
 
     flags = TraceFlags(TraceFlags.SAMPLED)
     return SpanContext(span.trace_id.int, span_id, is_remote=False, trace_flags=flags)
 
 
-class _Handler(logging.Handler):
+class _WarningHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        _log.warning("traces_lost", why=record.getMessage()[:_LOGGED_CHARS])
+        _log.warning("traces_lost", why=record.getMessage()[:_MESSAGE_CHARS_MAX])
 
 
-def _redirect_log() -> None:
+def _redirect_warnings() -> None:
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
-    logger.handlers = [_Handler(logging.WARNING)]
+    logger.handlers = [_WarningHandler(logging.WARNING)]

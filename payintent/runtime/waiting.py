@@ -1,4 +1,4 @@
-"""Waits that end early when the process stops."""
+"""Concurrency helpers: interruptible waits, request slots and garbage collection."""
 
 import asyncio
 import gc
@@ -21,25 +21,25 @@ async def wait_until_stopped(stop: asyncio.Event, seconds: float) -> None:
 
 async def finish_unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
     """Return the result of `work`, or cancel it and return None if `stop` is set first."""
-    working = asyncio.ensure_future(work)
-    stopping = asyncio.create_task(stop.wait())
+    work_task = asyncio.ensure_future(work)
+    stop_task = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return await working if working.done() else None
+        await asyncio.wait({work_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+        return await work_task if work_task.done() else None
     finally:
-        for task in (working, stopping):
+        for task in (work_task, stop_task):
             task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
+        await asyncio.gather(work_task, stop_task, return_exceptions=True)
 
 
-# Requests and logs leave few cycles; the default of 700 objects takes a tenth of the CPU.
-_OBJECTS = 50_000
+# Requests and logs leave few reference cycles; the default of 700 objects costs a tenth of the CPU.
+_COLLECT_AFTER_OBJECTS = 50_000
 
 
 def collect_rarely() -> None:
-    """Collect once per 50,000 new objects, and never scan the objects that exist now."""
+    """Collect garbage once per 50,000 new objects, and never scan the objects that exist now."""
     gc.freeze()
-    gc.set_threshold(_OBJECTS)
+    gc.set_threshold(_COLLECT_AFTER_OBJECTS)
 
 
 #: Releases the slot of the current request; None outside a request.
@@ -49,17 +49,17 @@ release_of_request: ContextVar[Callable[[], None] | None] = ContextVar(
 
 
 def release_slot() -> None:
-    """Release the slot of the current request, which continues without a slot.
+    """Release the current request's slot; the request itself continues.
 
-    Clients of external servers call this before they send. Requests that share a task call it
-    before they wait, because the task only releases the slot of the request that started it.
+    Clients of external servers call this before they send. Requests that wait for a shared task
+    also call it, because the task only releases the slot of the request that started it.
     """
     if (release := release_of_request.get()) is not None:
         release()
 
 
 class Waiters:
-    """Counts the requests or calls that wait for an external server, by key."""
+    """Counts the calls that wait for an external server, by key."""
 
     def __init__(self) -> None:
         self._counts: Counter[Hashable] = Counter()
@@ -69,7 +69,7 @@ class Waiters:
 
     @contextmanager
     def count(self, *keys: Hashable) -> Generator[int]:
-        """Count a waiter inside the block; yields the previous number for the first key."""
+        """Count a waiter while the block runs; yields the previous count of the first key."""
         previous = self._counts[keys[0]]
         self._counts.update(keys)
         try:

@@ -65,9 +65,15 @@ def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> Non
 
 def test_marks_tell_keys_apart_and_no_key() -> None:
     known = _secrets({"new": NEW, "old": OLD})
-    assert known.marks["old"] == _secrets({"old": OLD}).marks["old"] != known.marks["new"]
-    assert _secrets({"old": OLD}, pepper=NEW).pepper_mark != known.pepper_mark
-    assert all(_text(OLD) not in mark and OLD.hex() not in mark for mark in known.marks.values())
+    assert (
+        known.fingerprints["old"]
+        == _secrets({"old": OLD}).fingerprints["old"]
+        != known.fingerprints["new"]
+    )
+    assert _secrets({"old": OLD}, pepper=NEW).pepper_fingerprint != known.pepper_fingerprint
+    assert all(
+        _text(OLD) not in mark and OLD.hex() not in mark for mark in known.fingerprints.values()
+    )
 
 
 def test_a_digest_needs_the_pepper() -> None:
@@ -101,8 +107,8 @@ def test_unusable_settings_are_refused_by_name(
 def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
     ring = f"new:{_text(NEW)}, old:{_text(OLD)}"
     secrets = load_encryption(_with(settings, keyring=ring, pepper=_text(PEPPER)))
-    assert list(secrets.marks) == ["new", "old"]
-    assert secrets.writer == "new"
+    assert list(secrets.fingerprints) == ["new", "old"]
+    assert secrets.current_key_name == "new"
     assert secrets.encrypt(b"hidden", "place")[1:4] == b"new"
 
 

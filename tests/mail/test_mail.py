@@ -104,7 +104,7 @@ async def test_what_waits_is_sealed_and_moves_to_the_rings_first_key(world: Worl
     await _invite(world)
     [row] = await _waiting(world)
     assert b"dee@shop.test" not in row["sealed"]
-    writer = world.service.encryption.writer
+    writer = world.service.encryption.current_key_name
     assert world.service.encryption.key_name_of(row["sealed"]) == writer
     ring = world.service.settings.keyring.get_secret_value()
     changed = world.service.settings.model_copy(

@@ -35,7 +35,7 @@ from payintent.privacy.keyring_operations import RotateKeyring, ShowKeyring
 from payintent.runtime.encryption import (
     EncryptionKeyError,
     callback_secret_context,
-    first_account_context,
+    legacy_account_context,
 )
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
@@ -244,7 +244,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
     service = await ring.open("a", "b")
     before = service.encryption.encrypt(
         b'{"signing_secret":"fake-signing-secret"}',
-        first_account_context(world.account_id),
+        legacy_account_context(world.account_id),
     )
     await world.rows(
         "UPDATE provider_account SET sealed = $2 WHERE id = $1", world.account_id, before

@@ -245,7 +245,7 @@ async def test_where_it_is_switched_off_again_both_forms_are_read(world: World) 
 
 async def test_a_rotation_retires_a_key_once_nothing_of_payers_needs_it(world: World) -> None:
     payment = await bought(world)
-    old = world.service.encryption.writer
+    old = world.service.encryption.current_key_name
     async with process(world, ring="ba") as second, process(world, is_on=False, ring="ba") as off:
         rotation = await second.perform(RotateKeyring())
         assert (rotation.retired, rotation.payer_values) == ([], 3)

@@ -143,7 +143,7 @@ def test_without_the_extra_a_process_says_what_is_missing(
     endpoint = settings.model_copy(update={"otlp_endpoint": "http://127.0.0.1:4318"})
     with pytest.raises(TracingUnavailableError, match=r"needs the extra payintent\[otel\]"):
         start_tracing(endpoint, "payintent-api")
-    assert not tracing.is_on()
+    assert not tracing.is_enabled()
 
 
 async def test_a_collector_that_is_away_costs_a_line_of_the_log_and_no_request(
