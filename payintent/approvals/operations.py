@@ -150,7 +150,7 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
         return (await ShowApproval(approval_id=self.approval_id).read(context)).changes
 
     async def check(self, context: OperationContext) -> None:
-        check_note(self.note, needed=False)
+        check_note(self.note, required=False)
         if _is_refund(self.approval_id):
             return
         proposal = await _require_proposal(context.database, self.approval_id)
@@ -290,7 +290,7 @@ async def _check_approver(
     check_role(context, operation)
     if context.who == proposal.proposed_by and not context.is_exempt:
         raise ConflictError(
-            f"another operator than {quote_input(proposal.proposed_by)}, who proposed it, "
+            f"an operator other than {quote_input(proposal.proposed_by)}, who proposed it, "
             "must approve"
         )
     role = await tokens_store.find_role(tx, proposal.proposed_by)

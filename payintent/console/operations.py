@@ -108,8 +108,8 @@ def _find_allowed(visit: OperatorVisit) -> OperationType:
     if not visit.allows(kind):
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            f"{kind.action} needs the role {kind.needs_role};"
-            f" {visit.actor.who} is {visit.actor.role}",
+            f"{kind.action} requires the role {kind.needs_role}; "
+            f"{visit.actor.who} has the role {visit.actor.role}",
         )
     return kind
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.core import access as api_key
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError
 from payintent.db.database import Database
 from payintent.http.address_limits import (
     Attempts,
@@ -21,9 +21,7 @@ from payintent.http.address_limits import (
     read_bearer_key,
 )
 from payintent.operators import tokens_store
-from payintent.operators.operation import (
-    Actor,
-)
+from payintent.operators.operation import Actor
 from payintent.operators.tokens_store import AuthenticatedOperator
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.log import get_logger
@@ -76,12 +74,12 @@ def read_fields(raw: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any] | None) or {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "the body must be a JSON object") from error
+        raise BadRequestError("the body must be a JSON object") from error
 
 
 def read_reason(fields: dict[str, Any]) -> str:
     """Remove and return `why`, the operator's reason; raises `BAD_REQUEST` if it is not text."""
     why = fields.pop("why", "")
     if not isinstance(why, str):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "why must be text")
+        raise BadRequestError("why must be a string")
     return why

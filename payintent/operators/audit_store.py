@@ -32,7 +32,7 @@ async def add(
     merchant_id: int | None,
     details: Mapping[str, Any],
 ) -> None:
-    """Add an entry in the transaction of the change that it records."""
+    """Add an entry. `tx` must be the transaction of the change that it records."""
     await tx.fetch(
         """
         INSERT INTO audit (id, who, why, action, merchant_id, details)
@@ -61,9 +61,9 @@ _ENTRIES = KeysetList(
 async def list_entries(
     database: Executor, before: UUID | None, limit: int, **filters: object
 ) -> list[AuditEntry]:
-    """List entries. `filters` are the keywords of `_ENTRIES`; None disables a filter.
+    """List entries, newest first. `before` is the last id of the previous page.
 
-    `before` is the last id of the previous page.
+    `filters` are the keywords of `_ENTRIES`; None disables a filter.
     """
     rows = await _ENTRIES.page(database, before, limit, **filters)
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]

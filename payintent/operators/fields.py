@@ -1,7 +1,7 @@
 """Validate operation fields, and describe them as arguments, options and form fields.
 
-Fields are declared with annotations: `position: Annotated[int, option(...)]` becomes the option
-`--position`. Fields without an annotation are available only over HTTP.
+`position: Annotated[int, option(...)]` declares the option `--position`. Fields without an
+annotation are available only over HTTP.
 """
 
 import inspect
@@ -38,67 +38,67 @@ _NOTE_MAX = 500
 _ID_MAX = 2**63 - 1
 
 
-def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
-    """Check that a name is printable and has 1 to `longest` characters."""
-    if not 1 <= len(name) <= longest or not name.isprintable():
-        raise BadRequestError(f"{what} must have 1 to {longest} printable characters")
+def check_name(field: str, name: str, length_max: int = NAME_MAX) -> None:
+    """Check that a name is printable and has 1 to `length_max` characters."""
+    if not 1 <= len(name) <= length_max or not name.isprintable():
+        raise BadRequestError(f"{field} must have 1 to {length_max} printable characters")
 
 
-def check_note(note: str, *, needed: bool = True) -> None:
-    """Check the length of a note. It may be blank unless `needed`."""
-    is_missing = needed and not note.strip()
+def check_note(note: str, *, required: bool = True) -> None:
+    """Check the length of a note. It may be blank unless `required`."""
+    is_missing = required and not note.strip()
     if is_missing or len(note.strip()) > _NOTE_MAX or "\x00" in note:
         raise BadRequestError(f"note must have 1 to {_NOTE_MAX} characters")
 
 
-def check_text_if_given(name: str, text: str | None, longest: int) -> None:
-    if text is not None and (not 1 <= len(text) <= longest or "\x00" in text):
-        raise BadRequestError(f"{name} must have 1 to {longest} characters")
+def check_text_if_given(field: str, text: str | None, length_max: int) -> None:
+    if text is not None and (not 1 <= len(text) <= length_max or "\x00" in text):
+        raise BadRequestError(f"{field} must have 1 to {length_max} characters")
 
 
 def check_iso_country(country: str) -> None:
-    """Check that a code has the form of ISO 3166-1 alpha-2; unassigned codes pass."""
+    """Check that a code has the form of ISO 3166-1 alpha-2. Unassigned codes are accepted."""
     if not _ISO_COUNTRY.fullmatch(country):
         raise BadRequestError(f"country {quote_input(country)} is not two capital letters")
 
 
 def check_viewer_country(country: str) -> None:
-    """Check a country code from the edge network. Cloudflare sends `T1` for Tor."""
+    """Check a country code that the CDN may send. Cloudflare sends `T1` for Tor."""
     if country != TOR:
         check_iso_country(country)
 
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
     """Check that countries and currencies are supported, and that neither list is empty."""
-    for what, values, allowed in (
+    for field, values, supported in (
         ("countries", countries, COUNTRIES),
         ("currencies", currencies, TENDER),
     ):
         if values is None:
             continue
         if not values:
-            raise BadRequestError(f"{what} must not be empty")
-        if unsupported := ", ".join(sorted(set(values) - allowed.keys())):
-            raise BadRequestError(f"{what} are not supported: {quote_input(unsupported)}")
+            raise BadRequestError(f"{field} must not be empty")
+        if unsupported := ", ".join(sorted(set(values) - supported.keys())):
+            raise BadRequestError(f"{field} are not supported: {quote_input(unsupported)}")
 
 
-def check_rate(what: str, rate: Decimal) -> None:
-    """Check that a rate is between 0 and 1 with at most eight decimals; `0.07` means 7 %."""
+def check_rate(field: str, rate: Decimal) -> None:
+    """Check that a rate is between 0 and 1 with at most eight decimals. `0.07` means 7 %."""
     if not rate.is_finite() or not 0 <= rate <= 1:
-        raise BadRequestError(f"{what} must be from 0 to 1, such as 0.07 for 7 %")
+        raise BadRequestError(f"{field} must be from 0 to 1, such as 0.07 for 7 %")
     if rate != round(rate, _RATE_DECIMALS_MAX):
-        raise BadRequestError(f"{what} must have at most {_RATE_DECIMALS_MAX} decimals")
+        raise BadRequestError(f"{field} must have at most {_RATE_DECIMALS_MAX} decimals")
 
 
-def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
+def check_web_url(field: str, url: str, *, sandbox: bool) -> None:
     """Check a URL. Outside the sandbox it must use https."""
     if not _is_url(url, sandbox=sandbox):
-        raise BadRequestError(f"{what} must be an https URL")
+        raise BadRequestError(f"{field} must be an https URL")
 
 
-def check_colour(what: str, colour: str) -> None:
+def check_colour(field: str, colour: str) -> None:
     if not _COLOUR.fullmatch(colour):
-        raise BadRequestError(f"{what} {quote_input(colour)} is not a colour such as #0b5bd3")
+        raise BadRequestError(f"{field} {quote_input(colour)} is not a colour such as #0b5bd3")
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
@@ -120,17 +120,17 @@ def is_database_id(number: int) -> bool:
     return 0 < number <= _ID_MAX
 
 
-def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | None:
+def parse_before(prefix: str, text: str | None, field: str = "before") -> UUID | None:
     """Parse a list cursor, the last id of the previous page; returns None for None."""
     if text is None:
         return None
     uuid = ids.parse_id(prefix, text)
     if uuid is None:
-        raise BadRequestError(f"{name}: {quote_input(text)} is not an id such as {prefix}_…")
+        raise BadRequestError(f"{field}: {quote_input(text)} is not an id such as {prefix}_…")
     return uuid
 
 
-def parse_day(what: str, text: str | None) -> date | None:
+def parse_day(field: str, text: str | None) -> date | None:
     """Parse a day such as 2026-01-31; returns None for None."""
     if text is None:
         return None
@@ -139,11 +139,11 @@ def parse_day(what: str, text: str | None) -> date | None:
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise BadRequestError(f"{what} must be a day such as 2026-01-31, not {quote_input(text)}")
+    raise BadRequestError(f"{field} must be a day such as 2026-01-31, not {quote_input(text)}")
 
 
 def check_after(merchant_id: int) -> None:
-    """Check a merchant number used as a list cursor. 0 lists from the first merchant."""
+    """Check a merchant id used as a list cursor. 0 is before the first merchant."""
     if not 0 <= merchant_id <= _ID_MAX:
         raise BadRequestError("after must be the number of a merchant")
 
@@ -165,28 +165,30 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
     return parts.scheme in schemes and web_origin(url) is not None
 
 
-def to_utc(name: str, moment: datetime | None) -> datetime | None:
+def to_utc(field: str, at: datetime | None) -> datetime | None:
     """Convert a time to UTC. A time without a zone is assumed to be UTC."""
-    if moment is None:
+    if at is None:
         return None
     try:
-        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+        return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
     except OverflowError as error:
-        raise BadRequestError(f"{name} is out of range in UTC") from error
+        raise BadRequestError(f"{field} is out of range in UTC") from error
 
 
 class ParameterForm(TypedDict, total=False):
-    """How the name and input format of a parameter differ from its field."""
+    """How a CLI parameter differs from its field in name and input format."""
 
     name: str  # such as `count` for the field `count_max`
     metavar: str  # the argument's name in the help text
-    flags: str  # for a boolean, such as `--enabled/--disabled`
+    flags: str  # of a boolean, such as `--enabled/--disabled`
     min: int
     max: int
-    repeated_as: str  # for a list: name of a repeatable option; otherwise commas separate values
-    any_text: bool  # for a choice: the help omits the values; an invalid value exits with status 1
-    is_file: bool  # for a list: the value is the path of a file with one item per line
-    or_reason: bool  # defaults to the operator's reason
+    repeated_as: (
+        str  # name of a repeatable option for a list; the default is a comma-separated list
+    )
+    any_text: bool  # whether the help omits a choice's values; an invalid value exits with status 1
+    is_file: bool  # whether a list is read from a file with one item per line
+    or_reason: bool  # whether the default is the operator's reason
 
 
 class Parameter(ParameterForm):
@@ -205,7 +207,7 @@ def option(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationField:
-    """A field that users enter. `type` excludes None: it is `int` for `int | None`."""
+    """A field that users can set. `type` excludes None: it is `int` for `int | None`."""
 
     name: str
     type: Any
@@ -244,28 +246,26 @@ def _without_none(field_type: Any) -> Any:
 
 
 MerchantId = Annotated[int, argument("The number of the merchant.")]
-MerchantFilter = Annotated[int | None, option("Only of this merchant.", name="merchant")]
+MerchantFilter = Annotated[int | None, option("Only entries of this merchant.", name="merchant")]
 OwnerId = Annotated[
-    int | None, option("The merchant who owns it; default: the platform.", name="merchant")
+    int | None, option("The merchant that owns it. Default: the platform.", name="merchant")
 ]
-Purpose = Annotated[str, option("A name for its purpose.")]
-IsoCountry = Annotated[str, argument("Two capital letters.")]
-ViewerCountry = Annotated[
-    str, argument("Two capital letters. T1 is Tor, XX is an unknown country.")
-]
+Purpose = Annotated[str, option("A name that describes its purpose.")]
+IsoCountry = Annotated[str, argument("A country code of two capital letters.")]
+ViewerCountry = Annotated[str, argument("A country code; T1 means Tor, and XX an unknown country.")]
 ListLimit = Annotated[int, option("Maximum number of entries.", min=1, max=LISTED_MAX)]
 
 
 ListOrder = Annotated[
     Literal["newest", "oldest"],
-    option("`newest` first, or `oldest` first if the list has only pending entries."),
+    option("`newest` or `oldest` first. `oldest` requires a filter for pending entries."),
 ]
 
 
-def check_order(order: str, needs: str, is_pending: object) -> None:
+def check_order(order: str, pending_filter: str, is_pending: object) -> None:
     """Raise `BAD_REQUEST` for the order `oldest` unless only pending entries are listed."""
     if order == "oldest" and not is_pending:
-        raise BadRequestError(f"order `oldest` needs {needs}")
+        raise BadRequestError(f"order `oldest` requires {pending_filter}")
 
 
 def check_cursor(order: str, before: object, after: object) -> None:
@@ -293,7 +293,7 @@ class TimeRange:
 async def parse_time_range(
     database: Executor, since: datetime | None, until: datetime | None, older_than: str | None
 ) -> TimeRange:
-    """Combine list filters into a time range; the earlier end applies. Raises `BAD_REQUEST`."""
+    """Combine list filters into a time range that satisfies all of them. Raises `BAD_REQUEST`."""
     since, until = to_utc("since", since), to_utc("until", until)
     if older_than is None:
         return TimeRange(since, until)

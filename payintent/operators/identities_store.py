@@ -1,6 +1,6 @@
-"""OpenID Connect identities of operators (tables `operator_identity`, `completed_sign_in`).
+"""OpenID Connect identities of operators, identified by issuer and subject.
 
-An identity is identified by its issuer and subject. Its name never changes.
+The tables are `operator_identity` and `completed_sign_in`. An identity's name never changes.
 """
 
 from dataclasses import dataclass
@@ -51,8 +51,8 @@ _COLUMNS = "name, role, issuer, subject, created_at, signed_in_at, expires_at, b
 _SELECT = f"SELECT {_COLUMNS} FROM operator_identity "
 
 
-async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
-    """Mark a sign-in as completed; return False if it already was."""
+async def complete_sign_in(tx: Tx, digest: bytes, valid_s: int) -> bool:
+    """Mark a sign-in as completed; return False if it was already completed."""
     await tx.fetch(
         """
         DELETE FROM completed_sign_in

@@ -41,12 +41,12 @@ T = TypeVar("T")
 def to_json_value(value: object) -> Any:
     """Convert a value to JSON types. Fields with `repr=False`, such as secrets, are omitted.
 
-    Values that are already encoded are unchanged. Bytes become checksum addresses.
+    Raw JSON is returned unchanged. Bytes are addresses and get their EIP-55 checksum.
     """
     if value is None or isinstance(value, str | bool | int | msgspec.Raw):
         return value
     if isinstance(value, date | Decimal | UUID | bytes):
-        return _text(value)
+        return _format_scalar(value)
     if is_dataclass(value):
         return {
             attribute.name: to_json_value(getattr(value, attribute.name))
@@ -59,7 +59,7 @@ def to_json_value(value: object) -> Any:
     return [to_json_value(item) for item in cast("list[object]", value)]
 
 
-def _text(value: date | Decimal | UUID | bytes) -> str:
+def _format_scalar(value: date | Decimal | UUID | bytes) -> str:
     if isinstance(value, datetime):
         return format_timestamp(value)
     if isinstance(value, bytes):
@@ -81,7 +81,7 @@ def to_hex_or_none(value: bytes | None) -> str | None:
     return None if value is None else to_hex(value)
 
 
-#: Prefixes of actor names in the audit log, for terminals and for OpenID Connect sign-ins.
+#: Prefixes of actor names in the audit log: terminals, and OpenID Connect identities.
 TERMINAL = "cli:"
 IDENTITY = "oidc:"
 #: Names of operator tokens must not start with these prefixes.
@@ -103,7 +103,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """Dependencies of an operation, from which it builds any further services."""
+    """The dependencies of operations."""
 
     database: Database
     reading: Executor  # for lists; may be a replica that lags by a few seconds
@@ -125,12 +125,12 @@ class OperationContext:
 
     @property
     def is_exempt(self) -> bool:
-        """Whether the actor never needs approval: a terminal in the sandbox."""
+        """Whether the actor never needs approval. True for a sandbox terminal without a token."""
         return self.settings.sandbox and self.actor.role is None
 
     @property
     def is_approved(self) -> bool:
-        """Whether the operation may run without further approval."""
+        """Whether no further approval is needed."""
         return self.is_exempt or self.approved_by is not None
 
 
@@ -181,13 +181,13 @@ class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
 
 class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.ADMIN
-    #: Whether a terminal without a token may submit it outside the sandbox. `apply` then decides.
+    #: Whether a terminal without a token may submit it outside the sandbox, if `apply` allows it.
     is_bootstrap: ClassVar[bool] = False
-    #: Whether terminals ask for confirmation, because it is irreversible or stops payments.
+    #: Whether the CLI asks for confirmation because it is irreversible or stops payments.
     is_destructive: ClassVar[bool] = False
     #: Whether `count_changes` is implemented, for operations that may change many rows.
     has_dry_run: ClassVar[bool] = False
-    #: Secret fields, which are never shown again or written to the audit log.
+    #: Fields with secrets, which are never shown again or written to the audit log.
     secret_fields: ClassVar[frozenset[str]] = frozenset()
     #: Fields with personal data, which must not remain in the audit log forever.
     personal_fields: ClassVar[frozenset[str]] = frozenset()
@@ -228,7 +228,7 @@ OperationType = type[ReadOperation[Any]] | type[ChangeOperation[Any]]
 class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
     """A change of any number of rows, in transactions of bounded size, each with an audit entry.
 
-    It needs no approval. If a batch fails, earlier batches stay committed.
+    Batch operations never need approval. If a batch fails, earlier batches stay committed.
     """
 
     batch_size: ClassVar[int]
@@ -270,7 +270,7 @@ async def run(
 
 
 def details(change: ChangeOperation[Any]) -> dict[str, Any]:
-    """Return the fields for the audit entry, with secret and personal values masked."""
+    """Return the given fields for the audit log, with secrets and personal data masked."""
     return {
         name: "(hidden)"
         if name in change.secret_fields | change.personal_fields
@@ -283,7 +283,7 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
 def check_approved(context: OperationContext, *, needs_approval: bool) -> None:
     """Raise `CONFLICT` if a concurrent change made the operation require approval."""
     if needs_approval and not context.is_approved:
-        raise ConflictError("this was changed just now; try again")
+        raise ConflictError("a concurrent change means that this needs approval; submit it again")
 
 
 def check_role(context: OperationContext, operation: Operation[Any]) -> None:
@@ -298,5 +298,5 @@ def check_role(context: OperationContext, operation: Operation[Any]) -> None:
     elif not role.includes(required):
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            f"{operation.action} needs the role {required}; {context.who} is {role}",
+            f"{operation.action} requires the role {required}; {context.who} has the role {role}",
         )

@@ -102,7 +102,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True, because a new token creates an operator."""
+        """Return True because a new token creates an operator."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -111,7 +111,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
                 f"for {self.days} days"
             ),
-            "the token is shown to the approver, to be passed on",
+            "the token is shown to the approver, who must pass it on",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -123,7 +123,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         """Store the digest of a new token. Only the result contains the token text."""
         if context.actor.role is None and not context.settings.sandbox:
-            await self._check_first(tx)
+            await self._check_bootstrap(tx)
         token = generate_key_text(api_key.OPERATOR)
         expires_at = await tokens_store.add(
             tx,
@@ -137,8 +137,8 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
             raise _name_in_use(self.name)
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
-    async def _check_first(self, tx: Tx) -> None:
-        """Allow a terminal without a token to issue only the first two tokens, both to admins."""
+    async def _check_bootstrap(self, tx: Tx) -> None:
+        """Raise unless this is one of the first two tokens, for an admin."""
         await tokens_store.lock_table(tx)
         if await tokens_store.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(
@@ -171,19 +171,19 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         token = _require(await tokens_store.lock(tx, self.public_id), self.public_id)
         if not token.role.includes(self.role) and not context.is_approved:
-            raise ConflictError("the role was changed just now; try again")
+            raise ConflictError("the role has just been changed; try again")
         return await tokens_store.set_role(tx, self.public_id, self.role)
 
 
 class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Extend a token: it expires this number of days from now."""
+    """Extend a token, to expire this number of days from now."""
 
     action: ClassVar[str] = "operator.extend"
     public_id: _PublicId
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True, because an extension is equivalent to a new token."""
+        """Return True because an extension is equivalent to a new token."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -194,16 +194,16 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
 
     async def check(self, context: OperationContext) -> None:
         _check_days(self.days)
-        _check_live(await _require_token(context, self.public_id))
+        _check_not_revoked(await _require_token(context, self.public_id))
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         token = _require(await tokens_store.lock(tx, self.public_id), self.public_id)
-        _check_live(token)
+        _check_not_revoked(token)
         return await tokens_store.extend(tx, self.public_id, self.days)
 
 
 class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
-    """Replace the token that you use now. The new token is printed once.
+    """Replace the token that you are using. The new token is printed once.
 
     Its name, role and expiry stay the same.
     """
@@ -215,11 +215,11 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         token = await tokens_store.lock_by_name(tx, context.who)
         if token is None or context.actor.role is None:
-            raise NotFoundError("operator replace needs to run with the token that it replaces")
-        new = generate_key_text(api_key.OPERATOR)
-        digest = context.encryption.digest(new.text)
-        await tokens_store.replace(tx, token.public_id, new.public_id, digest)
-        return IssuedToken(token.name, token.role, token.expires_at, new.text)
+            raise NotFoundError("run `operator replace` with the token to replace")
+        new_token = generate_key_text(api_key.OPERATOR)
+        digest = context.encryption.digest(new_token.text)
+        await tokens_store.replace(tx, token.public_id, new_token.public_id, digest)
+        return IssuedToken(token.name, token.role, token.expires_at, new_token.text)
 
 
 class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, kw_only=True):
@@ -248,7 +248,7 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
 def _check_name(name: str) -> None:
     check_name("name", name)
     if name != unicodedata.normalize("NFKC", name).strip():
-        raise BadRequestError("name must be in normalized form (NFKC), without spaces around it")
+        raise BadRequestError("name must be NFKC-normalized, without leading or trailing spaces")
     for prefix in RESERVED_PREFIXES:
         if name.lower().startswith(prefix):
             raise BadRequestError(f"name must not start with {prefix}")
@@ -259,7 +259,7 @@ def _check_days(days: int) -> None:
         raise BadRequestError(f"days must be from 1 to {TOKEN_DAYS_MAX}")
 
 
-def _check_live(token: OperatorTokenRecord) -> None:
+def _check_not_revoked(token: OperatorTokenRecord) -> None:
     if token.revoked_at is not None:
         raise ConflictError("the token is revoked and cannot be extended")
 
@@ -281,7 +281,7 @@ def _name_in_use(name: str) -> RefusedError:
 
 
 class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):
-    """List the operators that have signed in with OpenID Connect."""
+    """List the operators who have signed in with OpenID Connect."""
 
     action: ClassVar[str] = "operator.identities"
     columns = ("name", "role", "signed_in_at", "expires_at", "blocked_at")
@@ -310,7 +310,7 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
     name: _IdentityName
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True, because this restores an operator's access."""
+        """Return True because this restores an operator's access."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:

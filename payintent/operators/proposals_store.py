@@ -74,11 +74,7 @@ async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
     return Proposal(**row) if row else None
 
 
-_PROPOSALS = KeysetList(
-    _PROPOSAL,
-    "id",
-    status=_STATUS + " = {}",
-)
+_PROPOSALS = KeysetList(_PROPOSAL, "id", status=_STATUS + " = {}")
 _WAITING = KeysetList(
     _PROPOSAL, "id", "status = 'WAITING' AND expires_at > clock()", oldest_first=True
 )
@@ -93,13 +89,13 @@ async def list_proposals(
 
 
 async def list_waiting(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
-    """List undecided proposals, oldest first. `after` is the last id of a page."""
+    """List undecided proposals, oldest first. `after` is the last id of the previous page."""
     rows = await _WAITING.page(database, after, limit)
     return [Proposal(**row) for row in rows]
 
 
 async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
-    """Record the decision on a proposal and delete its arguments. The proposal must be locked."""
+    """Record a decision and delete the proposal's arguments. The proposal must be locked."""
     await tx.fetch(
         """
         UPDATE proposal
@@ -134,7 +130,7 @@ async def delete_lapsed_arguments(database: Executor, limit: int) -> int:
 
 
 async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
-    """Lock a batch of proposals with encrypted arguments, in id order."""
+    """Lock and return a batch of proposals with encrypted arguments, in id order."""
     rows = await tx.fetch(
         _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
         after,

@@ -1,4 +1,4 @@
-"""HTTP routes for all operations, on the operator port.
+"""HTTP routes of the operator port, which run any operation.
 
 Changes are `POST` requests such as `POST /operator/tax/set`, with the fields and `why` as JSON.
 Reads are `GET` requests such as `GET /operator/tax/list`, with the fields as query parameters.
@@ -42,7 +42,7 @@ class OperationRoutes:
         kind = find_operation(self.context.operations, action)
         method = "GET" if issubclass(kind, ReadOperation) else "POST"
         if request.method != method:
-            response = error_response(ErrorCode.BAD_REQUEST, f"{action} takes {method}", 405)
+            response = error_response(ErrorCode.BAD_REQUEST, f"{action} requires {method}", 405)
             response.headers["Allow"] = method
             return response
         if issubclass(kind, ReadOperation):
@@ -51,8 +51,7 @@ class OperationRoutes:
         return await self._change(request, actor, kind)
 
     async def _change(self, request: Request, actor: Actor, kind: OperationType) -> Response:
-        raw = await read_raw(request, self.context.settings.body_bytes_max)
-        fields = read_fields(raw)
+        fields = read_fields(await read_raw(request, self.context.settings.body_bytes_max))
         why = read_reason(fields)
         dry_run = fields.pop("dry_run", False)
         operation = convert_operation(fields, kind, strict=True)
@@ -60,8 +59,7 @@ class OperationRoutes:
             return json_response(to_json_value(await count_changes(self.context, operation, actor)))
         if dry_run is not False:
             raise RefusedError(ErrorCode.BAD_REQUEST, "dry_run must be true or false")
-        actor = replace(actor, why=why)
-        return self._respond(await submit(self.context, operation, actor))
+        return self._respond(await submit(self.context, operation, replace(actor, why=why)))
 
     def _respond(self, result: object) -> Response:
         if isinstance(result, Proposal):

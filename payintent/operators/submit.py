@@ -29,8 +29,8 @@ from payintent.runtime.encryption import proposal_context
 
 R = TypeVar("R")
 T = TypeVar("T", bound=msgspec.Struct)
-#: Opens a progress display for an action and its total number of rows. The display is called with
-#: the number of rows in each batch.
+#: Opens a progress display for an action and its total number of rows. The display is then called
+#: with the number of rows in each batch.
 ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _WHO_MAX, _WHY_MAX = 200, 500
 
@@ -38,7 +38,7 @@ _WHO_MAX, _WHY_MAX = 200, 500
 def find_operation(operations: Mapping[str, OperationType], action: str) -> OperationType:
     operation = operations.get(action)
     if operation is None:
-        raise NotFoundError("no such operation")
+        raise NotFoundError("there is no such operation")
     return operation
 
 
@@ -63,8 +63,8 @@ async def submit(
 
     A change and its audit entry share a transaction. A batch operation uses a transaction for each
     batch and reports its progress to `show_progress`. Raises `FORBIDDEN` if the actor's role may
-    not run the operation, `BAD_REQUEST` if a required reason is missing, and the operation's own
-    errors.
+    not run the operation, `BAD_REQUEST` if a required reason is missing, or an error of the
+    operation.
     """
     context = replace(context, actor=actor)
     if isinstance(operation, ReadOperation):
@@ -89,11 +89,9 @@ async def describe(
 
 
 async def count_changes(
-    context: OperationContext,
-    operation: AnyOperation[Any],
-    actor: Actor,
+    context: OperationContext, operation: AnyOperation[Any], actor: Actor
 ) -> dict[str, object]:
-    """Count the changes of an operation without making them. No reason or approval is needed.
+    """Count the changes that an operation would make. No reason or approval is needed.
 
     Raises `BAD_REQUEST` if the operation has no dry run.
     """
@@ -148,9 +146,9 @@ async def _run_batches(
 
 
 def _check_actor(context: OperationContext, actor: Actor) -> None:
-    for name, value, longest in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
-        if len(value) > longest or "\x00" in value:
-            raise BadRequestError(f"{name} must have at most {longest} characters")
+    for name, value, length_max in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
+        if len(value) > length_max or "\x00" in value:
+            raise BadRequestError(f"{name} must have at most {length_max} characters")
     if not context.settings.sandbox and not actor.why.strip():
         raise BadRequestError("why is required: the audit log needs a reason")
 

@@ -36,7 +36,7 @@ _SELECT = f"SELECT {_COLUMNS} FROM operator_token "
 async def add(
     tx: Tx, public_id: str, digest: bytes, *, name: str, role: Role, days: int
 ) -> datetime | None:
-    """Store a new token and return its expiry, or None if the name was ever in use."""
+    """Store a new token and return its expiry, or None if the name was ever used."""
     return await tx.value(
         """
         INSERT INTO operator_token (public_id, name, role, digest, expires_at)
@@ -185,7 +185,7 @@ async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
 
 
 async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
-    """Revoke a token permanently. Repeated calls keep the original time."""
+    """Revoke a token permanently. Repeated calls keep the original revocation time."""
     row = await tx.row(
         f"""
         UPDATE operator_token

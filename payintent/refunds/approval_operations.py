@@ -31,7 +31,7 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     note: Annotated[str, option("Required if the money does not go back to its payer.")] = ""
 
     async def check(self, context: OperationContext) -> None:
-        check_note(self.note, needed=False)
+        check_note(self.note, required=False)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         refund, now = await lock_refund_by_id(tx, self.refund_id)
@@ -42,7 +42,7 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         if refund.requested_by == context.who:
             requester = quote_input(refund.requested_by)
             raise ConflictError(
-                f"another operator than {requester}, who requested it, must approve"
+                f"an operator other than {requester}, who requested it, must approve the refund"
             )
         details = await read_refund_details(tx, self.refund_id)
         if refund.destination != details.payer:

@@ -206,5 +206,5 @@ async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
 
 async def test_in_the_sandbox_tokens_are_held_to_the_rule(world: World) -> None:
     refund_id = await _asked_by(world, "Ada")
-    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+    with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA)

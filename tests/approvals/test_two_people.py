@@ -184,13 +184,17 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
     for actor, words, code in (
-        (ADA, "another operator than 'Ada', who proposed it", ErrorCode.CONFLICT),
+        (ADA, "an operator other than 'Ada', who proposed it", ErrorCode.CONFLICT),
         (
             replace(ALAN, role=Role.FINANCE),
-            "account.change needs the role admin",
+            "account.change requires the role admin",
             ErrorCode.FORBIDDEN,
         ),
-        (replace(ALAN, role=Role.SUPPORT), "approve needs the role finance", ErrorCode.FORBIDDEN),
+        (
+            replace(ALAN, role=Role.SUPPORT),
+            "approve requires the role finance",
+            ErrorCode.FORBIDDEN,
+        ),
         (_TERMINAL, "set PAYINTENT_OPERATOR_TOKEN", ErrorCode.FORBIDDEN),
     ):
         assert await _refused(stage, approval, actor, words) is code
@@ -200,7 +204,7 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
 async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     rejection = Reject(approval_id=waiting.id, note="not theirs")
-    finance, words = replace(ALAN, role=Role.FINANCE), "account.change needs the role admin"
+    finance, words = replace(ALAN, role=Role.FINANCE), "account.change requires the role admin"
     assert await _refused(stage, rejection, finance, words) is ErrorCode.FORBIDDEN
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
 
@@ -297,7 +301,7 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
         asked = asyncio.create_task(stage.service.submit(lower, ADA))
         await until_waiting(stage.world, asked)
         await first.commit()
-        with pytest.raises(RefusedError, match="the role was changed just now"):
+        with pytest.raises(RefusedError, match="the role has just been changed"):
             await asked
     roles = {token.public_id: token.role for token in await stage.perform(ListOperatorTokens())}
     assert roles[eve] is Role.VIEWER
@@ -342,7 +346,7 @@ async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage
     assert "name: Third Shop" in waiting.changes
     assert "the API key and callback secret are shown to the approver" in waiting.changes[-1]
     approval = Approve(approval_id=waiting.id)
-    words = "another operator than 'Ada', who proposed it"
+    words = "an operator other than 'Ada', who proposed it"
     assert await _refused(stage, approval, ADA, words) is ErrorCode.CONFLICT
     assert await stage.world.rows(count) == [before]
     made = (await stage.service.run_operation(approval, ALAN)).result
@@ -437,7 +441,7 @@ async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: 
     waiting = await world.service.submit(change, ADA)
     assert isinstance(waiting, Proposal)
     approval = Approve(approval_id=ids.format_id(ids.APPROVAL, waiting.id))
-    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+    with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(approval, ADA)
     approved = await world.service.run_operation(approval, _TERMINAL)
     assert approved.approval.decided_by == "cli:ada"

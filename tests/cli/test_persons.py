@@ -100,7 +100,7 @@ def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> Non
     )
     terminal.become(approved["result"]["token"])
     said = terminal.run(*_TAX)
-    assert said.err == "payintent: tax.set needs the role admin; Grace is finance\n"
+    assert said.err == "payintent: tax.set requires the role admin; Grace has the role finance\n"
     listed = {one["name"]: one for one in terminal.run("operator", "list", "--json").json}
     assert listed["Grace"]["role"] == "finance"
     assert listed["Grace"]["last_used_at"] is not None
@@ -130,7 +130,7 @@ def test_two_tokens_at_one_terminal_are_two_persons(
     terminal.become(None)
     assert "set PAYINTENT_OPERATOR_TOKEN" in terminal.run(*approve).err
     terminal.become(ada)
-    assert "another operator than 'Ada'" in terminal.run(*approve).err
+    assert "an operator other than 'Ada'" in terminal.run(*approve).err
     terminal.become(alan)
     approved = terminal.run(*approve, "--json").json
     assert (approved["approved_by"], approved["step"]) == ("Alan", "queued")

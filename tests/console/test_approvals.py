@@ -161,7 +161,7 @@ async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visi
     assert f"{page}/approve" not in shown
     refused = await ada.post(f"{page}/approve", note="I am sure")
     assert refused.status == 409
-    assert "another operator than 'Ada'" in words(refused)
+    assert "an operator other than 'Ada'" in words(refused)
     assert 'value="I am sure"' in refused.body.decode()
     assert (await ada.post(f"{page}/reject", note="a mistake")).status == 200
     assert "REJECTED" in words(await ada.get(page))
@@ -187,7 +187,7 @@ async def test_a_lesser_role_sees_it_and_cannot_decide(
         assert answer.status == 403
     finance = await signed_in(operator, "fay", Role.FINANCE)
     answer = await finance.post(f"{page}/approve", note="all the same")
-    assert "needs the role admin" in words(answer)
+    assert "requires the role admin" in words(answer)
     assert "WAITING" in words(await ada.get(page))
 
 

@@ -184,7 +184,7 @@ async def test_what_became_a_redirection_meanwhile_is_not_done_by_one(
     assert await merchant_store.has_gone_live(world.database, world.merchant_id)
     for change in redirections(world):
         async with world.database.transaction() as tx:
-            with pytest.raises(RefusedError, match="changed just now") as refused:
+            with pytest.raises(RefusedError, match="concurrent change") as refused:
                 await change.apply(context, tx)
         assert refused.value.code is ErrorCode.CONFLICT, change
 

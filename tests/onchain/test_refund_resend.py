@@ -123,7 +123,7 @@ async def test_a_refund_that_is_sent_again_takes_nothing_of_the_new_days_thresho
     proposal = await world.service.submit(resend, ADA)
     assert isinstance(proposal, Proposal)
     approval = Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id))
-    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+    with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(approval, ADA)
     await refunding.turn()
     assert refunding.signer.sent == []

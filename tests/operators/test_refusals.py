@@ -73,7 +73,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("operator.issue", {"name": "merchant:1"}, _BAD, "name must not start with merchant:"),
     ("operator.issue", {"name": "policy:x"}, _BAD, "name must not start with policy:"),
     ("operator.issue", {"name": "CLI:root"}, _BAD, "name must not start with cli:"),
-    ("operator.issue", {"name": " Grace"}, _BAD, "without spaces around it"),
+    ("operator.issue", {"name": " Grace"}, _BAD, "without leading or trailing spaces"),
     ("operator.issue", {"name": "\uff27race"}, _BAD, "name must be in normalized form"),
     ("operator.issue", {"name": "aDA"}, _CONFLICT, "'aDA' is or was the name of an operator"),
     ("operator.issue", {"days": 0}, _BAD, "days must be from 1 to 365"),
@@ -216,7 +216,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("case.list", {"after": f"case_{22 * '0'}"}, _BAD, "after cannot be combined with the order"),
     *(
         (f"{subject}.list", {"order": "oldest", name: other}, _BAD,
-            f"order `oldest` needs {name} {waiting}")
+            f"order `oldest` requires {name} {waiting}")
         for subject, name, other, waiting in (
             ("case", "status", "ALL", "OPEN"), ("dispute", "status", "ALL", "RUNNING"),
             ("refund", "step", "sent", "approval"), ("approval", "status", "ALL", "WAITING"),

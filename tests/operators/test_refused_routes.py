@@ -151,7 +151,7 @@ async def test_a_number_is_a_number(operator: Api, token: str, value: object) ->
 async def test_a_reason_is_text(operator: Api, token: str, why: object) -> None:
     sent = {"country": "TH", "rate": "0.07", "why": why}
     answer = await ask(operator, token, "tax.set", sent)
-    assert (refusal(answer), answer.json["message"]) == (BAD, "why must be text")
+    assert (refusal(answer), answer.json["message"]) == (BAD, "why must be a string")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ async def test_two_people_end_it_with_its_event_and_a_case(
     payment, session = stranded
     waiting = await propose(world, payment)
     assert await world.status(payment) == "PROCESSING"
-    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+    with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=waiting), ADA)
     assert await world.events(payment) == []
     shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
@@ -112,7 +112,7 @@ async def test_the_audit_log_names_both(world: World, stranded: tuple[Payment, S
 
 async def test_it_needs_finance(world: World, stranded: tuple[Payment, Session]) -> None:
     payment, _ = stranded
-    with pytest.raises(RefusedError, match="needs the role finance") as refused:
+    with pytest.raises(RefusedError, match="requires the role finance") as refused:
         await world.service.submit(end(payment), Actor("Ada", "ticket 7", Role.SUPPORT))
     assert refused.value.code is ErrorCode.FORBIDDEN
 

@@ -128,7 +128,7 @@ async def test_a_refund_whose_key_was_stored_without_a_version_replays(world: Wo
 
 async def test_support_may_not_refund(world: World) -> None:
     payment = await paid(world)
-    with pytest.raises(RefusedError, match="needs the role finance") as refused:
+    with pytest.raises(RefusedError, match="requires the role finance") as refused:
         await refund(world, payment, _BOB)
     assert refused.value.code is ErrorCode.FORBIDDEN
 
@@ -138,7 +138,7 @@ async def test_who_asked_for_a_refund_that_waits_cannot_approve_it(world: World)
     payment = await paid(world)
     made = await refund(world, payment)
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
-    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+    with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=made.id), ADA)
     approved = await world.service.run_operation(Approve(approval_id=made.id), ALAN)
     assert approved.result["approved_by"] == "Alan"

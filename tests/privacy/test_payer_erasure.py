@@ -179,7 +179,7 @@ async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_can
     shown = await world.perform(ShowApproval(approval_id=proposal.id))
     assert shown.changes == proposal.changes
     assert {"proposal", "audit"}.isdisjoint((await found(world))["zora-17"])
-    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
+    with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=proposal.id), ADA)
     await world.service.run_operation(Reject(approval_id=proposal.id, note="not theirs"), ALAN)
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}

@@ -185,7 +185,7 @@ async def test_money_that_goes_elsewhere_waits_for_another_person_and_a_word(wor
     elsewhere = _refund(case, destination=_ELSEWHERE)
     refund = (await world.service.run_operation(elsewhere, _GRACE)).refund
     assert refund.step == "approval"
-    with pytest.raises(RefusedError, match="another operator than 'Grace'"):
+    with pytest.raises(RefusedError, match="an operator other than 'Grace'"):
         await world.service.run_operation(ApproveRefund(refund_id=refund.id, note="yes"), _GRACE)
     for note in ("", "  "):
         with pytest.raises(RefusedError, match="note must have 1 to 500"):

@@ -137,7 +137,7 @@ async def _open_session(
     )
     digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
     async with database.transaction() as tx:
-        if not await identities_store.complete(tx, digest, VALID_S):
+        if not await identities_store.complete_sign_in(tx, digest, VALID_S):
             raise refused_sign_in("replayed")
         identity = await identities_store.sign_in(tx, sign_in)
         if identity is None:
