@@ -295,7 +295,7 @@ async def open_service(
     )
 
 
-def most_connections(settings: Settings, processes: int) -> int:
+def max_connections(settings: Settings, processes: int) -> int:
     """Return the maximum number of database connections of an `api` and a `worker`.
 
     Both run `processes` processes. In addition to its share of the pool, each process has a

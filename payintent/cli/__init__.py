@@ -11,26 +11,26 @@ def main() -> None:
     # Imported modules are never freed, so collecting garbage now or at exit would be wasted time.
     gc.disable()
     from payintent.cli.commands import (
-        ABORTED,
-        MISUSED,
+        ABORT,
+        USAGE_ERROR,
         build,
-        completed_words,
+        find_completion_words,
         find_group,
-        print_misuse,
+        print_usage_error,
     )
     from payintent.runtime.log import write_any_text
     from payintent.runtime.waiting import collect_rarely
 
     write_any_text()
-    completed = completed_words(os.environ)
-    group = find_group(sys.argv[1:] if completed is None else completed)
-    app = build(group, completing=completed is not None)
+    completion_words = find_completion_words(os.environ)
+    group = find_group(sys.argv[1:] if completion_words is None else completion_words)
+    app = build(group, completing=completion_words is not None)
     collect_rarely()
     gc.enable()
     try:
         status: Any = app(standalone_mode=False)
-    except MISUSED as error:
-        sys.exit(print_misuse(error))
-    except ABORTED:
+    except USAGE_ERROR as error:
+        sys.exit(print_usage_error(error))
+    except ABORT:
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)

@@ -57,25 +57,24 @@ _GROUPS = {
 }
 #: Commands that load no plugins, because searching for plugins takes longer than a small command.
 #: `doctor` is excluded because plugins add checks to it.
-_OURS = {*_GROUPS, *_COMMANDS["processes"]}
+_BUILT_IN = {*_GROUPS, *_COMMANDS["processes"]}
 #: Checks that plugins add to `payintent doctor`, by subject. Each returns the text of its line.
 EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
 #: Entry point group of functions that add commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
 #: Environment variable that is set by the script from `--show-completion`.
-_COMPLETING = "_PAYINTENT_COMPLETE"
+_COMPLETION_ENV = "_PAYINTENT_COMPLETE"
 #: The base class of errors for invalid arguments. Typer does not export it.
-MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
-ABORTED: type[BaseException] = typer.Abort
+USAGE_ERROR: type[BaseException] = typer.BadParameter.__bases__[0]
+ABORT: type[BaseException] = typer.Abort
 
 
 def build(command: str | None = None, *, completing: bool = False) -> typer.Typer:
     """Build the command line, including the commands of plugins such as the sandbox.
 
     If `command` is given, only that command or group is complete. The others have only a name and a
-    help text, because importing their modules takes far longer than printing help. Plugins are
-    loaded unless `command` is in `_OURS`. Shell completion is added if `command` is not a group, or
-    if a shell is `completing` a command line.
+    help text, because importing their modules takes far longer than printing help. `completing`
+    means that a shell is completing a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -99,13 +98,13 @@ def build(command: str | None = None, *, completing: bool = False) -> typer.Type
         else:
             import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
-    if command not in _OURS:
+    if command not in _BUILT_IN:
         _add_external_commands(app)
     return app
 
 
 def _placeholder() -> None:
-    """Stand in for a command that this run does not use."""
+    """Take the place of a command that this run does not use."""
 
 
 def _add_external_commands(app: typer.Typer) -> None:
@@ -133,12 +132,12 @@ def _root(
     del version
 
 
-def completed_words(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the words that a shell is completing, or None if this is not a completion."""
-    if _COMPLETING not in environ:
+def find_completion_words(environ: Mapping[str, str]) -> list[str] | None:
+    """Return the words of the command line that a shell is completing, or None."""
+    if _COMPLETION_ENV not in environ:
         return None
-    typed = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
-    return typed.split()[1:]
+    command_line = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return command_line.split()[1:]
 
 
 def find_group(words: list[str]) -> str:
@@ -146,7 +145,7 @@ def find_group(words: list[str]) -> str:
     return next((word for word in words if not word.startswith("-")), "")
 
 
-def print_misuse(error: Any) -> int:
+def print_usage_error(error: Any) -> int:
     """Print a usage error, or the help if there were no arguments; return the exit status."""
     message = str(error.format_message())
     if "\n" in message:

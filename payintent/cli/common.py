@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-#: File in VAR_DIR to which `payintent dev` writes the settings of the sandbox.
+#: File in `VAR_DIR` to which `payintent dev` writes the settings of the sandbox.
 SANDBOX_ENV = "dev.env"
 #: Environment variable with an operator token.
 TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
 #: Exit status if a second operator must approve the operation.
-PROPOSED = 3
+EXIT_PROPOSED = 3
 #: Errors that end a command or prevent startup. Their messages are written for operators.
-STOPPING = (
+FATAL_ERRORS = (
     StorageUnavailableError,
     PermissionDeniedError,
     EncryptionKeyError,
@@ -76,11 +76,8 @@ Yes = typer.Option(
 DryRun = typer.Option(False, "--dry-run", help="Print the changes without making them.")
 
 
-def settings() -> Settings:
-    """Read the settings; print each problem and exit if they are invalid.
-
-    Uses the settings of a local sandbox if the environment has no secrets.
-    """
+def load_settings() -> Settings:
+    """Read the settings; print each problem and exit if they are invalid."""
     try:
         return read_settings()
     except ValidationError as error:
@@ -88,13 +85,16 @@ def settings() -> Settings:
 
 
 def read_settings() -> Settings:
-    """Read the settings and configure logging; raises `ValidationError`."""
-    current = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
-    configure_logging(current.log_level)
-    return current
+    """Read the settings and configure logging; raises `ValidationError`.
+
+    If the environment has no secrets, the settings of a local sandbox are used.
+    """
+    settings = Settings(_env_file=_find_sandbox_file())  # pyright: ignore[reportCallIssue]
+    configure_logging(settings.log_level)
+    return settings
 
 
-def _sandbox_file() -> Path | None:
+def _find_sandbox_file() -> Path | None:
     file = Path(os.environ.get("VAR_DIR", "var"), SANDBOX_ENV)
     if "PAYINTENT_PEPPER" in os.environ or not file.is_file():
         return None
@@ -102,13 +102,13 @@ def _sandbox_file() -> Path | None:
     return file
 
 
-def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
+def run_with_service(work: Callable[[Service], Awaitable[T]]) -> T:
     """Run `work` with a service. Expected errors end the command with status 1."""
-    current = settings()
+    settings = load_settings()
 
     async def run() -> T:
-        notice = partial(report_unavailable_database, current.database_url)
-        service = await open_service(current, notice=notice)
+        notice = partial(report_unavailable_database, settings.database_url)
+        service = await open_service(settings, notice=notice)
         try:
             return await work(service)
         finally:
@@ -118,7 +118,7 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
         return asyncio.run(run())
     except RefusedError as refused:
         fail(refused.message)
-    except STOPPING as error:
+    except FATAL_ERRORS as error:
         fail(str(error))
     except LockTimeoutError:
         fail("a concurrent change is in progress; try again")
@@ -127,18 +127,18 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
 
 def report_unavailable_database(url: str) -> None:
-    """Report the unavailable database on standard error, without its password."""
+    """Print that the database is unavailable, without its password."""
     hosts = name_hosts(url)
     at = "whose address is" if hosts == NOT_READABLE else "at"
     print(f"payintent: waiting for the database {at} {hosts} …", file=sys.stderr)
 
 
 def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
-    """Run an operation as the holder of the token in `TOKEN_ENV`, or else as the terminal user.
+    """Run an operation as the owner of the token in `TOKEN_ENV`, or as the terminal user.
 
     If the operation needs approval, print the proposal and exit with status 3.
     """
-    result = _with_actor(
+    result = _run_with_actor(
         lambda service, actor: service.submit(operation, actor, show_progress), why
     )
     if not isinstance(result, Proposal):
@@ -147,7 +147,7 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
 
     print_record(proposal_view(result), as_json="--json" in sys.argv)
     print("payintent: needs approval by a second operator", file=sys.stderr)
-    raise typer.Exit(PROPOSED)
+    raise typer.Exit(EXIT_PROPOSED)
 
 
 def submit_as_operator(
@@ -158,7 +158,7 @@ def submit_as_operator(
     why: str,
 ) -> T:
     """Run `work`, which may submit several operations as the same actor."""
-    return _with_actor(
+    return _run_with_actor(
         lambda service, actor: work(
             service, lambda operation: service.submit(operation, actor, show_progress)
         ),
@@ -167,27 +167,26 @@ def submit_as_operator(
 
 
 def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]:
-    """Describe the changes of an operation. A rejection ends the command."""
-    return _with_actor(
+    return _run_with_actor(
         lambda service, actor: describe(service.operation_context, operation, actor), why
     )
 
 
-def foresee_as_operator(operation: ChangeOperation[Any]) -> dict[str, object]:
-    return _with_actor(
+def count_changes_as_operator(operation: ChangeOperation[Any]) -> dict[str, object]:
+    return _run_with_actor(
         lambda service, actor: count_changes(service.operation_context, operation, actor), ""
     )
 
 
-def _with_actor(work: Callable[[Service, Actor], Awaitable[T]], why: str) -> T:
+def _run_with_actor(work: Callable[[Service, Actor], Awaitable[T]], why: str) -> T:
     async def run(service: Service) -> T:
         return await work(service, await _find_actor(service, why))
 
-    return with_service(run)
+    return run_with_service(run)
 
 
 async def _find_actor(service: Service, why: str) -> Actor:
-    """Return the actor. Only a token authenticates; a terminal user's name is not verified."""
+    """Return the actor. The name of a terminal user is not verified."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
         return Actor(f"{TERMINAL}{_user_name()}", why)
@@ -210,7 +209,7 @@ def _user_name() -> str:
     """Return the user name; under sudo, the name of the original user."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):  # users in containers may have no name
+    except (KeyError, OSError):  # a container's user may have no name
         return f"uid {os.getuid()}"
 
 
@@ -220,7 +219,7 @@ def fail(message: str) -> NoReturn:
 
 
 def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
-    """Print records as a table, or as a JSON list with all fields."""
+    """Print records as a table with the given columns, or as a JSON list with all fields."""
     records = [to_json_value(row) for row in rows]
     if as_json:
         print_json(records)
@@ -229,13 +228,12 @@ def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool
 
     names = list(columns)
     cells = [[_format_cell(row.get(name)) for name in names] for row in records]
-    # Terminals wrap at their own width. Output to files and pipes is not wrapped.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     console.print(_build_table([_format_title(name) for name in names], cells, console.width))
 
 
 def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table":
-    """Lay out a table that avoids wrapping times, numbers and words if there is room."""
+    """Build a table that wraps only columns of text, unless the others do not fit either."""
     from rich.table import Table
 
     longest = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -257,7 +255,7 @@ def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table
 
 
 def print_record(row: object, *, as_json: bool) -> None:
-    """Print a record as a JSON object, or with one line for each field."""
+    """Print a record as a JSON object, or with one field per line."""
     fields: dict[str, Any] = to_json_value(row)
     if as_json:
         print_json(fields)
@@ -271,13 +269,13 @@ def print_json(value: object) -> None:
     print(msgspec.json.encode(value).decode())
 
 
-def one_line(text: str) -> str:
-    """Replace control characters, with which untrusted text could manipulate a terminal."""
+def to_one_line(text: str) -> str:
+    """Replace control characters, because untrusted text could manipulate the terminal."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def wrap_at_terminal(line: str, indent: int) -> str:
-    """Wrap a line at the terminal width and indent the continuation. Piped output is unchanged."""
+    """Wrap a line at the terminal's width, indenting the rest. Piped output is unchanged."""
     if not sys.stdout.isatty():
         return line
     import shutil
@@ -310,27 +308,21 @@ def is_at_terminal() -> bool:
 
 
 def confirm(action: str, changes: Sequence[str]) -> None:
-    """Show the changes and ask for confirmation; exit with status 1 unless it is given."""
+    """Show the changes and ask for confirmation; exit with status 1 if the user declines."""
     print(f"payintent: {action}", file=sys.stderr)
     for line in changes:
         print(f"  {line}", file=sys.stderr)
     print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        fail("nothing was done")
+        fail("nothing was changed")
 
 
 @contextmanager
 def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
     """Show a progress bar at a terminal, or print progress lines elsewhere."""
-    if sys.stderr.isatty():
-        with _bar(action, total) as advance:
-            yield advance
+    if not sys.stderr.isatty():
+        yield _print_progress_lines(action, total)
         return
-    yield _lines(action, total)
-
-
-@contextmanager
-def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -340,8 +332,8 @@ def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
         yield lambda count: progress.advance(task, count)
 
 
-def _lines(action: str, total: int) -> Callable[[int], None]:
-    """Print the total, then a line for each 5 % of progress."""
+def _print_progress_lines(action: str, total: int) -> Callable[[int], None]:
+    """Print the total, then a line after each 5 % of progress."""
     print(f"payintent: {action}: {total} rows", file=sys.stderr)
     finished_rows = printed_rows = 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from payintent.cli.common import (
-    PROPOSED,
+    EXIT_PROPOSED,
     Json,
     Why,
     Yes,
@@ -29,7 +29,7 @@ from payintent.configuration.plan import (
 from payintent.core.errors import RefusedError
 
 #: Exit statuses as in diff(1): 1 for differences, 2 for a failed comparison.
-_DIFFERS, _TROUBLE = 1, 2
+_EXIT_DIFFERENT, _EXIT_FAILED = 1, 2
 _File = typer.Argument(..., help="A file that `payintent config export` wrote.")
 
 
@@ -57,7 +57,7 @@ def _diff(file: Path = _File, as_json: bool = Json) -> None:
     """Print the changes that `apply` would make; exit status 1 if the installation differs."""
     _, steps = _plan(file)
     _print_plan(steps, as_json=as_json)
-    raise typer.Exit(_DIFFERS if steps else 0)
+    raise typer.Exit(_EXIT_DIFFERENT if steps else 0)
 
 
 def _apply(
@@ -85,7 +85,7 @@ def _apply(
         for step in proposed:
             print(f"needs approval by a second operator: {step.approval_id} ({step.subject})")
         if proposed:
-            raise typer.Exit(PROPOSED)
+            raise typer.Exit(EXIT_PROPOSED)
     if by_hand:
         fail(f"{len(by_hand)} changes must be made by hand")
 
@@ -98,9 +98,9 @@ def _plan(file: Path) -> tuple[PlanConfig, list[Step]]:
         print(f"payintent: {file}: {error.strerror}", file=sys.stderr)
     except RefusedError as refused:
         print(f"payintent: {refused.message}", file=sys.stderr)
-    except typer.Exit:  # the error was already printed
+    except typer.Exit:  # already reported
         pass
-    raise typer.Exit(_TROUBLE)
+    raise typer.Exit(_EXIT_FAILED)
 
 
 def _print_plan(steps: Sequence[Step], *, as_json: bool) -> None:

@@ -20,12 +20,12 @@ from payintent.chains.checks import (
     open_configured_reader,
 )
 from payintent.cli.commands import EXTRA_CHECKS
-from payintent.cli.common import STOPPING, read_settings, report_unavailable_database
+from payintent.cli.common import FATAL_ERRORS, read_settings, report_unavailable_database
 from payintent.cli.processes import default_processes
 from payintent.console.oidc.provider import IdentityProvider, ProviderUnusableError
 from payintent.core.access import Role, parse_claim_roles
 from payintent.core.errors import PermissionDeniedError
-from payintent.db import availability as server_facts
+from payintent.db import availability
 from payintent.db import migrations_runner as migrations
 from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.db.database import Database
@@ -58,7 +58,7 @@ from payintent.runtime.settings_checks import (
     problem_lines,
     unknown_settings,
 )
-from payintent.service import BUILT_IN, Service, most_connections, open_service
+from payintent.service import BUILT_IN, Service, max_connections, open_service
 
 
 async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
@@ -83,20 +83,6 @@ async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResul
         await reader.close()
 
 
-async def check_identity_provider(settings: Settings) -> CheckResult:
-    """Fetch the provider's metadata and keys, as a sign-in does."""
-    provider = IdentityProvider(settings)
-    try:
-        keys = await provider.keys(None)
-    except ProviderUnusableError as error:
-        return CheckResult(False, f"{settings.oidc_issuer}: {error.detail}")
-    finally:
-        await provider.close()
-    if not keys:
-        return CheckResult(False, f"{settings.oidc_issuer} publishes no keys")
-    return CheckResult(True, f"{settings.oidc_issuer} responds; keys: {len(keys)}")
-
-
 _ACCOUNTS_MAX = 10_000
 _ADMINS_MIN = 2  # a proposer and an approver
 
@@ -110,19 +96,19 @@ class SetupFinding:
     text: str
 
 
-async def examine_setup(context: OperationContext) -> list[SetupFinding]:
+async def check_setup(context: OperationContext) -> list[SetupFinding]:
     """Check operators and gateway accounts.
 
     In the sandbox, operators are not checked, because its terminals do not need approval. Raises
     `EncryptionKeyError` if credentials cannot be decrypted.
     """
-    findings = [] if context.settings.sandbox else [await _examine_admins(context)]
+    findings = [] if context.settings.sandbox else [await _check_admins(context)]
     records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
-    findings.extend(_examine_accounts(context, records))
+    findings.extend(_check_accounts(context, records))
     return findings
 
 
-async def _examine_admins(context: OperationContext) -> SetupFinding:
+async def _check_admins(context: OperationContext) -> SetupFinding:
     if not await tokens_store.is_readable(context.database):
         return SetupFinding("operators", True, "not examined: this database role cannot read them")
     count = await tokens_store.count_live(context.database, Role.ADMIN)
@@ -131,11 +117,11 @@ async def _examine_admins(context: OperationContext) -> SetupFinding:
     if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():
         return SetupFinding("operators", True, f"{text}; other admins sign in with OpenID Connect")
     if count < _ADMINS_MIN:
-        text += f"; operations for admins cannot be approved with fewer than {_ADMINS_MIN}"
+        text += f"; at least {_ADMINS_MIN} are needed to approve the operations of admins"
     return SetupFinding("operators", count >= _ADMINS_MIN, text)
 
 
-def _examine_accounts(
+def _check_accounts(
     context: OperationContext, records: list[AccountRecord]
 ) -> Iterator[SetupFinding]:
     unbound: list[str] = []
@@ -192,14 +178,14 @@ def add_to(app: typer.Typer) -> None:
 def doctor() -> None:
     """Check settings, secrets, database, migrations, setup and chains."""
     report = _Report()
-    report.right("payintent", f"{API_VERSION} on Python {sys.version.split()[0]}")
+    report.ok("payintent", f"{API_VERSION} on Python {sys.version.split()[0]}")
     for doubt in interpreter_doubts():
-        report.doubtful("payintent", doubt)
+        report.warn("payintent", doubt)
     try:
-        _examine(report)
+        _check_all(report)
     except Exception as error:  # noqa: BLE001 - print a line instead of a traceback
         location = error_location(error)[-1:]
-        report.wrong("doctor", f"an error in this command: {type(error).__name__} at {location}")
+        report.fail("doctor", f"internal error: {type(error).__name__} at {location}")
     if report.failed:
         raise typer.Exit(1)
 
@@ -210,107 +196,118 @@ class _Report:
     def __init__(self) -> None:
         self.failed = False
 
-    def right(self, subject: str, text: str) -> None:
+    def ok(self, subject: str, text: str) -> None:
         print(f"{subject:10} ok    {text}")
 
-    def doubtful(self, subject: str, text: str) -> None:
+    def warn(self, subject: str, text: str) -> None:
         print(f"{subject:10} WARN  {text}")
 
-    def wrong(self, subject: str, text: str) -> None:
+    def fail(self, subject: str, text: str) -> None:
         self.failed = True
         print(f"{subject:10} FAIL  {text}")
 
 
-def _examine(report: _Report) -> None:
+def _check_all(report: _Report) -> None:
     for line in unknown_settings(os.environ):
-        report.wrong("settings", line)
+        report.fail("settings", line)
     try:
         settings = read_settings()
     except ValidationError as error:
         for line in problem_lines(error):
-            report.wrong("settings", line)
+            report.fail("settings", line)
         return
     if not report.failed:
-        report.right("settings", "all are known and valid")
-    can_open = _examine_addresses(report, settings)
-    can_open &= _examine_secrets(report, settings)
-    can_open &= _examine_gateways(report)
+        report.ok("settings", "all settings are known and valid")
+    can_start = _check_addresses(report, settings)
+    can_start &= _check_secrets(report, settings)
+    can_start &= _check_gateways(report)
     if settings.oidc_issuer:
-        asyncio.run(_examine_identity_provider(report, settings))
+        asyncio.run(_check_identity_provider(report, settings))
     if settings.smtp_host:
-        asyncio.run(_examine_mail_server(report, settings))
-    can_open &= asyncio.run(_examine_database(report, settings))
-    if can_open:
-        asyncio.run(_examine_service(report, settings))
+        asyncio.run(_check_mail_server(report, settings))
+    can_start &= asyncio.run(_check_database(report, settings))
+    if can_start:
+        asyncio.run(_check_service(report, settings))
 
 
-def _examine_gateways(report: _Report) -> bool:
+def _check_gateways(report: _Report) -> bool:
     http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)  # sends no requests
     try:
         load_gateway_packages(http, BUILT_IN)
     except GatewayPackageError as error:
-        report.wrong("gateways", str(error))
+        report.fail("gateways", str(error))
         return False
     packages = [f", {name} of {owner}" for name, owner in list_gateway_packages().items()]
-    report.right("gateways", f"{len(BUILT_IN)} built in{''.join(packages)}")
+    report.ok("gateways", f"{len(BUILT_IN)} built in{''.join(packages)}")
     return True
 
 
-async def _examine_identity_provider(report: _Report, settings: Settings) -> None:
-    finding = await check_identity_provider(settings)
-    (report.right if finding.is_ok else report.wrong)("oidc", finding.text)
+async def _check_identity_provider(report: _Report, settings: Settings) -> None:
+    """Fetch the provider's metadata and keys, as for a sign-in."""
+    provider = IdentityProvider(settings)
+    try:
+        keys = await provider.keys(None)
+    except ProviderUnusableError as error:
+        report.fail("oidc", f"{settings.oidc_issuer}: {error.detail}")
+    else:
+        if keys:
+            report.ok("oidc", f"{settings.oidc_issuer} responds; keys: {len(keys)}")
+        else:
+            report.fail("oidc", f"{settings.oidc_issuer} publishes no keys")
+    finally:
+        await provider.close()
 
 
-async def _examine_mail_server(report: _Report, settings: Settings) -> None:
+async def _check_mail_server(report: _Report, settings: Settings) -> None:
     """Sign in to the mail server without sending mail."""
     from payintent.mail.smtp_client import SmtpClient
 
     server = f"{settings.smtp_host}:{settings.smtp_port}"
     problem = await SmtpClient(settings).examine()
     if problem is None:
-        report.right(
+        report.ok(
             "mail", f"{server} accepts mail from {settings.smtp_from}, {settings.smtp_security}"
         )
     else:
-        report.wrong("mail", f"{server}: {problem}")
+        report.fail("mail", f"{server}: {problem}")
 
 
-def _examine_addresses(report: _Report, settings: Settings) -> bool:
+def _check_addresses(report: _Report, settings: Settings) -> bool:
     """Return whether a process can start with these addresses."""
     for problem in insecure_bases(settings):
-        report.wrong("places", problem)
+        report.fail("addresses", problem)
     for doubt in address_doubts(settings):
-        report.doubtful("places", doubt)
+        report.warn("addresses", doubt)
     try:
         check_addresses(settings)
     except AddressUnusableError as error:
-        report.wrong("places", str(error))
+        report.fail("addresses", str(error))
         return False
     if settings.sandbox:
-        report.right("places", "a sandbox, not on a public address")
+        report.ok("addresses", "this is a sandbox, which is not on a public address")
     elif problems := list(endpoint_problems(settings)):
-        allowed = f"PAYINTENT_CHAIN_ANY_ENDPOINTS allows that {'; '.join(problems)}"
-        report.doubtful("places", allowed)
+        text = f"allowed by PAYINTENT_CHAIN_ANY_ENDPOINTS: {'; '.join(problems)}"
+        report.warn("addresses", text)
     else:
-        text = "endpoints and signers use https or this machine, with two hosts for each chain"
-        report.right("places", text)
+        text = "endpoints and signers use HTTPS or this machine; each chain has two hosts"
+        report.ok("addresses", text)
     return True
 
 
-def _examine_secrets(report: _Report, settings: Settings) -> bool:
+def _check_secrets(report: _Report, settings: Settings) -> bool:
     try:
         secrets = load_encryption(settings)
     except EncryptionKeyError as error:
-        report.wrong("secrets", str(error))
+        report.fail("secrets", str(error))
         return False
-    report.right(
+    report.ok(
         "secrets",
         f"pepper {secrets.pepper_fingerprint}, key ring {', '.join(secrets.fingerprints)}",
     )
     return True
 
 
-async def _examine_database(report: _Report, settings: Settings) -> bool:
+async def _check_database(report: _Report, settings: Settings) -> bool:
     """Return whether the database is reachable at both URLs, fully migrated and recent enough."""
     direct = settings.direct_url
     try:
@@ -321,80 +318,78 @@ async def _examine_database(report: _Report, settings: Settings) -> bool:
                 partial(report_unavailable_database, url),
             )
         missing = await migrations.pending_migrations(direct)
-    except STOPPING as error:
-        report.wrong("database", _database_problem(error))
+    except FATAL_ERRORS as error:
+        report.fail("database", _database_problem(error))
         return False
     if missing:
         names = ", ".join(missing)
-        report.wrong("database", f"migrations are missing: {names}; run payintent migrate")
+        report.fail("database", f"migrations are missing: {names}; run payintent migrate")
         return False
-    report.right("database", "reachable, every migration applied")
-    return await _examine_server(report, settings)
+    report.ok("database", "reachable and fully migrated")
+    return await _check_server(report, settings)
 
 
-async def _examine_server(report: _Report, settings: Settings) -> bool:
+async def _check_server(report: _Report, settings: Settings) -> bool:
     """Return whether the server is recent enough. Also check its clock and connection limit."""
     database = Database(settings)
     try:
-        facts = await server_facts.read_facts(database)
-    except STOPPING as error:
-        report.wrong("database", _database_problem(error))
+        facts = await availability.read_facts(database)
+    except FATAL_ERRORS as error:
+        report.fail("database", _database_problem(error))
         return False
     finally:
         await database.close()
-    if facts.version < server_facts.VERSION_MIN:
-        text = f"PostgreSQL {facts.version} is too old: use {server_facts.VERSION_MIN} or later"
-        report.wrong("database", text)
+    if facts.version < availability.VERSION_MIN:
+        text = f"PostgreSQL {facts.version} is too old: use {availability.VERSION_MIN} or later"
+        report.fail("database", text)
     if facts.jit_enabled and settings.database_pooled:
         text = "jit is on for this role and slows down connections behind a pooler"
-        report.doubtful("database", f"{text}; deploy/database/pooled.sql turns it off")
-    _examine_clock(report, facts)
+        report.warn("database", f"{text}; deploy/database/pooled.sql turns it off")
+    _check_clock(report, facts)
     if not settings.sandbox and not settings.database_pooled:
-        _examine_connections(report, settings, facts.connections_max)
-    return facts.version >= server_facts.VERSION_MIN
+        _check_connections(report, settings, facts.connections_max)
+    return facts.version >= availability.VERSION_MIN
 
 
-def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
+def _check_clock(report: _Report, facts: availability.ServerFacts) -> None:
     difference_s = abs(facts.clock_ahead_s)
     if difference_s > _CLOCK_DIFFERENCE_MAX_S:
         side = "ahead of" if facts.clock_ahead_s > 0 else "behind"
-        report.wrong("clock", f"the database clock is {difference_s:.1f} s {side} this host's")
+        report.fail("clock", f"the database clock is {difference_s:.1f} s {side} this host's")
     else:
-        report.right("clock", "this host and the database agree")
+        report.ok("clock", "this host and the database agree")
 
 
-def _examine_connections(report: _Report, settings: Settings, allowed: int) -> None:
+def _check_connections(report: _Report, settings: Settings, allowed: int) -> None:
     """Compare the maximum number of connections from a host with the server's limit."""
     processes = default_processes(settings)
-    most = most_connections(settings, processes)
+    count = max_connections(settings, processes)
     text = (
-        f"an api and a worker with {processes} processes each open up to {most} connections; "
+        f"an api and a worker with {processes} processes each open up to {count} connections; "
         f"the server allows {allowed}"
     )
-    if most > allowed:
-        report.doubtful(
-            "database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX or use a pooler"
-        )
+    if count > allowed:
+        report.warn("database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX or use a pooler")
     else:
-        report.right("database", text)
+        report.ok("database", text)
 
 
-async def _examine_service(report: _Report, settings: Settings) -> None:
+async def _check_service(report: _Report, settings: Settings) -> None:
     try:
         async with _running_service(settings) as service:
-            await _examine_rights(report, service)
-            await _examine_replica(report, service)
-            for finding in await examine_setup(service.operation_context):
-                add_line = report.right if finding.works else report.doubtful
+            await _check_rights(report, service)
+            await _check_replica(report, service)
+            for finding in await check_setup(service.operation_context):
+                add_line = report.ok if finding.works else report.warn
                 add_line(finding.subject, finding.text)
             if settings.sandbox:
                 for name, describe in EXTRA_CHECKS.items():
-                    report.right(name, describe())
-            await _examine_chains(report, service)
+                    report.ok(name, describe())
+            await _check_chains(report, service)
     except EncryptionKeyError as error:
-        report.wrong("secrets", str(error))
-    except STOPPING as error:
-        report.wrong("database", _database_problem(error))
+        report.fail("secrets", str(error))
+    except FATAL_ERRORS as error:
+        report.fail("database", _database_problem(error))
 
 
 def _database_problem(error: Exception) -> str:
@@ -412,23 +407,23 @@ async def _running_service(settings: Settings) -> AsyncGenerator[Service]:
         await service.close()
 
 
-async def _examine_rights(report: _Report, service: Service) -> None:
+async def _check_rights(report: _Report, service: Service) -> None:
     text = "the secrets match this database"
     if not service.settings.sandbox and await audit_store.is_writable(service.database):
-        report.doubtful("service", f"{text}; this database role can change the audit log")
+        report.warn("service", f"{text}; this database role can change the audit log")
     else:
-        report.right("service", text)
+        report.ok("service", text)
 
 
-async def _examine_replica(report: _Report, service: Service) -> None:
+async def _check_replica(report: _Report, service: Service) -> None:
     finding = await service.reading.status()
     if finding is not None:
-        add_line = report.right if finding.is_standby and finding.is_current else report.doubtful
+        add_line = report.ok if finding.is_standby and finding.is_current else report.warn
         add_line("replica", finding.text)
 
 
-async def _examine_chains(report: _Report, service: Service) -> None:
+async def _check_chains(report: _Report, service: Service) -> None:
     """Check every chain that has endpoints."""
     for slug in service.settings.endpoints:
         async for finding in _check_chain(service, slug):
-            (report.right if finding.is_ok else report.wrong)(slug, finding.text)
+            (report.ok if finding.is_ok else report.fail)(slug, finding.text)

@@ -1,7 +1,7 @@
 """Build commands from operations: `tax.set` becomes `payintent tax set`.
 
-Fields become parameters, whose help is declared with the fields (`operators/fields.py`). The help
-of a command is the first paragraph of the operation's docstring.
+Fields become parameters, with the help texts that they declare (`operators/fields.py`). The help
+text of a command is the first paragraph of the operation's docstring.
 """
 
 import inspect
@@ -22,9 +22,9 @@ from payintent.cli.common import (
     Why,
     Yes,
     confirm,
+    count_changes_as_operator,
     describe_as_operator,
     fail,
-    foresee_as_operator,
     is_at_terminal,
     print_record,
     run_as_operator,
@@ -106,8 +106,8 @@ class FieldParameter:
 
     field: str
     declaration: inspect.Parameter
-    read: Callable[[Any], object]
-    or_reason: bool
+    read: Callable[[Any], object]  # converts the argument to the field's value
+    or_reason: bool  # defaults to the reason given with `--why`
 
     def get_value(self, arguments: Mapping[str, Any], why: str) -> object:
         value = arguments[self.declaration.name]
@@ -135,7 +135,7 @@ def _build_command(operation: OperationType) -> Callable[..., None]:
         request = operation(**fields)
         if isinstance(request, ChangeOperation):
             if dry_run:
-                print_record(foresee_as_operator(request), as_json=as_json)
+                print_record(count_changes_as_operator(request), as_json=as_json)
                 return
             if request.is_destructive and not yes and is_at_terminal():
                 confirm(request.action, describe_as_operator(request, why))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from payintent.cli.common import STOPPING, fail, report_unavailable_database, settings
+from payintent.cli.common import FATAL_ERRORS, fail, load_settings, report_unavailable_database
 from payintent.core.errors import LockTimeoutError
 from payintent.db import migrations_runner as migrations
 from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
@@ -36,8 +36,11 @@ from payintent.runtime.settings_checks import (
 Address = tuple[str, int]
 
 
-def become_member(count: int, addresses: Mapping[str, Address], retire: signal.Signals) -> Member:
-    """Start supervised processes and return in each of them; exit if an address is in use."""
+def start_processes(count: int, addresses: Mapping[str, Address], retire: signal.Signals) -> Member:
+    """Start supervised processes and return in each of them.
+
+    The command fails if an address is already in use.
+    """
     try:
         return supervise(Plan(count, addresses, retire))
     except BindError as error:
@@ -51,7 +54,7 @@ def default_processes(settings: Settings) -> int:
 
 
 def _is_this_host(host: str) -> bool:
-    """Return whether `host` is local. It is a socket directory, or an address with a port."""
+    """Return whether `host`, a socket directory or an address with a port, is this machine."""
     name = host.rpartition(":")[0].strip("[]")
     try:
         return ip_address(name).is_loopback
@@ -99,8 +102,8 @@ def api(
     addresses = ApiAddresses(public=(host, port))
     if operator_port is not None:
         addresses = replace(addresses, operator=(operator_host, operator_port))
-    current = _start("api", processes, port=port, operator_port=operator_port)
-    serve_api(current, addresses, processes)
+    settings = _start("api", processes, port=port, operator_port=operator_port)
+    serve_api(settings, addresses, processes)
 
 
 def worker(
@@ -113,9 +116,9 @@ def worker(
     """Run the background loops: expiry, inquiries, refunds, webhooks, chains."""
     from payintent.cli.work import work
 
-    current = _start("worker", processes, metrics_port=metrics_port)
+    settings = _start("worker", processes, metrics_port=metrics_port)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
-    work(current, metrics, processes)
+    work(settings, metrics, processes)
 
 
 def migrate(
@@ -128,7 +131,7 @@ def migrate(
 ) -> None:
     """Migrate the database schema to this version."""
     statements = _read_grants(grants)
-    url = settings().direct_url
+    url = load_settings().direct_url
 
     async def run() -> list[str]:
         await wait_for_database(
@@ -138,7 +141,7 @@ def migrate(
 
     try:
         applied = asyncio.run(run())
-    except (*STOPPING, *_NOT_MIGRATED) as error:
+    except (*FATAL_ERRORS, *_NOT_MIGRATED) as error:
         fail(str(error))
     print("\n".join(f"applied {name}" for name in applied) or "nothing to do")
 
@@ -155,21 +158,17 @@ def _read_grants(file: Path | None) -> str:
 
 
 def _start(process: str, processes: int | None, **ports: int | None) -> Settings:
-    """Read the settings and log the start. A trial run exits here."""
-    current = settings()
+    """Read the settings and log the start, with the names of the settings but not their values.
+
+    A trial run exits here.
+    """
+    settings = load_settings()
     end_trial()
-    count = {} if processes == 1 else {"processes": processes or default_processes(current)}
-    _log_start(current, process, **ports, **count)
-    return current
-
-
-def _log_start(current: Settings, process: str, **numbers: int | None) -> None:
-    """Log the start with the names of the settings, but never their values."""
-    _log.info(
-        "starting", process=process, version=API_VERSION, settings=set_names(os.environ), **numbers
-    )
-    doubts = [*unknown_settings(os.environ), *insecure_bases(current)]
-    if doubts:
+    count = {} if processes == 1 else {"processes": processes or default_processes(settings)}
+    names = set_names(os.environ)
+    _log.info("starting", process=process, version=API_VERSION, settings=names, **ports, **count)
+    if doubts := [*unknown_settings(os.environ), *insecure_bases(settings)]:
         _log.warning("settings_doubtful", why=doubts)
     if reasons := interpreter_doubts():
         _log.warning("interpreter_doubtful", why=reasons)
+    return settings

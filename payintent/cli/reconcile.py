@@ -25,8 +25,8 @@ from payintent.reconciliation.file import InvalidProviderFileError, open_provide
 from payintent.reconciliation.operations import CompareProviderFile, ReconcileProviderFile
 
 #: Exit statuses as in diff(1): 1 for differences, 2 for a failed comparison.
-_DIFFERS, _TROUBLE = 1, 2
-_LONG_BYTES = 1 << 20
+_EXIT_DIFFERENT, _EXIT_FAILED = 1, 2
+_PROGRESS_BYTES_MIN = 1 << 20
 _COLUMNS = ("type", "lines", "matched", "missing", "extra", "different", "books")
 
 
@@ -39,14 +39,16 @@ def reconcile(
     file: Path = typer.Option(
         ..., help="An original file of the gateway, or a CSV file; see docs/refunds.md."
     ),
-    account: int | None = typer.Option(None, help="Only of this account; default: all accounts."),
+    account: int | None = typer.Option(
+        None, help="Compare only this account; default: all accounts."
+    ),
     since: datetime | None = typer.Option(
         None,
         "--from",
-        help="Compare our records from this time on (UTC); default: the first line of the file.",
+        help="Compare from this time on (UTC); default: the first line of the file.",
     ),
     until: datetime | None = typer.Option(
-        None, "--to", help="Until this time (UTC); default: the last line of the file."
+        None, "--to", help="Compare until this time (UTC); default: the last line of the file."
     ),
     apply: bool = typer.Option(
         False, "--apply", help="Open a case for each difference, and record payouts."
@@ -72,13 +74,13 @@ def reconcile(
     except InvalidProviderFileError as error:
         for problem in error.problems:
             print(f"payintent: {problem}", file=sys.stderr)
-        raise typer.Exit(_TROUBLE) from error
-    except typer.Exit as ended:  # the error was already printed
-        raise typer.Exit(_TROUBLE) from ended
+        raise typer.Exit(_EXIT_FAILED) from error
+    except typer.Exit as error:  # already reported
+        raise typer.Exit(_EXIT_FAILED) from error
     cases = f"opened, {result.asked} inquired about now" if apply else ""
     is_done = apply and not dry_run
     _print(result, "would be opened" if dry_run else cases, is_done=is_done, as_json=as_json)
-    raise typer.Exit(_DIFFERS if result.difference_count else 0)
+    raise typer.Exit(_EXIT_DIFFERENT if result.difference_count else 0)
 
 
 @contextmanager
@@ -89,7 +91,7 @@ def _open_comparison(
     since: datetime | None,
     until: datetime | None,
 ) -> Generator[ReconciliationInput]:
-    """Open the provider's file and show the reading progress."""
+    """Open the provider's file, and show how much of it has been read."""
     with _progress(file) as report_progress:
         yield ReconciliationInput(
             file=open_provider_file(file, report_progress),
@@ -113,11 +115,11 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
     )
 
     size = file.stat().st_size if file.is_file() else 0
-    is_hidden = size < _LONG_BYTES or not sys.stderr.isatty()
+    is_hidden = size < _PROGRESS_BYTES_MIN or not sys.stderr.isatty()
     console = Console(stderr=True)
     columns = (TextColumn("comparing"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task("read", total=2 * size)  # read for its digest and to load it
+        task = progress.add_task("read", total=2 * size)  # read once for its digest, once to load
         yield lambda count: progress.advance(task, count)
 
 

@@ -1,6 +1,6 @@
-"""Print operation results: lists as tables, records with one line for each field.
+"""Print operation results: lists as tables, records with one field per line.
 
-Operations that need another format have a function here.
+Operations that need a different format have a function here.
 """
 
 import base64
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from payintent.cli.common import fail, one_line, print_record, print_table, wrap_at_terminal
+from payintent.cli.common import fail, print_record, print_table, to_one_line, wrap_at_terminal
 from payintent.core.money import format_rate
 from payintent.operators.operation import AnyOperation, to_json_value
 from payintent.runtime.json_format import format_timestamp
@@ -44,11 +44,11 @@ _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minim
 
 def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) -> None:
     action = operation.action
-    if action in REPLACED:
-        result = REPLACED[action](operation, result)
+    if action in REPLACEMENTS:
+        result = REPLACEMENTS[action](operation, result)
     parts: Iterator[Part] = iter([(result, None)])
-    if action in FOR_PEOPLE and not as_json:
-        parts = FOR_PEOPLE[action](result)
+    if action in LAYOUTS and not as_json:
+        parts = LAYOUTS[action](result)
     for number, (value, columns) in enumerate(parts):
         if number:
             print()
@@ -138,10 +138,9 @@ def _payment(payment: dict[str, Any]) -> Iterator[Part]:
 
 
 def _format_entry(entry: "TimelineEntry") -> str:
-    """Format an entry's time, kind, id, text and author."""
     at = format_timestamp(entry.at)
     head = f"{at[:10]} {at[11:]} {entry.what}"
-    words = " ".join(filter(None, (entry.id, one_line(entry.text))))
+    words = " ".join(filter(None, (entry.id, to_one_line(entry.text))))
     by = f" (by {entry.who})" if entry.who else ""
     return wrap_at_terminal(f"{head:{_HEAD_COLUMNS}} {words}{by}", _HEAD_COLUMNS + 1)
 
@@ -158,9 +157,9 @@ def _timeline(page: "TimelinePage") -> Iterator[Part]:
 def _format_entry_with_bodies(entry: "TimelineEntry") -> Iterator[str]:
     yield _format_entry(entry)
     if body := entry.details.get("body"):
-        yield wrap_at_terminal(f"     body: {one_line(body)}", 5)
+        yield wrap_at_terminal(f"     body: {to_one_line(body)}", 5)
     if answer := entry.details.get("answer"):
-        yield wrap_at_terminal(f"     answer: {one_line(answer)[:_ANSWER_CHARS_MAX]}", 5)
+        yield wrap_at_terminal(f"     answer: {to_one_line(answer)[:_ANSWER_CHARS_MAX]}", 5)
 
 
 def _event(event: "EventAttempts") -> Iterator[Part]:
@@ -177,7 +176,7 @@ def _format_attempt(attempt: "StoredAttempt") -> str:
     if attempt.detail and attempt.detail != f"HTTP {attempt.status}":
         lines.append(f"     {attempt.detail}")
     if attempt.answer:
-        lines.append(f"     answer: {one_line(attempt.answer)[:_ANSWER_CHARS_MAX]}")
+        lines.append(f"     answer: {to_one_line(attempt.answer)[:_ANSWER_CHARS_MAX]}")
     return "\n".join(wrap_at_terminal(line, 5) for line in lines)
 
 
@@ -188,7 +187,7 @@ def _approved(approved: "ApprovalResult") -> Iterator[Part]:
 
 
 def _statement(statement: "StatementText") -> Iterator[Part]:
-    """Print text unchanged. A PDF is written to standard output unless that is a terminal."""
+    """Print a text format unchanged. A PDF is written to standard output if that is redirected."""
     if statement.format != "pdf":
         yield statement.text, None
     elif sys.stdout.isatty():
@@ -198,13 +197,13 @@ def _statement(statement: "StatementText") -> Iterator[Part]:
 
 
 #: Functions that replace a result before it is printed, by action.
-REPLACED: dict[str, Callable[[Any, Any], object]] = {
+REPLACEMENTS: dict[str, Callable[[Any, Any], object]] = {
     "merchant.create": _secrets,
     "limit.clear": _cleared_limit,
     "webhooks.replay-missed": _replayed_events,
 }
-#: Functions that lay out a result for people, by action. JSON output has the whole result.
-FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
+#: Functions that format a result for people, by action. JSON output has the whole result.
+LAYOUTS: dict[str, Callable[[Any], Iterator[Part]]] = {
     "merchant.show": _merchant,
     "merchant.profile": _merchant,
     "merchant.set-callback-url": _merchant,

@@ -1,4 +1,4 @@
-"""Run `api` in this process, or in several processes under a supervisor.
+"""Run the API in this process, or in several processes under a supervisor.
 
 All modules are imported before the supervisor forks, so that its processes share their memory.
 """
@@ -10,8 +10,8 @@ from functools import partial
 from prometheus_client import generate_latest
 
 from payintent.app import Application, StoppedEarlyError, build_app, build_operator_app
-from payintent.cli.common import STOPPING, fail
-from payintent.cli.processes import Address, become_member, default_processes
+from payintent.cli.common import FATAL_ERRORS, fail
+from payintent.cli.processes import Address, default_processes, start_processes
 from payintent.http.middleware import CommonHeaders, RequestTimes
 from payintent.http.server import RETIRE_SIGNAL, DrainingServer, make_server, serve_until_stopped
 from payintent.operations import load_operations
@@ -40,7 +40,7 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
     if addresses.operator is not None:
         by_name[_OPERATOR] = addresses.operator
     count = processes or default_processes(settings)
-    member = become_member(count, by_name, RETIRE_SIGNAL)
+    member = start_processes(count, by_name, RETIRE_SIGNAL)
     try:
         _serve_api(settings.for_one_of(count), addresses, member)
     finally:
@@ -61,7 +61,7 @@ def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | Non
 
 
 def _share(servers: Mapping[str, DrainingServer], member: Member) -> None:
-    """Make the servers listen on sockets that all processes share."""
+    """Make the servers listen on the sockets that all processes share."""
     for name, server in servers.items():
         if name == _PUBLIC:
             server.use_shared_sockets(member.sockets[name], member.connection_share(), member.ready)
@@ -78,7 +78,7 @@ def _serve_until_stopped(
         failure = application.failure
         if isinstance(failure, StoppedEarlyError):
             return
-        if not isinstance(failure, STOPPING):
+        if not isinstance(failure, FATAL_ERRORS):
             if failure is not None:
                 _log.error("start_failed", exc_info=failure)
             raise

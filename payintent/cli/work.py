@@ -1,4 +1,4 @@
-"""Run `worker` in this process, or in several processes under a supervisor.
+"""Run the worker in this process, or in several processes under a supervisor.
 
 All modules are imported before the supervisor forks, so that its processes share their memory.
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 import uvloop
 from prometheus_client import start_http_server
 
-from payintent.cli.common import STOPPING, fail
-from payintent.cli.processes import Address, become_member, default_processes
+from payintent.cli.common import FATAL_ERRORS, fail
+from payintent.cli.processes import Address, default_processes, start_processes
 from payintent.runtime.log import get_logger, load_logging
 from payintent.runtime.processes.member import reject_sighup
 from payintent.runtime.processes.metrics import serve_metrics
@@ -24,7 +24,7 @@ _log = get_logger("process")
 
 
 def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
-    """Run the background loops until stopped. `processes` None means the default number."""
+    """Run the loops until stopped. If `processes` is None, the default number is used."""
     load_logging()
     if processes == 1:
         if metrics is not None:
@@ -34,7 +34,7 @@ def work(settings: Settings, metrics: Address | None, processes: int | None) -> 
         return
     addresses = {} if metrics is None else {_METRICS: metrics}
     count = processes or default_processes(settings)
-    member = become_member(count, addresses, signal.SIGTERM)
+    member = start_processes(count, addresses, signal.SIGTERM)
     try:
         if metrics is not None:
             serve_metrics(member.sockets[_METRICS], member.registry())
@@ -49,7 +49,7 @@ def _work(settings: Settings, on_started: Callable[[], None] | None) -> None:
             if on_started is None:
                 reject_sighup(runner.get_loop())
             runner.run(run_worker(settings, on_started))
-    except STOPPING as error:
+    except FATAL_ERRORS as error:
         fail(str(error))
     except Exception:  # noqa: BLE001 - a defect, logged as JSON
         _log.exception("worker_failed")

@@ -2,7 +2,7 @@
 
 import time
 
-from payintent.cli.common import fail, show_progress, with_service
+from payintent.cli.common import fail, run_with_service, show_progress
 from payintent.service import Service
 from payintent_sandbox.seed.history import NotASandboxError, seed
 
@@ -16,7 +16,7 @@ def run(payments: int, days: int) -> None:
             await seed(service, payments, days, advance)
 
     try:
-        with_service(work)
+        run_with_service(work)
     except NotASandboxError as refused:
         fail(str(refused))
     print(f"{payments:,} payments of {days} days in {time.monotonic() - began:.0f} s")

@@ -85,7 +85,7 @@ def examine_all(settings: Settings) -> _Doctor:
 def test_nothing_is_refused_where_all_is_well(examine_all: _Doctor) -> None:
     said = examine_all()
     assert (said.status, _lines(said, "FAIL")) == (0, [])
-    assert {"payintent", "settings", "places", "secrets", "database", "clock"} <= {
+    assert {"payintent", "settings", "addresses", "secrets", "database", "clock"} <= {
         subject for subject, _ in _lines(said, "ok")
     }
 
@@ -342,7 +342,7 @@ def test_a_secret_of_the_wrong_size_is_refused_and_not_repeated(
 def test_an_insecure_base_is_refused(examine: _Doctor, name: str, host: str) -> None:
     path = "v1" if name == "PAYINTENT_API_BASE" else "c"
     [(subject, text)] = examine.refusals(**{name: f"http://{host}/{path}"})
-    assert subject == "places"
+    assert subject == "addresses"
     assert text.startswith(f"{name} must be https")
 
 
@@ -376,7 +376,7 @@ def test_a_file_of_authorities_that_its_owner_alone_reads_is_a_warning(
 
 def test_a_chain_without_a_second_endpoint_is_refused(examine: _Doctor) -> None:
     found = examine.refusals(PAYINTENT_RPC_BSC="https://rpc.example.com/key")
-    assert [subject for subject, _ in found] == ["places"]
+    assert [subject for subject, _ in found] == ["addresses"]
     assert "PAYINTENT_RPC_BSC needs two endpoints at different hosts" in found[0][1]
 
 

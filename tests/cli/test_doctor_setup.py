@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from payintent.cli.doctor import SetupFinding, examine_setup
+from payintent.cli.doctor import SetupFinding, check_setup
 from payintent.core.access import Role
 from payintent.gateway_accounts.operations import DisableAccount
 from payintent.operators.operation import OperationContext
@@ -57,10 +57,10 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
     world: World, context: OperationContext
 ) -> None:
     async def admins() -> tuple[bool, str]:
-        [finding, _] = await examine_setup(context)
+        [finding, _] = await check_setup(context)
         return finding.works, finding.text
 
-    too_few = "operations for admins cannot be approved with fewer than 2"
+    too_few = "at least 2 are needed to approve the operations of admins"
     assert await admins() == (False, f"admins with a valid token: 0; {too_few}")
     await world.perform(IssueOperatorToken(name="Ada", role=Role.ADMIN))
     await world.perform(IssueOperatorToken(name="Fay", role=Role.FINANCE))
@@ -81,7 +81,7 @@ async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
     database = context.database
     given = {"oidc_issuer": "https://login.test", "oidc_roles": f"staff={role}"}
     database.settings = database.settings.model_copy(update=given)
-    [finding, _] = await examine_setup(context)
+    [finding, _] = await check_setup(context)
     text = "admins with a valid token: 0"
     if role == "admin":
         assert finding == SetupFinding(
@@ -92,19 +92,19 @@ async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
 
 
 async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:
-    assert await examine_setup(world.service.operation_context) == [_ALL_WELL]
+    assert await check_setup(world.service.operation_context) == [_ALL_WELL]
 
 
 async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothing(
     world: World, context: OperationContext
 ) -> None:
     context = replace(context, settings=world.service.settings)
-    assert await examine_setup(context) == [_ALL_WELL]
+    assert await check_setup(context) == [_ALL_WELL]
     await _add_account(world, {"utc_offset": "+08:00"})
     lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
     await world.perform(DisableAccount(account_id=lacking.pop()))
     text = "accounts at 2c2p without utc_offset, which cannot be used: "
-    assert await examine_setup(context) == [
+    assert await check_setup(context) == [
         SetupFinding("accounts", False, text + ", ".join(map(str, lacking)))
     ]
 
@@ -120,7 +120,7 @@ async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody
         f"{', '.join(map(str, away))}; install its package before you start the service"
     )
     context = world.service.operation_context
-    assert await examine_setup(context) == [SetupFinding("accounts", False, text)]
+    assert await check_setup(context) == [SetupFinding("accounts", False, text)]
 
 
 async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
@@ -129,7 +129,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
     context = replace(context, settings=world.service.settings)
     place = legacy_account_context(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
-    [finding] = await examine_setup(context)
+    [finding] = await check_setup(context)
     assert finding == SetupFinding(
         "accounts",
         False,
@@ -138,7 +138,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
     )
     await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})
     with pytest.raises(EncryptionKeyError):
-        await examine_setup(context)
+        await check_setup(context)
 
 
 async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run) -> None:
@@ -153,7 +153,10 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
     doubts = [("payintent", doubt.split(":")[0]) for doubt in interpreter_doubts()]
     assert warned == [
         *doubts,
-        ("places", "PAYINTENT_API_BASE is on this machine, so gateways and buyers cannot reach it"),
+        (
+            "addresses",
+            "PAYINTENT_API_BASE is on this machine, so gateways and buyers cannot reach it",
+        ),
         ("service", "the secrets match this database; this database role can change the audit log"),
         ("operators", "admins with a valid token"),
         ("accounts", "accounts at fake, whose gateway is not installed"),

@@ -9,7 +9,7 @@ import typer
 
 from payintent.cli import operation_commands
 from payintent.cli.commands import build, find_group
-from payintent.cli.results import FOR_PEOPLE, REPLACED
+from payintent.cli.results import LAYOUTS, REPLACEMENTS
 from payintent.operations import OPERATIONS
 from payintent.operators.fields import argument, option
 from payintent.operators.operation import ReadOperation
@@ -65,7 +65,7 @@ def test_an_operation_is_found_by_its_own_action() -> None:
 
 
 def test_what_is_printed_otherwise_is_the_result_of_an_operation() -> None:
-    assert set(REPLACED) | set(FOR_PEOPLE) <= set(OPERATIONS)
+    assert set(REPLACEMENTS) | set(LAYOUTS) <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize("group", ["merchant", "webhooks", "audit"])

@@ -51,7 +51,7 @@ def test_doctor_says_what_was_allowed(settings: Settings) -> None:
         allowed = terminal.run("doctor")
     problem = "PAYINTENT_RPC_BSC needs two endpoints at different hosts"
     assert f"FAIL  {problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS" in refused.out
-    assert f"WARN  PAYINTENT_CHAIN_ANY_ENDPOINTS allows that {problem}" in allowed.out
+    assert f"WARN  allowed by PAYINTENT_CHAIN_ANY_ENDPOINTS: {problem}" in allowed.out
     assert "key-of-ours" not in refused.out + allowed.out
 
 

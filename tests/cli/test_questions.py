@@ -107,7 +107,8 @@ def test_a_person_who_does_not_say_yes_changes_nothing(
     said = terminal.run("key", "revoke", key, typed=typed)
     assert (said.status, said.out) == (1, "")
     assert said.err == (
-        f"payintent: key.revoke\n  public_id: {key}\nContinue? [y/N] payintent: nothing was done\n"
+        f"payintent: key.revoke\n  public_id: {key}\n"
+        "Continue? [y/N] payintent: nothing was changed\n"
     )
     assert _query(settings, _ROWS) == before
 
