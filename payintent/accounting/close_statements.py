@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from payintent.accounting import closing_store
 from payintent.accounting import statements_store as statement_store
-from payintent.accounting.statement_model import day_of, end_of_day, sum_movements
-from payintent.accounting.statements_store import Covered, Statement
+from payintent.accounting.statement_model import end_of_day, local_date, sum_movements
+from payintent.accounting.statements_store import CoveredEntries, Statement
 from payintent.db.database import Database, Tx
 from payintent.runtime.log import get_logger
 
@@ -26,7 +26,7 @@ async def close_due_days(database: Database) -> bool:
     watermark = await closing_store.read_watermark(database)
     if watermark is None:
         _log.warning("statements_wait", merchants=len(due))
-        return False  # a long transaction is writing entries; the next run tries again
+        return False  # a long transaction may be writing entries; retry in the next run
     for merchant_id in due:
         async with database.transaction() as tx:
             await close_day(tx, merchant_id, watermark)
@@ -38,24 +38,26 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     closing = await closing_store.lock_closing(tx, merchant_id)
     # A concurrent worker may have closed a day up to a later number. Do not repeat its entries.
     watermark = max(watermark, closing.closed_number)
-    ended = day_of(closing.now, closing.time_zone) - _DAY
-    if closing.day is not None and ended <= closing.day:
+    yesterday = local_date(closing.now, closing.time_zone) - _DAY
+    if closing.day is not None and yesterday <= closing.day:
         return  # a concurrent worker has closed it
-    first = await closing_store.first_unstated(tx, closing)
-    day = ended
-    if first is not None:
-        entry_day = day_of(first, closing.time_zone)
-        day = min(ended, entry_day if closing.day is None else max(entry_day, closing.day + _DAY))
+    first_at = await closing_store.find_first_pending(tx, closing)
+    day = yesterday
+    if first_at is not None:
+        entry_day = local_date(first_at, closing.time_zone)
+        day = min(
+            yesterday, entry_day if closing.day is None else max(entry_day, closing.day + _DAY)
+        )
     # Changing the time zone can lengthen a day or leave it empty.
     until_at = max(end_of_day(day, closing.time_zone), closing.closed_at)
-    covered = Covered(
+    covered = CoveredEntries(
         first_number=closing.next_number,
         last_number=watermark,
         until_at=until_at,
         closed_number=closing.closed_number,
         closed_at=closing.closed_at,
     )
-    for sums in await closing_store.sum_unstated(tx, closing, watermark, until_at):
+    for sums in await closing_store.sum_pending(tx, closing, watermark, until_at):
         last = await statement_store.find_last(tx, merchant_id, sums.currency, sums.chain)
         movements = sum_movements(sums.sums)
         opening_minor = 0 if last is None else last.closing_minor

@@ -6,7 +6,7 @@ from datetime import date, datetime
 
 from payintent.accounting.model import Fact
 from payintent.accounting.statement_model import EntrySum, Part
-from payintent.accounting.statements_store import PART, UNSTATED
+from payintent.accounting.statements_store import PART_COLUMNS, PENDING_CONDITION
 from payintent.db.database import Executor, Tx
 
 _POLLS_MAX = 10
@@ -14,7 +14,9 @@ _POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
+class ClosingState:
+    """How far a merchant's statements are closed. The next one begins at `next_number`."""
+
     merchant_id: int
     time_zone: str
     now: datetime
@@ -85,7 +87,7 @@ async def list_due(database: Executor, limit: int) -> list[int]:
     return [row["id"] for row in rows]
 
 
-async def lock_closing(tx: Tx, merchant_id: int) -> Closing:
+async def lock_closing(tx: Tx, merchant_id: int) -> ClosingState:
     """Lock a merchant's closing state until the transaction ends."""
     await tx.fetch(
         "INSERT INTO statement_close (merchant_id, day, closed_at, closed_number, next_number)"
@@ -105,32 +107,32 @@ async def lock_closing(tx: Tx, merchant_id: int) -> Closing:
         merchant_id,
     )
     assert row is not None  # noqa: S101 - inserted above
-    return Closing(merchant_id=merchant_id, **row)
+    return ClosingState(merchant_id=merchant_id, **row)
 
 
-async def first_unstated(tx: Tx, closing: Closing) -> datetime | None:
+async def find_first_pending(tx: Tx, closing: ClosingState) -> datetime | None:
     """Return the time of the earliest entry that is not in a statement yet."""
     return await tx.value(
-        "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + UNSTATED,
-        *_unstated(closing),
+        "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + PENDING_CONDITION,
+        *_pending_parameters(closing),
     )
 
 
-async def sum_unstated(
-    tx: Tx, closing: Closing, last_number: int, until_at: datetime
+async def sum_pending(
+    tx: Tx, closing: ClosingState, last_number: int, until_at: datetime
 ) -> list[CurrencySums]:
     """Sum the entries not yet in a statement, up to `last_number` and before `until_at`."""
     rows = await tx.fetch(
         f"""
         SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount
-        FROM (SELECT e.currency, e.chain, e.fact, {PART}
+        FROM (SELECT e.currency, e.chain, e.fact, {PART_COLUMNS}
             FROM ledger_entry e
-            WHERE {UNSTATED} AND e.entry_number <= $6 AND e.created_at < $7) parts
+            WHERE {PENDING_CONDITION} AND e.entry_number <= $6 AND e.created_at < $7) parts
         WHERE part IS NOT NULL
         GROUP BY currency, chain, fact, part
         ORDER BY currency, chain, fact, part
         """,
-        *_unstated(closing),
+        *_pending_parameters(closing),
         last_number,
         until_at,
     )
@@ -146,7 +148,7 @@ async def sum_unstated(
     ]
 
 
-async def close(tx: Tx, closing: Closing, day: date, closed_at: datetime, number: int) -> None:
+async def close(tx: Tx, closing: ClosingState, day: date, closed_at: datetime, number: int) -> None:
     """Mark a merchant's days as closed up to `day`, and its entries up to `number`."""
     await tx.fetch(
         """
@@ -165,7 +167,7 @@ async def close(tx: Tx, closing: Closing, day: date, closed_at: datetime, number
     )
 
 
-def _unstated(closing: Closing) -> tuple[object, ...]:
+def _pending_parameters(closing: ClosingState) -> tuple[object, ...]:
     return (
         f"merchant_payable:{closing.merchant_id}",
         closing.merchant_id,

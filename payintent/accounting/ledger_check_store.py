@@ -13,7 +13,7 @@ from payintent.accounting.model import (
     Fact,
     capture_entries,
     case_entries,
-    charges_of,
+    parse_charges,
     refund_entry,
 )
 from payintent.db.database import Executor, Row, Tx
@@ -129,9 +129,9 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
         f"""
         WITH {_FACTS}
         SELECT account, currency, chain, sum(entered)::text AS ledger_minor,
-            sum(fact)::text AS facts_minor
+            sum(expected)::text AS facts_minor
         FROM (
-            SELECT account, currency, chain, 0 AS entered, amount AS fact FROM facts
+            SELECT account, currency, chain, 0 AS entered, amount AS expected FROM facts
             UNION ALL
             SELECT debit, currency, chain, amount, 0 FROM ledger_entry
             WHERE fact <> 'adjustment'
@@ -140,7 +140,7 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
             WHERE fact <> 'adjustment'
         ) sides
         GROUP BY account, currency, chain
-        HAVING sum(entered) <> sum(fact)
+        HAVING sum(entered) <> sum(expected)
         ORDER BY account, currency, chain
         LIMIT $1
         """,
@@ -221,22 +221,17 @@ async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list
 
     Entries that a fact's own transaction adds concurrently are kept.
     """
-    if kind is FactKind.CAPTURES:
-        rows = await tx.fetch(f"SELECT * FROM ({_CAPTURES}) f {_NEXT}", after, limit)
-    elif kind is FactKind.REFUNDS:
-        rows = await tx.fetch(f"SELECT * FROM ({_REFUNDS}) f {_NEXT}", after, limit)
-    elif kind is FactKind.CASES:
-        rows = await tx.fetch(f"SELECT * FROM ({_CASES}) f {_NEXT}", after, limit)
-    else:
-        rows = await tx.fetch(f"SELECT * FROM ({_DISPUTES}) f {_NEXT}", after, limit)
+    statement, make_entries = _MISSING[kind]
+    rows = await tx.fetch(f"SELECT * FROM ({statement}) f {_NEXT}", after, limit)
+    if make_entries is None:
         await _enter_disputes(tx, rows)
-        return [row["fact_id"] for row in rows]
-    await ledger_store.add_missing(tx, [timed for row in rows for timed in _ENTRIES[kind](row)])
+    else:
+        await ledger_store.add_missing(tx, [entry for row in rows for entry in make_entries(row)])
     return [row["fact_id"] for row in rows]
 
 
 async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
-    """Record disputes' ledger entries. Locks the captures, so that concurrent reports wait."""
+    """Record disputes' entries. The captures are locked first, so that concurrent reports wait."""
     capture_ids = sorted({row["capture_id"] for row in rows})
     await tx.fetch(
         "SELECT FROM capture WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", capture_ids
@@ -244,19 +239,20 @@ async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
     await ledger_store.record_disputes(tx, capture_ids)
 
 
-def _capture(row: Row) -> list[TimedEntry]:
-    money, charges = ledger_store.money_of(row), Charges(0, 0)
+def _make_capture_entries(row: Row) -> list[TimedEntry]:
+    money, charges = ledger_store.read_captured_money(row), Charges(0, 0)
     if row["adopted"]:
         money = replace(money, credited=False)  # it was not credited when captured
     elif money.credited:
-        texts = (row["fee_amount"], row["estimated_tax"], row["total_amount"])
-        charges = charges_of(*texts, int(row["amount_minor"]))
+        charges = parse_charges(
+            row["fee_amount"], row["estimated_tax"], row["total_amount"], int(row["amount_minor"])
+        )
     entries = capture_entries(money, int(row["amount_minor"]), charges)
     return [(entry, row["at"]) for entry in entries]
 
 
-def _refund(row: Row) -> list[TimedEntry]:
-    money, amount_minor = ledger_store.money_of(row), int(row["amount_minor"])
+def _make_refund_entries(row: Row) -> list[TimedEntry]:
+    money, amount_minor = ledger_store.read_captured_money(row), int(row["amount_minor"])
     entries = list[TimedEntry]()
     if not row["reserved"]:
         entry = refund_entry(Fact.REFUND_RESERVED, money, row["fact_id"], amount_minor)
@@ -268,16 +264,19 @@ def _refund(row: Row) -> list[TimedEntry]:
     return entries
 
 
-def _case(row: Row) -> list[TimedEntry]:
+def _make_case_entries(row: Row) -> list[TimedEntry]:
     fact = Fact.CASE_ACCEPTED if row["status"] == "ACCEPTED" else Fact.CASE_DISMISSED
     entries = case_entries(
-        fact, ledger_store.money_of(row), row["fact_id"], int(row["amount_minor"])
+        fact, ledger_store.read_captured_money(row), row["fact_id"], int(row["amount_minor"])
     )
     return [(entry, row["at"]) for entry in entries]
 
 
-_ENTRIES: dict[FactKind, Callable[[Row], list[TimedEntry]]] = {
-    FactKind.CAPTURES: _capture,
-    FactKind.REFUNDS: _refund,
-    FactKind.CASES: _case,
+#: The statement that finds a kind's facts without entries, and the function that makes the entries.
+#: A dispute's entries also depend on its earlier entries.
+_MISSING: dict[FactKind, tuple[LiteralString, Callable[[Row], list[TimedEntry]] | None]] = {
+    FactKind.CAPTURES: (_CAPTURES, _make_capture_entries),
+    FactKind.REFUNDS: (_REFUNDS, _make_refund_entries),
+    FactKind.CASES: (_CASES, _make_case_entries),
+    FactKind.DISPUTES: (_DISPUTES, None),
 }

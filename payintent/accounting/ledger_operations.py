@@ -113,7 +113,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
     def next_batch(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
         if batch.last_id is None:
             return None
-        return _FurtherBackfill(kind=batch.kind, after=batch.last_id)
+        return _NextBackfill(kind=batch.kind, after=batch.last_id)
 
     def combine(self, total: LedgerBackfilled, batch: LedgerBackfilled) -> LedgerBackfilled:
         last_id = batch.last_id or total.last_id
@@ -123,7 +123,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return {"facts": result.facts}
 
 
-class _FurtherBackfill(BackfillLedger, frozen=True, kw_only=True):
+class _NextBackfill(BackfillLedger, frozen=True, kw_only=True):
     kind: FactKind
     after: UUID
 
@@ -220,7 +220,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             await _check_account(context.database, account)
         if self.debit == self.credit:
             raise BadRequestError("debit and credit are the same account")
-        if all(_is_merchants(account) for account in (self.debit, self.credit)):
+        if all(_is_payable(account) for account in (self.debit, self.credit)):
             raise BadRequestError(
                 "an adjustment cannot move money between merchants; enter two, each against bank"
             )
@@ -254,12 +254,12 @@ async def _check_account(database: Executor, account: str) -> None:
     if parsed.number is None:
         return
     has_owner = (
-        ledger_store.has_live_merchant if parsed.is_merchants else ledger_store.has_live_account
+        ledger_store.has_live_merchant if parsed.is_payable else ledger_store.has_live_account
     )
     if not is_database_id(parsed.number) or not await has_owner(database, parsed.number):
         raise NotFoundError(f"account {quote_input(account)} does not exist")
 
 
-def _is_merchants(account: str) -> bool:
+def _is_payable(account: str) -> bool:
     parsed = parse_account(account)
-    return parsed is not None and parsed.is_merchants
+    return parsed is not None and parsed.is_payable

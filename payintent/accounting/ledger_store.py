@@ -16,8 +16,9 @@ from payintent.accounting.model import (
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import DisputeState
 
+_BALANCES_MAX = 10_000
 TimedEntry = tuple[LedgerEntry, datetime]
-#: Columns for `money_of`; expects `capture` aliased as `c`.
+#: Columns for `read_captured_money`; expects `capture` aliased as `c`.
 MONEY: LiteralString = """
     c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
     k.chain AS money_chain, c.credited AS money_credited,
@@ -29,16 +30,16 @@ MONEY_SOURCES: LiteralString = """
     LEFT JOIN chain_contract k ON k.account_id = c.account_id
 """
 #: Case kinds that report a discrepancy and hold no funds.
-WITHOUT_MONEY: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
+DISCREPANCY_KINDS: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
 #: Condition: closing the case `m` moved its capture's money out of suspense.
 RESOLVED: LiteralString = (
-    f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {WITHOUT_MONEY}"
+    f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {DISCREPANCY_KINDS}"
     " AND m.closed_by <> 'policy:session_appeared'"
 )
 
 
-def money_of(row: Row) -> CapturedMoney:
-    """Build a capture's money from a row with the columns `MONEY`."""
+def read_captured_money(row: Row) -> CapturedMoney:
+    """Build a capture's money from a row with the _to_columns `MONEY`."""
     return CapturedMoney(
         capture_id=row["money_capture_id"],
         account_id=row["money_account_id"],
@@ -49,8 +50,8 @@ def money_of(row: Row) -> CapturedMoney:
     )
 
 
-def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
-    """Return the entries column by column, in the order that the inserts expect."""
+def _to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
+    """Return the entries column by column, in the order of the inserts' parameters."""
     return [
         [entry.fact_id for entry in entries],
         [entry.fact for entry in entries],
@@ -60,6 +61,8 @@ def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
         [entry.credit for entry in entries],
         [str(entry.amount_minor) for entry in entries],
         [entry.chain for entry in entries],
+        [entry.currency for entry in entries],
+        [entry.account_id for entry in entries],
     ]
 
 
@@ -82,15 +85,12 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
         SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency
         FROM live
         """,
-        *columns(entries),
-        [entry.currency for entry in entries],
-        [entry.account_id for entry in entries],
+        *_to_columns(entries),
     )
 
 
 async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
     """Add entries for committed facts. Existing entries and test accounts are skipped."""
-    plain = [entry for entry, _ in entries]
     await tx.fetch(
         """
         INSERT INTO ledger_entry
@@ -104,9 +104,7 @@ async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
         WHERE coalesce(a.livemode, true)
         ON CONFLICT DO NOTHING
         """,
-        *columns(plain),
-        [entry.currency for entry in plain],
-        [entry.account_id for entry in plain],
+        *_to_columns([entry for entry, _ in entries]),
         [at for _, at in entries],
     )
 
@@ -126,10 +124,10 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
     )
     if row is None:
         return
-    accepted = row["status"] == "ACCEPTED"
-    fact = Fact.CASE_ACCEPTED if accepted else Fact.CASE_DISMISSED
-    await add(tx, case_entries(fact, money_of(row), row["id"], int(row["remaining"])))
-    if accepted:
+    is_accepted = row["status"] == "ACCEPTED"
+    fact = Fact.CASE_ACCEPTED if is_accepted else Fact.CASE_DISMISSED
+    await add(tx, case_entries(fact, read_captured_money(row), row["id"], int(row["remaining"])))
+    if is_accepted:
         await record_disputes(tx, [row["money_capture_id"]])
 
 
@@ -196,7 +194,7 @@ async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
 
 
 def _dispute_entries(row: Row) -> list[LedgerEntry]:
-    money = money_of(row)
+    money = read_captured_money(row)
     if row["accepted"]:
         money = replace(money, credited=True)
     recorded: dict[str, int] = {}
@@ -210,9 +208,6 @@ def _dispute_entries(row: Row) -> list[LedgerEntry]:
         recorded,
         row["entries"] or 0,
     )
-
-
-_BALANCES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,12 +250,12 @@ async def list_balances(
 
 
 async def has_live_account(database: Executor, account_id: int) -> bool:
-    row = await database.row(
-        "SELECT id FROM provider_account WHERE id = $1 AND livemode", account_id
+    return await database.value(
+        "SELECT EXISTS (SELECT FROM provider_account WHERE id = $1 AND livemode)", account_id
     )
-    return row is not None
 
 
 async def has_live_merchant(database: Executor, merchant_id: int) -> bool:
-    row = await database.row("SELECT id FROM merchant WHERE id = $1 AND livemode", merchant_id)
-    return row is not None
+    return await database.value(
+        "SELECT EXISTS (SELECT FROM merchant WHERE id = $1 AND livemode)", merchant_id
+    )

@@ -74,7 +74,7 @@ class CapturedMoney:
 
     @property
     def clearing(self) -> str:
-        return clearing(self.account_id, self.chain)
+        return clearing_account(self.account_id, self.chain)
 
     @property
     def suspense(self) -> str:
@@ -92,12 +92,12 @@ class CapturedMoney:
     def owner(self) -> str:
         """The liability account: suspense, or the merchant's payable account once credited."""
         if self.credited and self.merchant_id is not None:
-            return payable(self.merchant_id)
+            return payable_account(self.merchant_id)
         return self.suspense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaidOut:
+class PayoutBase:
     id: UUID
     amount_minor: int  # received in the bank account; negative: debited from it
     currency: str  # or the token's symbol
@@ -105,14 +105,14 @@ class PaidOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Payout(PaidOut):
+class Payout(PayoutBase):
     """A transfer from the operator to a merchant."""
 
     merchant_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayPayout(PaidOut):
+class GatewayPayout(PayoutBase):
     """A gateway's payout to the bank account of the gateway account's owner."""
 
     account_id: int
@@ -122,7 +122,7 @@ class GatewayPayout(PaidOut):
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """The parts of a total that are not credited to the merchant, in minor units."""
+    """The fee and tax included in a total, in minor units. They are not owed to the merchant."""
 
     fee_minor: int
     tax_minor: int
@@ -130,10 +130,10 @@ class Charges:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAccount:
-    """The owner of a ledger account."""
+    """The kind of a ledger account, and its number."""
 
     number: int | None  # the merchant or gateway account; None: an account of the installation
-    is_merchants: bool
+    is_payable: bool  # `merchant_payable`
 
 
 def parse_account(text: str) -> ParsedAccount | None:
@@ -142,7 +142,7 @@ def parse_account(text: str) -> ParsedAccount | None:
     if match is None:
         return None
     number = int(match[2]) if match[2] else None
-    return ParsedAccount(number, is_merchants=match[1] == _PAYABLE)
+    return ParsedAccount(number, is_payable=match[1] == _PAYABLE)
 
 
 def adjustment_entry(
@@ -151,7 +151,7 @@ def adjustment_entry(
     """Return the entry for an adjustment, assigned to the merchant of either account, if any."""
     debit, credit, amount_minor = move
     owners = [parse_account(account) for account in (debit, credit)]
-    merchants = {owner.number for owner in owners if owner is not None and owner.is_merchants}
+    merchants = {owner.number for owner in owners if owner is not None and owner.is_payable}
     return LedgerEntry(
         fact=Fact.ADJUSTMENT,
         fact_id=adjustment_id,
@@ -166,7 +166,7 @@ def adjustment_entry(
 
 
 def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
-    sides = (payable(payout.merchant_id), BANK)
+    sides = (payable_account(payout.merchant_id), BANK)
     debit, credit = reversed(sides) if reversal else sides
     return LedgerEntry(
         fact=Fact.PAYOUT,
@@ -187,8 +187,8 @@ def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> 
     They affect the accounts of the owning merchant, or the operator's accounts if there is none.
     A negative amount swaps debit and credit, as does a reversal.
     """
-    owner = None if payout.merchant_id is None else payable(payout.merchant_id)
-    source = clearing(payout.account_id, payout.chain)
+    owner = None if payout.merchant_id is None else payable_account(payout.merchant_id)
+    source = clearing_account(payout.account_id, payout.chain)
     moves = [
         ("reversed" if reversal else "whole", owner or BANK, payout.amount_minor),
         ("fee_reversed" if reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
@@ -212,25 +212,25 @@ def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> 
     return entries
 
 
-def clearing(account_id: int, chain: str | None) -> str:
+def clearing_account(account_id: int, chain: str | None) -> str:
     return f"{'gateway_clearing' if chain is None else 'chain_receiver'}:{account_id}"
 
 
-def payable(merchant_id: int) -> str:
+def payable_account(merchant_id: int) -> str:
     return f"merchant_payable:{merchant_id}"
 
 
 def quoted_charges(price: Price, total_minor: int) -> Charges:
-    return charges_of(price.fee_amount, price.estimated_tax, price.total_amount, total_minor)
+    return parse_charges(price.fee_amount, price.estimated_tax, price.total_amount, total_minor)
 
 
-def charges_of(fee: str, tax: str, total: str, total_minor: int) -> Charges:
+def parse_charges(fee: str, tax: str, total: str, total_minor: int) -> Charges:
     """Convert a quote's fee and tax from decimal strings to minor units."""
     unit = EXACT.divide(Decimal(total_minor), Decimal(total))  # a power of ten
-    return Charges(_minor(fee, unit), _minor(tax, unit))
+    return Charges(_to_minor_units(fee, unit), _to_minor_units(tax, unit))
 
 
-def _minor(amount: str, unit: Decimal) -> int:
+def _to_minor_units(amount: str, unit: Decimal) -> int:
     minor = EXACT.multiply(Decimal(amount), unit)
     whole = int(minor)
     assert whole == minor  # noqa: S101 - quotes round all amounts to the same decimals
@@ -242,16 +242,16 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
         return _legs(Fact.CAPTURE, money, money.clearing, legs)
-    return _legs(Fact.CAPTURE, money, money.clearing, _shares(money, amount_minor, charges))
+    return _legs(Fact.CAPTURE, money, money.clearing, _credit_legs(money, amount_minor, charges))
 
 
 def adoption_entries(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[LedgerEntry]:
-    """Return the entries for a capture in suspense that turns out to pay its session's payment."""
+    """Return the entries for a capture in suspense whose payment session is found later."""
     if not money.credited:
         return []
-    shares = _shares(money, amount_minor, charges)
+    shares = _credit_legs(money, amount_minor, charges)
     return _legs(Fact.CAPTURE_ADOPTED, money, money.suspense, shares)
 
 
@@ -277,7 +277,7 @@ def case_entries(
         return []
     credit = money.clearing
     if fact is Fact.CASE_ACCEPTED and money.merchant_id is not None:
-        credit = payable(money.merchant_id)
+        credit = payable_account(money.merchant_id)
     return [_entry(fact, case_id, "whole", money, (money.suspense, credit, amount_minor))]
 
 
@@ -287,19 +287,19 @@ def dispute_entries(
     state: DisputeState,
     amount_minor: int,
     recorded: Mapping[str, int],
-    entries: int,
+    entry_count: int,
 ) -> list[LedgerEntry]:
     """Return the entries that bring a dispute's recorded balances in line with its current state.
 
-    `recorded` maps accounts to debits minus credits over the `entries` entries made so far.
+    `recorded` maps accounts to debits minus credits over the dispute's `entry_count` entries.
     """
-    target = {}
+    balances = {}
     if state in HOLDING_STATES and amount_minor:
         holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
-        target = {money.owner: amount_minor, holder: -amount_minor}
+        balances = {money.owner: amount_minor, holder: -amount_minor}
     differences = {
-        account: target.get(account, 0) - recorded.get(account, 0)
-        for account in sorted(target.keys() | recorded.keys())
+        account: balances.get(account, 0) - recorded.get(account, 0)
+        for account in sorted(balances.keys() | recorded.keys())
     }
     moves = list[LedgerEntry]()
     while debits := [account for account, difference in differences.items() if difference > 0]:
@@ -308,7 +308,7 @@ def dispute_entries(
         amount = min(differences[debit], -differences[credit])
         differences[debit] -= amount
         differences[credit] += amount
-        leg = str(entries + len(moves) + 1)
+        leg = str(entry_count + len(moves) + 1)
         fact = _dispute_fact(money, debit, credit)
         moves.append(_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
     return moves
@@ -324,7 +324,7 @@ def _dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
     return Fact.DISPUTE_MOVED
 
 
-def _shares(
+def _credit_legs(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[tuple[str, str, int]]:
     net_minor = amount_minor - charges.fee_minor - charges.tax_minor

@@ -1,6 +1,6 @@
 """Read-only routes for a merchant's balances and daily statements."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -28,11 +28,6 @@ from payintent.http.responses import json_response, page_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.runtime.json_format import format_timestamp
-
-_AMOUNTS = (
-    *("opening", "payments", "fees", "tax", "refunds", "disputes", "adjustments", "payouts"),
-    "closing",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +76,14 @@ class StatementRoutes:
 
 
 def _statement_fields(statement: Statement) -> dict[str, Any]:
-    view = statement_view(statement)
-    return {
-        "id": view.id,
-        "currency": view.currency,
-        **({"chain": view.chain} if view.chain else {}),
-        "number": view.number,
-        "day": view.day.isoformat(),
-        "time_zone": view.time_zone,
-        **{name: getattr(view, name) for name in _AMOUNTS},
-        "created_at": format_timestamp(view.created_at),
-    }
+    fields = asdict(statement_view(statement))
+    del fields["merchant_id"]
+    return _omit_nulls(fields | {"created_at": format_timestamp(statement.created_at)})
 
 
 def _line_fields(statement: Statement, line: StatementLine) -> dict[str, Any]:
-    view = line_view(statement, line)
-    payment = {"payment_id": view.payment_id} if view.payment_id else {}
-    return {
-        "at": view.at,
-        "kind": view.kind,
-        "fact": view.fact,
-        "id": view.id,
-        **payment,
-        **{name: getattr(view, name) for name in ("amount", "fee", "tax", "net")},
-    }
+    return _omit_nulls(asdict(line_view(statement, line)))
+
+
+def _omit_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

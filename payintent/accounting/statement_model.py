@@ -112,5 +112,5 @@ def end_of_day(day: date, zone: str) -> datetime:
     return datetime.combine(day + timedelta(days=1), time.min, ZoneInfo(zone))
 
 
-def day_of(moment: datetime, zone: str) -> date:
+def local_date(moment: datetime, zone: str) -> date:
     return moment.astimezone(ZoneInfo(zone)).date()

@@ -1,4 +1,4 @@
-"""Merchants' statements and balances."""
+"""Store merchants' statements, and read their lines and balances."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ from payintent.db.lists import KeysetList, build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Covered:
+class CoveredEntries:
+    """The ledger entries in a statement; see `PENDING_CONDITION`."""
+
     first_number: int
     last_number: int
     until_at: datetime
@@ -36,7 +38,7 @@ class Statement:
     opening_minor: int
     movements: Mapping[Movement, int]
     closing_minor: int
-    covered: Covered
+    covered: CoveredEntries
     created_at: datetime
 
 
@@ -62,7 +64,7 @@ class MerchantBalance:
 
 
 #: Columns `part` and `signed` of an entry `e`: a change to account `$1`, or a capture's fee or tax.
-PART: LiteralString = """
+PART_COLUMNS: LiteralString = """
     CASE WHEN $1 IN (e.debit, e.credit) THEN 'payable'
         WHEN e.fact NOT IN ('capture', 'capture_adopted') THEN NULL
         WHEN 'fee_income' IN (e.debit, e.credit) THEN 'fee'
@@ -70,9 +72,9 @@ PART: LiteralString = """
     CASE WHEN e.credit = $1 THEN e.amount WHEN e.debit = $1 THEN -e.amount
         WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END AS signed
 """
-#: Condition: entry `e` of merchant `$2`, from number `$3`, is not in a statement. Statements are
-#: closed up to number `$4` and time `$5`.
-UNSTATED: LiteralString = """
+#: Condition: the entry `e` of merchant `$2`, with a number from `$3`, was not in a statement when
+#: statements were closed up to number `$4` and time `$5`.
+PENDING_CONDITION: LiteralString = """
     e.merchant_id = $2 AND e.entry_number >= $3 AND (e.entry_number > $4 OR e.created_at >= $5)
 """
 _SELECT: LiteralString = """
@@ -132,9 +134,9 @@ _LINES: LiteralString = f"""
             sum(signed) FILTER (WHERE part = 'payable') AS net,
             sum(signed) FILTER (WHERE part = 'fee') AS fee,
             sum(signed) FILTER (WHERE part = 'tax') AS tax
-        FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number, {PART}
+        FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number, {PART_COLUMNS}
             FROM ledger_entry e
-            WHERE {UNSTATED} AND e.entry_number <= $6 AND e.created_at < $7
+            WHERE {PENDING_CONDITION} AND e.entry_number <= $6 AND e.created_at < $7
             AND e.currency = $8 AND coalesce(e.chain, '') = $9) parts
         WHERE part IS NOT NULL
         GROUP BY fact_id, fact
@@ -275,5 +277,5 @@ def _statement(row: Row) -> Statement:
         opening_minor=int(row["opening_minor"]),
         movements={movement: int(row[f"{movement}_minor"]) for movement in Movement},
         closing_minor=int(row["closing_minor"]),
-        covered=build(Covered, row),
+        covered=build(CoveredEntries, row),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import clearing
+from payintent.accounting.model import clearing_account
 from payintent.core.money import MINOR_DECIMALS
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import ListedPayout
@@ -65,7 +65,7 @@ _PAYMENTS: LiteralString = f"""
         SELECT DISTINCT m.capture_id
         FROM provider_record r
         JOIN money_case m ON m.capture_id = r.fact_id
-        WHERE r.type = 'payment' AND m.kind NOT IN {ledger_store.WITHOUT_MONEY}
+        WHERE r.type = 'payment' AND m.kind NOT IN {ledger_store.DISCREPANCY_KINDS}
     )
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
@@ -199,7 +199,7 @@ async def sum_payouts(
         [payout.currency for payout in payouts],
         [str(payout.amount_minor) for payout in payouts],
         [payout.reference for payout in payouts],
-        clearing(account_id, None),
+        clearing_account(account_id, None),
         list(MINOR_DECIMALS),
         list(MINOR_DECIMALS.values()),
     )

@@ -113,7 +113,7 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
 
 async def _record(tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int) -> None:
     await ledger_store.add(
-        tx, [refund_entry(fact, ledger_store.money_of(row), refund_id, amount_minor)]
+        tx, [refund_entry(fact, ledger_store.read_captured_money(row), refund_id, amount_minor)]
     )
 
 
