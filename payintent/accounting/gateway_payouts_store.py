@@ -1,4 +1,4 @@
-"""Payouts that gateways have made. A reference is recorded once per gateway account."""
+"""Store payouts from gateways. References are unique per gateway account."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,7 +134,8 @@ async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
     active = await TABLE.find_active(tx, payout.account_id, new.reference)
     if active is None or _amounts(active.payout) != _amounts(payout):
         raise RefusedError(
-            ErrorCode.CONFLICT, f"payout {new.reference!r} is recorded with a different amount"
+            ErrorCode.CONFLICT,
+            f"payout {new.reference!r} is already recorded with a different amount",
         )
     return False
 
@@ -142,19 +143,18 @@ async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
 async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: str) -> bool:
     """Reverse a returned payout; return False if there is nothing to reverse.
 
-    Gateways list a return repeatedly, but it is entered only once. A payout that an operator has
-    since recorded under the same reference is not reversed.
+    Gateways may list a return repeatedly, so only the first is entered. A payout that an operator
+    has since recorded under the same reference is not reversed.
     """
     if await has_reversed(tx, account_id, reference, who):
         return False
-    table = TABLE
-    active = await table.find_active(tx, account_id, reference)
+    active = await TABLE.find_active(tx, account_id, reference)
     if active is None:
         return False
-    await table.lock(tx, active.id)
-    if await table.find_active(tx, account_id, reference) is None:
+    await TABLE.lock(tx, active.id)
+    if await TABLE.find_active(tx, account_id, reference) is None:
         return False
-    await table.reverse(tx, active.id, who, "the gateway lists it as returned")
+    await TABLE.reverse(tx, active.id, who, "returned, according to the gateway")
     await ledger_store.add(tx, gateway_payout_entries(active.payout, reversal=True))
     return True
 

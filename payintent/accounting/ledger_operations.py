@@ -60,9 +60,9 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
 
 
 class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=True):
-    """List accounts that do not match captures, refunds, disputes, cases and payouts.
+    """List ledger accounts that do not match the captures, refunds, disputes, cases and payouts.
 
-    The command exits with status 1 if there are any.
+    The command exits with status 1 if any account differs.
     """
 
     action: ClassVar[str] = "ledger.check"
@@ -73,9 +73,9 @@ class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=Tr
 
 
 class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True):
-    """Enter captures, refunds, cases and disputes that are older than the ledger.
+    """Add entries for captures, refunds, cases and disputes that are older than the ledger.
 
-    It runs while payments are processed, and skips existing entries, so it can be repeated.
+    It can run while payments are processed, and be repeated, because it skips existing entries.
     """
 
     action: ClassVar[str] = "ledger.backfill"
@@ -85,7 +85,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
     batch_size: ClassVar[int] = _BATCH
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [f"{await self.total(context)} facts are entered in the ledger"]
+        return [f"entries for {await self.total(context)} facts are added to the ledger"]
 
     async def total(self, context: OperationContext) -> int:
         return await ledger_check_store.count_missing(context.database)
@@ -94,7 +94,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return {"facts": await self.total(context)}
 
     def cursor(self) -> tuple[FactKind, UUID]:
-        """Return the batch's kind of fact, and the id of the last fact before the batch."""
+        """Return the batch's kind of fact, and the id of the last fact of the previous batch."""
         return FactKind.CAPTURES, UUID(int=0)
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfilled:
@@ -131,7 +131,7 @@ class _NextBackfill(BackfillLedger, frozen=True, kw_only=True):
         return self.kind, self.after
 
 
-async def read_amount_minor(
+async def parse_amount_minor(
     database: Executor,
     name: str,
     amount: str,
@@ -162,7 +162,7 @@ async def _get_decimals(database: Executor, currency: str, chain: str | None) ->
         decimals = await payout_store.find_token_decimals(database, chain, currency)
     if decimals is None:
         network = "" if chain is None else f" on {quote_input(chain)}"
-        raise BadRequestError(f"{quote_input(currency)}{network} is not known")
+        raise BadRequestError(f"currency {quote_input(currency)}{network} is not known")
     return decimals
 
 
@@ -178,7 +178,7 @@ class LedgerAdjustment:
 
 
 class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True):
-    """Enter a manual adjustment of the ledger; a second operator must approve it.
+    """Adjust the ledger manually. A second operator must approve the adjustment.
 
     No money moves. To undo an adjustment, swap debit and credit in a second adjustment.
     """
@@ -196,13 +196,13 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
     note: Annotated[str, option("The purpose. Default: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval always: an adjustment may change a merchant's payable balance."""
+        """Return True, because an adjustment may change the amount that a merchant is owed."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         network = f" on {self.chain}" if self.chain else ""
         return [
-            f"{self.debit} is debited, {self.credit} is credited",
+            f"debit {self.debit}, credit {self.credit}",
             f"{self.amount_minor} minor units of {self.currency}{network}",
             f"note: {self.note}",
         ]
@@ -215,14 +215,14 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             ("chain", self.chain, _CHAIN),
         ):
             if text is not None and not pattern.fullmatch(text):
-                raise BadRequestError(f"{name} cannot be {quote_input(text)}")
+                raise BadRequestError(f"{name} is not valid: {quote_input(text)}")
         for account in (self.debit, self.credit):
             await _check_account(context.database, account)
         if self.debit == self.credit:
-            raise BadRequestError("debit and credit are the same account")
+            raise BadRequestError("debit and credit must be different accounts")
         if all(_is_payable(account) for account in (self.debit, self.credit)):
             raise BadRequestError(
-                "an adjustment cannot move money between merchants; enter two, each against bank"
+                "an adjustment cannot move money between merchants; make two, each against bank"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:

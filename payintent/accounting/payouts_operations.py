@@ -16,7 +16,7 @@ from payintent.accounting.gateway_payouts_store import (
     PayingAccount,
     record_gateway_payout,
 )
-from payintent.accounting.ledger_operations import read_amount_minor
+from payintent.accounting.ledger_operations import parse_amount_minor
 from payintent.accounting.model import GatewayPayout, Payout, gateway_payout_entries, payout_entry
 from payintent.accounting.payouts_store import AnyRecord, NewPayout, PayoutRecord, PayoutTable
 from payintent.core.access import Role
@@ -59,7 +59,7 @@ class ImportedPayouts:
 
 
 class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
-    """Record a payment to a merchant, up to the amount it is owed. No money moves."""
+    """Record a payout that was sent to a merchant, up to the amount owed. No money moves."""
 
     action: ClassVar[str] = "payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE
@@ -67,8 +67,8 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
     amount: Annotated[str, argument("Such as 1590.00.")]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
     chain: Annotated[str | None, option("The chain, for a token.")] = None
-    reference: Annotated[str, option("The bank's or the transaction's; unique per merchant.")]
-    paid_on: Annotated[str | None, option("The day of the payment. Default: today in UTC.")] = None
+    reference: Annotated[str, option("A bank reference or transaction hash, unique per merchant.")]
+    paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
@@ -84,7 +84,7 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
 
 
 class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True):
-    """Record the payouts of a CSV file, all or none; skip those that are already recorded.
+    """Record all payouts in a CSV file, or none. Payouts that are already recorded are skipped.
 
     The first line is `merchant,amount,currency,chain,reference,paid_on`. A merchant's references
     must be unique in the file.
@@ -125,7 +125,7 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
 
 
 class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
-    """Reverse a payout that failed or was returned; its merchant is owed the amount again."""
+    """Reverse a payout that failed or was returned, so that its merchant is owed the amount."""
 
     action: ClassVar[str] = "payout.reverse"
     needs_role: ClassVar[Role] = Role.FINANCE
@@ -154,7 +154,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
     )
     merchant_id: MerchantFilter = None
     currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
-    before: Annotated[UUID | None, option("The next page: the id of the last payout shown.")] = None
+    before: Annotated[UUID | None, option("The last payout of the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[PayoutRecord]:
@@ -174,7 +174,7 @@ async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -
         return True
     if replace(active.payout, id=new.payout.id) != new.payout:
         raise ConflictError(
-            f"payout {quote_input(record.reference)} is recorded with a different amount"
+            f"payout {quote_input(record.reference)} is already recorded with a different amount"
         )
     return False
 
@@ -184,12 +184,12 @@ async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
     payout = new.payout
     payable = await payout_store.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > payable:
-        raise await _exceeds_payable(tx, payout, payable)
+        raise await _refuse_excess(tx, payout, payable)
     await payout_store.add(tx, new)
     await ledger_store.add(tx, [payout_entry(payout)])
 
 
-async def _exceeds_payable(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
+async def _refuse_excess(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
     currency, chain = payout.currency, payout.chain
     decimals = (
         None if chain is None else await payout_store.find_token_decimals(tx, chain, currency)
@@ -208,9 +208,9 @@ async def _parse_payout(
 ) -> NewPayout[Payout]:
     merchant = await require_merchant(tx, request.merchant_id)
     if not merchant.livemode:
-        raise UnprocessableError("a test merchant has no payouts")
+        raise UnprocessableError("payouts to test merchants cannot be recorded")
     check_name("reference", request.reference, _REFERENCE_MAX)
-    amount_minor = await read_amount_minor(
+    amount_minor = await parse_amount_minor(
         tx, "amount", request.amount, currency=request.currency, chain=request.chain
     )
     payout = Payout(
@@ -231,7 +231,7 @@ async def _parse_payout(
 def _parse_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
     """Parse a CSV file into payouts by line number; blank lines are skipped."""
     if len(lines) > _LINES_MAX + 1:
-        raise BadRequestError(f"lines has at most {_LINES_MAX} payouts")
+        raise BadRequestError(f"lines must have at most {_LINES_MAX} payouts")
     try:
         reader = csv.reader(lines, strict=True)
         rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
@@ -253,7 +253,7 @@ def _parse_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
 def _parse_row(number: int, row: list[str]) -> RecordPayout:
     if len(row) != len(_HEADER) or not _NUMBER.fullmatch(row[0]):
         raise BadRequestError(
-            f"line {number} must have {len(_HEADER)} columns, beginning with a merchant's number"
+            f"line {number} must have {len(_HEADER)} columns, beginning with a merchant id"
         )
     merchant_id, amount, currency, chain, reference, paid_on = row
     return RecordPayout(
@@ -298,10 +298,10 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
     needs_role: ClassVar[Role] = Role.FINANCE
     account_id: Annotated[int, argument("The gateway account, as `account list` shows it.")]
     amount: Annotated[
-        str, argument("Such as 1590.00; -1590.00 after `--` if the gateway debited it.")
+        str, argument("Such as 1590.00. If the gateway debited it, -1590.00 after `--`.")
     ]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
-    reference: Annotated[str, option("The gateway's reference, such as po_1; unique per account.")]
+    reference: Annotated[str, option("The gateway's reference, such as po_1, unique per account.")]
     fee: Annotated[str | None, option("The fee that the gateway deducted, such as 46.11.")] = None
     paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
 
@@ -309,18 +309,18 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
         """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
         account = await _require_account(tx, self.account_id)
         if not account.livemode:
-            raise UnprocessableError("a test account has no payouts")
+            raise UnprocessableError("payouts from test accounts cannot be recorded")
         check_name("reference", self.reference, _REFERENCE_MAX)
-        read = partial(
-            read_amount_minor, tx, currency=self.currency, chain=account.chain, signed=True
+        parse = partial(
+            parse_amount_minor, tx, currency=self.currency, chain=account.chain, signed=True
         )
         new = NewPayout(
             payout=GatewayPayout(
                 id=tx.id_generator.new_id(),
                 account_id=self.account_id,
                 merchant_id=account.merchant_id,
-                amount_minor=await read("amount", self.amount),
-                fee_minor=0 if self.fee is None else await read("fee", self.fee),
+                amount_minor=await parse("amount", self.amount),
+                fee_minor=0 if self.fee is None else await parse("fee", self.fee),
                 currency=self.currency,
                 chain=account.chain,
             ),
@@ -365,7 +365,7 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, 
     )
     account_id: Annotated[int | None, option("A gateway account.", name="account")] = None
     currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
-    before: Annotated[UUID | None, option("The next page: the id of the last payout shown.")] = None
+    before: Annotated[UUID | None, option("The last payout of the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[GatewayPayoutRecord]:

@@ -1,4 +1,4 @@
-"""Payouts to merchants, and the table operations shared with gateway payouts.
+"""Store payouts to merchants, and share the queries that gateway payouts also need.
 
 A payout never exceeds the amount that the merchant is owed.
 """
@@ -151,7 +151,7 @@ async def find_token_decimals(database: Executor, chain: str, symbol: str) -> in
 
 
 async def add(tx: Tx, new: NewPayout[Payout]) -> None:
-    """Add a payout; violates a constraint if the merchant is owed less."""
+    """Add a payout. The database rejects it if the merchant is owed less."""
     await tx.fetch(
         """
         INSERT INTO payout

@@ -11,7 +11,7 @@ from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statements_operations import (
     balance_fields,
     line_view,
-    read_statement_currency,
+    parse_statement_currency,
     require_statement,
     statement_view,
 )
@@ -55,7 +55,7 @@ class StatementRoutes:
             self.database,
             limit + 1,
             merchant_id=merchant.merchant_id,
-            currency=read_statement_currency(request.query_params.get("currency")),
+            currency=parse_statement_currency(request.query_params.get("currency")),
             before=read_id_cursor(request.query_params.get("cursor")),
         )
         return page_response(page, limit, _statement_fields, lambda last: write_id_cursor(last.id))

@@ -88,7 +88,7 @@ def draw_name(
     Characters missing from all fonts are drawn as U+FFFD and logged.
     """
     shaped = shaped_runs(fonts, name, size)
-    widths = [_width(text, size) for _, text in shaped]
+    widths = [_measure(text, size) for _, text in shaped]
     scale = min(1.0, width_max / sum(widths)) if sum(widths) else 1.0
     x, y = origin
     # Searching and copying need the text, because glyphs may not map to letters.
@@ -111,7 +111,7 @@ def shaped_runs(fonts: NameFonts, name: str, size: float) -> list[tuple[str, Any
     return [(font, library.shapeStr(text, font, size, force=True)) for font, text in texts]
 
 
-def _width(text: Any, size: float) -> float:
+def _measure(text: Any, size: float) -> float:
     return sum(glyph.x_advance for glyph in text.__shapeData__) * size / 1000
 
 
@@ -128,16 +128,17 @@ def _replace_missing(name: str) -> str:
 
 def _split_runs(name: str) -> list[_Run]:
     """Split a name into runs with the same embedding level and font."""
-    styled: list[tuple[int, Path, str]] = []
-    last = _fonts()[0]
-    for letter, level in zip(name, _levels(name), strict=True):
-        joins = letter in _IGNORED or unicodedata.category(letter).startswith("M")
-        if not (joins and styled and (letter in _IGNORED or ord(letter) in _letters(last))):
+    styled_letters: list[tuple[int, Path, str]] = []
+    last = _list_fonts()[0]
+    for letter, level in zip(name, _compute_levels(name), strict=True):
+        is_joined = letter in _IGNORED or unicodedata.category(letter).startswith("M")
+        is_supported = letter in _IGNORED or ord(letter) in _supported_codes(last)
+        if not (is_joined and is_supported and styled_letters):
             last = _find_font(letter) or last
-        styled.append((level, last, letter))
+        styled_letters.append((level, last, letter))
     return [
         _Run(level, path, "".join(letter for *_, letter in part))
-        for (level, path), part in groupby(styled, key=lambda style: style[:2])
+        for (level, path), part in groupby(styled_letters, key=lambda style: style[:2])
     ]
 
 
@@ -153,25 +154,25 @@ def _reorder(runs: Sequence[_Run]) -> list[_Run]:
     return visual
 
 
-def _levels(name: str) -> list[int]:
+def _compute_levels(name: str) -> list[int]:
     """Return each character's embedding level; odd levels run from right to left."""
-    kinds = _kinds(name)
+    kinds = _classify(name)
     base = next((int(kind == "R") for kind in kinds if kind in "LR"), 0)
     directions = list(kinds)
-    before = "LR"[base]
+    previous = "LR"[base]
     for index, kind in enumerate(kinds):
         if kind in "LR":
-            before = kind
+            previous = kind
         elif kind == "O":
-            after = next((kind for kind in kinds[index:] if kind != "O"), "LR"[base])
-            after = before if after == "N" else after
-            directions[index] = before if before == after else "LR"[base]
-        elif base == 0 and before == "L":
+            following = next((kind for kind in kinds[index:] if kind != "O"), "LR"[base])
+            following = previous if following == "N" else following
+            directions[index] = previous if previous == following else "LR"[base]
+        elif base == 0 and previous == "L":
             directions[index] = "L"
     return [{"L": 2 * base, "R": 1, "N": 2}[direction] for direction in directions]
 
 
-def _kinds(name: str) -> list[str]:
+def _classify(name: str) -> list[str]:
     """Classify each character as L (left to right), R (right to left), N (number) or O (other)."""
     kinds: list[str] = []
     for letter in name:
@@ -192,7 +193,7 @@ def _is_right_to_left(letter: str) -> bool:
 
 
 @cache
-def _fonts() -> tuple[Path, ...]:
+def _list_fonts() -> tuple[Path, ...]:
     noto = Path(str(files("manimgx_fonts")))
     general, last = "NotoSans[wght].ttf", ("NotoSansSymbols[wght].ttf", "NotoEmoji[wght].ttf")
     scripts = sorted(
@@ -209,14 +210,14 @@ def _fonts() -> tuple[Path, ...]:
 
 
 @cache
-def _letters(path: Path) -> frozenset[int]:
+def _supported_codes(path: Path) -> frozenset[int]:
     face: Any = TTFont("letters", str(path)).face
     return frozenset(face.charToGlyph)
 
 
 @cache
 def _find_font(letter: str) -> Path | None:
-    return next((path for path in _fonts() if ord(letter) in _letters(path)), None)
+    return next((path for path in _list_fonts() if ord(letter) in _supported_codes(path)), None)
 
 
 def _load_font(name: str, path: Path) -> TTFont:
@@ -224,10 +225,10 @@ def _load_font(name: str, path: Path) -> TTFont:
     face: Any = font.face
     # ReportLab writes invalid text above U+FFFF. Glyphs without a code get a private-use code.
     letters: dict[int, list[int]] = face.glyphToChar
-    short = {
+    short_codes = {
         glyph: [code for code in codes if code <= _PLANE_MAX] for glyph, codes in letters.items()
     }
-    face.glyphToChar = {glyph: codes for glyph, codes in short.items() if codes}
+    face.glyphToChar = {glyph: codes for glyph, codes in short_codes.items() if codes}
     return font
 
 
@@ -246,7 +247,7 @@ _FIGURES_RIGHT = 320.0
 _FIRST_LINES_TOP = _HEIGHT - 122.0 - len(_FIGURES) * _FIGURE_STEP
 _LINES_TOP = _HEIGHT - _MARGIN
 #: Column titles and positions: the left edge of text columns, the right edge of amount columns.
-_TEXTS = (("Time, UTC", 36.0), ("Kind", 118.0), ("What", 174.0), ("Payment", 254.0))
+_TEXTS = (("Time, UTC", 36.0), ("Kind", 118.0), ("Description", 174.0), ("Payment", 254.0))
 _AMOUNTS = (("Amount", 478.0), ("Fee", 584.0), ("Tax", 690.0), ("Net", _RIGHT))
 _AMOUNT_WIDTH = 104.0
 _NAME_WIDTH = _RIGHT - _MARGIN - 100.0  # leaves room for the merchant's number
@@ -272,7 +273,7 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     canvas.setTitle(f"{_title(view)}, {_money(view)}")
     canvas.setCreator("payintent")
     _draw_figures(canvas, pages, fonts)
-    parts = list(_paginate(pages.lines))
+    parts = list(_split_pages(pages.lines))
     for number, part in enumerate(parts):
         if number:
             canvas.showPage()
@@ -283,7 +284,7 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     return file.getvalue()
 
 
-def _paginate(lines: Sequence[StatementLineView]) -> Iterator[Sequence[StatementLineView]]:
+def _split_pages(lines: Sequence[StatementLineView]) -> Iterator[Sequence[StatementLineView]]:
     """Yield the lines of each page. The first page has fewer lines, possibly none."""
     first = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
     later = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1

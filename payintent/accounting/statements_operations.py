@@ -43,7 +43,7 @@ from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.runtime.json_format import format_timestamp
 
 _LINES_BATCH = 5_000
-PDF_LINES_MAX = 5_000  # over a hundred pages, which take a second to draw
+PDF_LINES_MAX = 5_000  # more than 100 pages, drawn in about a second
 ExportFormat = Literal["csv", "jsonl"]
 _FACT_IDS = {
     Fact.REFUND_RESERVED: ids.REFUND,
@@ -67,11 +67,9 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     columns = ("id", "merchant_id", "day", "currency", "opening", "payments", "refunds", "closing")
     merchant_id: MerchantFilter = None
     currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
-    since: Annotated[str | None, option("The first day.")] = None
-    until: Annotated[str | None, option("The last day.")] = None
-    before: Annotated[str | None, option("The next page: the id of the last statement shown.")] = (
-        None
-    )
+    since: Annotated[str | None, option("Only from this day on.")] = None
+    until: Annotated[str | None, option("Only up to this day.")] = None
+    before: Annotated[str | None, option("The last statement of the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[StatementView]:
@@ -100,16 +98,16 @@ class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):
 
 
 class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
-    """Write the lines of a statement as CSV or JSON lines, or the statement as a PDF.
+    """Export a statement's lines as CSV or JSON Lines, or the statement as a PDF.
 
-    Amounts less fees and taxes add up to the closing balance less the opening balance.
+    The net amounts add up to the closing balance minus the opening balance.
     """
 
     action: ClassVar[str] = "statement.export"
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
     format: Annotated[
         Literal[ExportFormat, "pdf"],
-        option("CSV with a header, JSON lines or PDF."),
+        option("CSV with a header line, JSON Lines or PDF."),
     ] = "csv"
 
     async def read(self, context: OperationContext) -> StatementText:
@@ -124,7 +122,7 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
 async def require_statement(
     database: Executor, statement_id: str, merchant_id: int | None = None
 ) -> Statement:
-    """Return a statement; raise `NOT_FOUND` if it does not exist or is another merchant's."""
+    """Return a statement; raise `NOT_FOUND` if it does not exist or belongs to another merchant."""
     parsed = ids.parse_id(ids.STATEMENT, statement_id)
     statement = await statement_store.get(database, parsed) if parsed else None
     if statement is None or merchant_id not in (None, statement.merchant_id):
@@ -142,7 +140,7 @@ def balance_fields(balance: MerchantBalance) -> dict[str, Any]:
     return {"currency": balance.currency, **chain, "amount": amount or str(balance.amount_minor)}
 
 
-def read_statement_currency(raw: str | None) -> str | None:
+def parse_statement_currency(raw: str | None) -> str | None:
     """Return the currency to filter by; raise `BAD_REQUEST` if it is unknown."""
     if raw is not None and raw not in TENDER:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
@@ -194,7 +192,9 @@ async def export_lines(
     while lines := await statement_store.list_lines(database, statement, skipped, _LINES_BATCH):
         views = [line_view(statement, line) for line in lines]
         if export_format == "csv":
-            yield _write_csv([[getattr(view, n) or "" for n in view.__slots__] for view in views])
+            yield _write_csv(
+                [[getattr(view, name) or "" for name in view.__slots__] for view in views]
+            )
         else:
             yield "".join(msgspec.json.encode(view).decode() + "\n" for view in views)
         skipped += len(lines)

@@ -12,7 +12,7 @@ from payintent.accounting.statements_operations import (
     draw_pdf,
     export_lines,
     line_view,
-    read_statement_currency,
+    parse_statement_currency,
     require_statement,
     statement_view,
 )
@@ -192,7 +192,7 @@ def _includes(market: Market, country: str) -> bool:
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statements(visit: Visit) -> Response:
     database, query = visit.context.database, visit.request.query_params
-    currency = read_statement_currency(query.get("currency") or None)
+    currency = parse_statement_currency(query.get("currency") or None)
     records = await statement_store.list_statements(
         database,
         PAGE_ROWS + 1,

@@ -96,7 +96,10 @@ async def test_a_test_account_pays_nothing_out(world: World) -> None:
     async with world.database.transaction() as tx:
         account_id = await account_store.add(tx, new)
     code, message = await refusal(world, came(world, account_id=account_id))
-    assert (code, message) == (ErrorCode.UNPROCESSABLE, "a test account has no payouts")
+    assert (code, message) == (
+        ErrorCode.UNPROCESSABLE,
+        "payouts from test accounts cannot be recorded",
+    )
 
 
 @pytest.mark.parametrize("column", ["amount_minor", "fee_minor"])
