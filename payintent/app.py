@@ -302,7 +302,7 @@ def _make_portal_context(parts: RouteParts) -> PortalContext:
     return PortalContext(
         settings=service.settings,
         database=service.database,
-        reading=service.reading,
+        read_database=service.reading,
         encryption=service.encryption,
         merchants=service.merchants,
         policies=service.policies,
@@ -318,7 +318,7 @@ def _make_console_context(parts: RouteParts, provider: IdentityProvider | None) 
     return ConsoleContext(
         settings=service.settings,
         database=service.database,
-        reading=service.reading,
+        read_database=service.reading,
         encryption=service.encryption,
         operation_context=service.operation_context,
         attempts=parts.attempts,

@@ -53,7 +53,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
         "case.html",
         case=case,
         meaning=MEANINGS[CaseKind(case.kind)],
-        now=await current_time(visit.context.reading),
+        now=await current_time(visit.context.read_database),
         actions=_case_actions(visit, case),
     )
 
@@ -97,7 +97,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
     return visit.render(
         "refund.html",
         refund=refund,
-        now=await current_time(visit.context.reading),
+        now=await current_time(visit.context.read_database),
         is_own=refund.requested_by == visit.actor.who,
         actions=_refund_actions(visit, refund),
     )

@@ -23,7 +23,7 @@ from payintent.runtime.settings import Settings
 class ConsoleContext:
     settings: Settings
     database: Database
-    reading: ReadDatabase  # for lists; may lag by a few seconds
+    read_database: ReadDatabase  # for lists; may lag by a few seconds
     encryption: Encryption
     operation_context: OperationContext
     attempts: Attempts

@@ -52,7 +52,7 @@ async def render_queue(
     rows = await visit.read(operation)
     fields |= {name: rows, "typed": visit.query, "which": operation.status}
     following = next_page(visit, operation.order, [row.id for row in rows])
-    now = await current_time(visit.context.reading)
+    now = await current_time(visit.context.read_database)
     return visit.render(template, now=now, following=following, **fields)
 
 

@@ -65,7 +65,7 @@ async def get_merchant(visit: OperatorVisit) -> Response:
         merchant=merchant,
         actions=_actions(visit, merchant),
         add=_links(visit, merchant_id),
-        now=await current_time(visit.context.reading),
+        now=await current_time(visit.context.read_database),
         **settings,
     )
 

@@ -30,7 +30,7 @@ async def get_webhooks(visit: OperatorVisit) -> Response:
         "webhooks.html",
         typed=visit.query,
         endpoints=[(endpoint, health(endpoint)) for endpoint in endpoints],
-        now=await current_time(visit.context.reading),
+        now=await current_time(visit.context.read_database),
         counted_max=COUNTED_MAX,
         replay=link_operation(visit, ReplayMissedEvents),
         replay_all=link_operation(visit, ReplayMissedEvents, since=_EVER),
@@ -48,7 +48,7 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
         typed=query,
         deliveries=deliveries,
         states=_STATES,
-        now=await current_time(visit.context.reading),
+        now=await current_time(visit.context.read_database),
         replay=link_operation(visit, ReplayMissedEvents, **fields),
         older=other_page(visit, before=deliveries[-1].event_id) if is_full else None,
     )

@@ -14,7 +14,7 @@ class PasskeyError(Exception):
 
 _NONCE_BYTES = 16
 _TIME_BYTES = 8
-_HEAD_BYTES = _NONCE_BYTES + _TIME_BYTES
+_PAYLOAD_BYTES = _NONCE_BYTES + _TIME_BYTES
 _VALIDITY = timedelta(minutes=10)
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
@@ -28,9 +28,9 @@ def make_challenge(
     encryption: Encryption, purpose: ChallengePurpose, holder: str, now: datetime
 ) -> bytes:
     """Create a challenge for `holder`: a session, or a browser that is not signed in."""
-    moment = (now - _EPOCH) // timedelta(microseconds=1)
-    head = secrets.token_bytes(_NONCE_BYTES) + moment.to_bytes(_TIME_BYTES, "big")
-    return head + _signature(encryption, purpose, holder, head)
+    timestamp_us = (now - _EPOCH) // timedelta(microseconds=1)
+    payload = secrets.token_bytes(_NONCE_BYTES) + timestamp_us.to_bytes(_TIME_BYTES, "big")
+    return payload + _signature(encryption, purpose, holder, payload)
 
 
 def read_challenge(
@@ -41,14 +41,14 @@ def read_challenge(
     now: datetime,
 ) -> datetime | None:
     """Return when a challenge was created; None if expired or not issued to `holder`."""
-    head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
-    if not hmac.compare_digest(signature, _signature(encryption, purpose, holder, head)):
+    payload, signature = challenge[:_PAYLOAD_BYTES], challenge[_PAYLOAD_BYTES:]
+    if not hmac.compare_digest(signature, _signature(encryption, purpose, holder, payload)):
         return None
-    made_at = _EPOCH + timedelta(microseconds=int.from_bytes(head[_NONCE_BYTES:], "big"))
-    return made_at if now - _VALIDITY < made_at <= now + _VALIDITY else None
+    created_at = _EPOCH + timedelta(microseconds=int.from_bytes(payload[_NONCE_BYTES:], "big"))
+    return created_at if now - _VALIDITY < created_at <= now + _VALIDITY else None
 
 
 def _signature(
-    encryption: Encryption, purpose: ChallengePurpose, holder: str, head: bytes
+    encryption: Encryption, purpose: ChallengePurpose, holder: str, payload: bytes
 ) -> bytes:
-    return encryption.digest(f"passkey challenge:{purpose}:{holder}:{head.hex()}")
+    return encryption.digest(f"passkey challenge:{purpose}:{holder}:{payload.hex()}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class PortalContext:
     settings: Settings
     database: Database
-    reading: ReadDatabase  # for lists; may lag by a few seconds
+    read_database: ReadDatabase  # for lists; may lag by a few seconds
     encryption: Encryption
     merchants: MerchantCache
     policies: PolicyCache

@@ -33,36 +33,44 @@ from payintent.merchants.access_operations import revoke_own_key
 from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable
 from payintent.merchants.store import require_merchant
-from payintent.portal.payments import requester
-from payintent.portal.visits import HEADERS, PAGE_ROWS, Visit, member_page, next_query, redirect
+from payintent.portal.payments import describe_requester
+from payintent.portal.visits import (
+    HEADERS,
+    PAGE_ROWS,
+    MemberVisit,
+    format_next_query,
+    member_page,
+    redirect,
+)
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.lookup import refund_fields
 from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import replay_own_event
 
-_CALLS = 100
+_CALLS_MAX = 100
 _KEYS_MAX = 1_000
-_LINES = 100
+_PAGE_LINES = 100
 _NO_EVENT = "no such event"
 
 
 @member_page()
-async def get_portal_refunds(visit: Visit) -> Response:
+async def get_portal_refunds(visit: MemberVisit) -> Response:
     before = read_id_cursor(visit.request.query_params.get("cursor"))
     refunds = await refund_lists.list_for_merchant(
         visit.context.database, visit.merchant_id, before, PAGE_ROWS + 1
     )
     rows = [
-        refund_fields(refund) | {"by": requester(refund.requested_by), "at": refund.created_at}
+        refund_fields(refund)
+        | {"by": describe_requester(refund.requested_by), "at": refund.created_at}
         for refund in refunds[:PAGE_ROWS]
     ]
-    more = next_query([refund.id for refund in refunds], {})
-    return visit.render("refunds.html", "Refunds", rows=rows, more=more)
+    next_query = format_next_query([refund.id for refund in refunds], {})
+    return visit.render("refunds.html", "Refunds", rows=rows, next_query=next_query)
 
 
 @member_page()
-async def get_portal_cases(visit: Visit) -> Response:
+async def get_portal_cases(visit: MemberVisit) -> Response:
     query = _query(visit)
     case_filter = read_case_filter(query, visit.merchant_id)
     cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
@@ -70,7 +78,7 @@ async def get_portal_cases(visit: Visit) -> Response:
         "cases.html",
         "Cases",
         rows=[case_fields(case) for case in cases[:PAGE_ROWS]],
-        more=next_query([case.id for case in cases], query),
+        next_query=format_next_query([case.id for case in cases], query),
         filters={name: query.get(name, "") for name in ("status", "kind")},
         statuses=STATUSES,
         kinds=list(CaseKind),
@@ -78,7 +86,7 @@ async def get_portal_cases(visit: Visit) -> Response:
 
 
 @member_page()
-async def get_portal_events(visit: Visit) -> Response:
+async def get_portal_events(visit: MemberVisit) -> Response:
     query = _query(visit)
     state = query.get("state")
     if state is not None and state not in outbox_store.STATES:
@@ -94,14 +102,14 @@ async def get_portal_events(visit: Visit) -> Response:
         "events.html",
         "Events",
         events=events[:PAGE_ROWS],
-        more=next_query([event.event_id for event in events], query),
+        next_query=format_next_query([event.event_id for event in events], query),
         state=state or "",
         states=outbox_store.STATES,
     )
 
 
 @member_page()
-async def get_event(visit: Visit) -> Response:
+async def get_event(visit: MemberVisit) -> Response:
     event_id = read_path_uuid(visit.request, "event_id", _NO_EVENT)
     database = visit.context.database
     event = await outbox_store.get_event(database, event_id, visit.merchant_id)
@@ -120,7 +128,7 @@ async def get_event(visit: Visit) -> Response:
 
 
 @member_page(MemberRight.REPLAY)
-async def post_replay(visit: Visit) -> Response:
+async def post_replay(visit: MemberVisit) -> Response:
     event_id = read_path_uuid(visit.request, "event_id", _NO_EVENT)
     actor = member_actor(visit.merchant_id, visit.session.email)
     await replay_own_event(visit.context.operation_context, visit.merchant_id, actor, event_id)
@@ -128,7 +136,7 @@ async def post_replay(visit: Visit) -> Response:
 
 
 @member_page(MemberRight.SEE_KEYS)
-async def get_keys(visit: Visit) -> Response:
+async def get_keys(visit: MemberVisit) -> Response:
     database = visit.context.database
     keys = await access_store.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
@@ -138,7 +146,7 @@ async def get_keys(visit: Visit) -> Response:
 
 
 @member_page(MemberRight.REVOKE_KEYS)
-async def post_revoke_key(visit: Visit) -> Response:
+async def post_revoke_key(visit: MemberVisit) -> Response:
     public_id: str = visit.request.path_params["public_id"]
     actor = member_actor(visit.merchant_id, visit.session.email)
     await revoke_own_key(visit.context.operation_context, visit.merchant_id, actor, public_id)
@@ -146,7 +154,7 @@ async def post_revoke_key(visit: Visit) -> Response:
 
 
 @member_page()
-async def get_catalog_preview(visit: Visit) -> Response:
+async def get_catalog_preview(visit: MemberVisit) -> Response:
     requested = visit.request.query_params.get("country") or None
     if requested is not None and requested not in COUNTRIES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "This country does not exist.")
@@ -173,15 +181,17 @@ async def get_catalog_preview(visit: Visit) -> Response:
 
 
 @member_page(MemberRight.SEE_CALLS)
-async def get_calls(visit: Visit) -> Response:
+async def get_calls(visit: MemberVisit) -> Response:
     """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
     context, failed = visit.context, bool(visit.request.query_params.get("failed"))
-    calls = await call_log.list_calls(context.database, visit.merchant_id, _CALLS, failed=failed)
+    calls = await call_log.list_calls(
+        context.database, visit.merchant_id, _CALLS_MAX, failed=failed
+    )
     days = context.settings.api_calls_days
     return visit.render("calls.html", "API calls", calls=calls, failed=failed, days=days)
 
 
-def _query(visit: Visit) -> dict[str, str]:
+def _query(visit: MemberVisit) -> dict[str, str]:
     return {name: value for name, value in visit.request.query_params.items() if value}
 
 
@@ -190,7 +200,7 @@ def _includes(market: Market, country: str) -> bool:
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
-async def get_portal_statements(visit: Visit) -> Response:
+async def get_portal_statements(visit: MemberVisit) -> Response:
     database, query = visit.context.database, visit.request.query_params
     currency = parse_statement_currency(query.get("currency") or None)
     records = await statement_store.list_statements(
@@ -206,7 +216,7 @@ async def get_portal_statements(visit: Visit) -> Response:
         "statements.html",
         "Statements",
         rows=[statement_view(statement) for statement in records[:PAGE_ROWS]],
-        more=next_query([statement.id for statement in records], filters),
+        next_query=format_next_query([statement.id for statement in records], filters),
         balances=[balance_fields(balance) for balance in balances],
         movements=[str(movement) for movement in Movement],
         currency=currency or "",
@@ -215,51 +225,51 @@ async def get_portal_statements(visit: Visit) -> Response:
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
-async def get_portal_statement(visit: Visit) -> Response:
-    database, statement = visit.context.database, await _own_statement(visit)
-    skipped = read_offset_cursor(visit.request.query_params.get("cursor"))
-    lines = await statement_store.list_lines(database, statement, skipped, _LINES + 1)
-    more = None
-    if len(lines) > _LINES:
-        more = urlencode({"cursor": write_offset_cursor(skipped + _LINES)})
+async def get_portal_statement(visit: MemberVisit) -> Response:
+    database, statement = visit.context.database, await _load_statement(visit)
+    offset = read_offset_cursor(visit.request.query_params.get("cursor"))
+    lines = await statement_store.list_lines(database, statement, offset, _PAGE_LINES + 1)
+    next_query = None
+    if len(lines) > _PAGE_LINES:
+        next_query = urlencode({"cursor": write_offset_cursor(offset + _PAGE_LINES)})
     view = statement_view(statement)
-    views = [line_view(statement, line) for line in lines[:_LINES]]
+    line_views = [line_view(statement, line) for line in lines[:_PAGE_LINES]]
     return visit.render(
         "statement.html",
         f"Statement of {view.day}",
         statement=view,
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
-        lines=[(line, fact_label(line.fact)) for line in views],
-        more=more,
+        lines=[(line, fact_label(line.fact)) for line in line_views],
+        next_query=next_query,
         has_pdf=not await statement_store.list_lines(database, statement, PDF_LINES_MAX, 1),
     )
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
-async def get_statement_csv(visit: Visit) -> Response:
-    database, statement = visit.context.database, await _own_statement(visit)
+async def get_statement_csv(visit: MemberVisit) -> Response:
+    database, statement = visit.context.database, await _load_statement(visit)
     return StreamingResponse(
         export_lines(database, statement, "csv"),
-        headers=HEADERS | _as_attachment(statement, "csv"),
+        headers=HEADERS | _attachment_header(statement, "csv"),
         media_type="text/csv",
     )
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
-async def get_statement_pdf(visit: Visit) -> Response:
-    database, statement = visit.context.database, await _own_statement(visit)
+async def get_statement_pdf(visit: MemberVisit) -> Response:
+    database, statement = visit.context.database, await _load_statement(visit)
     return Response(
         await draw_pdf(database, statement),
-        headers=HEADERS | _as_attachment(statement, "pdf"),
+        headers=HEADERS | _attachment_header(statement, "pdf"),
         media_type="application/pdf",
     )
 
 
-def _as_attachment(statement: Statement, extension: str) -> dict[str, str]:
+def _attachment_header(statement: Statement, extension: str) -> dict[str, str]:
     name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{extension}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-async def _own_statement(visit: Visit) -> Statement:
+async def _load_statement(visit: MemberVisit) -> Statement:
     statement_id: str = visit.request.path_params["statement_id"]
     return await require_statement(visit.context.database, statement_id, visit.merchant_id)

@@ -53,7 +53,7 @@ class Assertion:
 
 
 class PasskeyVerifier:
-    """Verifies passkeys for the portal's origin. Browsers bind passkeys to its host name."""
+    """Verifies passkeys that browsers have bound to the portal's host name."""
 
     def __init__(self, portal_address: str) -> None:
         self._origin = web_origin(portal_address)
@@ -92,21 +92,19 @@ class PasskeyVerifier:
         )
         return dict(options.public_key)
 
-    def check_registration(self, text: str, read: ReadChallenge) -> NewPasskey:
+    def check_registration(self, text: str, read_challenge: ReadChallenge) -> NewPasskey:
         """Verify the browser's response for a new passkey; raise `PasskeyError` if invalid."""
         fields = _parse_fields(text)
-        answer = _parse(lambda: RegistrationResponse.from_dict(fields))
-        made_at = _check_client(read, answer.response.client_data)
+        response = _parse(lambda: RegistrationResponse.from_dict(fields))
+        created_at = _check_client_data(read_challenge, response.response.client_data)
         data: AuthenticatorData = _parse(
-            lambda: self._server.register_complete(_state(answer), fields)
+            lambda: self._server.register_complete(_state(response), fields)
         )
         credential = data.credential_data
         key = cast("dict[int, Any]", credential.public_key) if credential else {}
         if credential is None or key.get(_ALG) not in _ALGORITHMS:
             raise PasskeyError("unsupported algorithm")
-        use = PasskeyUse(
-            credential_id=credential.credential_id, sign_count=data.counter, challenged_at=made_at
-        )
+        use = PasskeyUse(credential.credential_id, data.counter, created_at)
         return NewPasskey(use, cbor.encode(key))
 
     def read_assertion(self, text: str) -> Assertion:
@@ -115,32 +113,32 @@ class PasskeyVerifier:
         Raises `PasskeyError`.
         """
         fields = _parse_fields(text)
-        answer = _parse(lambda: AuthenticationResponse.from_dict(fields))
-        return Assertion(answer.raw_id, fields)
+        response = _parse(lambda: AuthenticationResponse.from_dict(fields))
+        return Assertion(response.raw_id, fields)
 
     def check_assertion(
-        self, assertion: Assertion, passkey: Passkey, read: ReadChallenge
+        self, assertion: Assertion, passkey: Passkey, read_challenge: ReadChallenge
     ) -> PasskeyUse:
         """Verify a sign-in with a stored passkey; raise `PasskeyError` if invalid."""
-        answer = _parse(lambda: AuthenticationResponse.from_dict(assertion.fields))
-        made_at = _check_client(read, answer.response.client_data)
-        handle = answer.response.user_handle
-        if handle is not None and handle != passkey.member_id.bytes:
-            raise PasskeyError("a passkey of another member")
+        response = _parse(lambda: AuthenticationResponse.from_dict(assertion.fields))
+        created_at = _check_client_data(read_challenge, response.response.client_data)
+        user_handle = response.response.user_handle
+        if user_handle is not None and user_handle != passkey.member_id.bytes:
+            raise PasskeyError("the passkey belongs to another member")
         _parse(
             lambda: self._server.authenticate_complete(
-                _state(answer), [_credential(passkey)], assertion.fields
+                _state(response), [_credential(passkey)], assertion.fields
             )
         )
         return PasskeyUse(
             credential_id=passkey.credential_id,
-            sign_count=answer.response.authenticator_data.counter,
-            challenged_at=made_at,
+            sign_count=response.response.authenticator_data.counter,
+            challenged_at=created_at,
         )
 
 
-def _state(answer: RegistrationResponse | AuthenticationResponse) -> dict[str, Any]:
-    challenge = answer.response.client_data.challenge
+def _state(response: RegistrationResponse | AuthenticationResponse) -> dict[str, Any]:
+    challenge = response.response.client_data.challenge
     return {
         "challenge": websafe_encode(challenge),
         "user_verification": UserVerificationRequirement.REQUIRED,
@@ -158,13 +156,13 @@ def _descriptor(passkey: Passkey) -> PublicKeyCredentialDescriptor:
     )
 
 
-def _check_client(read: ReadChallenge, client: CollectedClientData) -> datetime:
-    if client.cross_origin:
-        raise PasskeyError("a frame of another site")
-    made_at = read(client.challenge)
-    if made_at is None:
+def _check_client_data(read_challenge: ReadChallenge, client_data: CollectedClientData) -> datetime:
+    if client_data.cross_origin:
+        raise PasskeyError("requested by a frame of another site")
+    created_at = read_challenge(client_data.challenge)
+    if created_at is None:
         raise PasskeyError("unknown or expired challenge")
-    return made_at
+    return created_at
 
 
 def _parse_fields(text: str) -> Mapping[str, Any]:
@@ -174,8 +172,9 @@ def _parse_fields(text: str) -> Mapping[str, Any]:
     return cast("dict[str, Any]", fields)
 
 
-def _parse(read: Callable[[], T]) -> T:
+def _parse(parse: Callable[[], T]) -> T:
+    """Call `parse`; raise `PasskeyError` on any error."""
     try:
-        return read()
+        return parse()
     except Exception as error:  # fido2 does not document its errors for malicious input
         raise PasskeyError(str(error)[:100]) from error

@@ -36,7 +36,7 @@ from payintent.payments.operations import SearchPayments
 from payintent.payments.schemas import read_payment_filter
 from payintent.payments.serialization import payment_fields
 from payintent.payments.store import PaymentSnapshot
-from payintent.portal.visits import PAGE_ROWS, Visit, member_page, redirect
+from payintent.portal.visits import PAGE_ROWS, MemberVisit, member_page, redirect
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.lookup import refund_fields
@@ -48,7 +48,7 @@ _CASES_MAX = 100
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 #: Query parameters that filter the payment list.
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
-#: Query parameter that opens the filter form, whose date pickers and lists are slow on phones.
+#: Query parameter that opens the filter form. It is closed by default because it is slow on phones.
 _SHOW_FILTERS = "filters"
 #: Shown if a form was submitted again with changes, for example after the back button.
 _KEY_REUSED = (
@@ -58,19 +58,19 @@ _KEY_REUSED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MerchantStoryEntry:
+class HistoryRow:
     at: datetime
     title: str
     text: str
-    event_id: UUID | None  # the event to link to, if the entry is an event or a delivery attempt
+    event_id: UUID | None  # for a link; None unless this is an event or a delivery attempt
 
 
-async def read_story(database: Executor, payment: Payment) -> list[MerchantStoryEntry]:
+async def read_history(database: Executor, payment: Payment) -> list[HistoryRow]:
     history = await history_store.list_entries(database, payment.id)
-    return [_story_entry(entry) for entry in history.entries if entry.what in _FORMATS]
+    return [_history_row(entry) for entry in history.entries if entry.what in _FORMATS]
 
 
-def requester(requested_by: str) -> str:
+def describe_requester(requested_by: str) -> str:
     """Describe who requested a refund. Only the merchant's own keys and members are named."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
@@ -82,9 +82,9 @@ def requester(requested_by: str) -> str:
     return f"by {parts[2]}" if "@" in parts[2] else f"with the API key {parts[2]}"
 
 
-def _story_entry(entry: HistoryEntry) -> MerchantStoryEntry:
+def _history_row(entry: HistoryEntry) -> HistoryRow:
     title, format_details = _FORMATS[entry.what]
-    return MerchantStoryEntry(
+    return HistoryRow(
         at=entry.at,
         title=title,
         text=format_details(entry.details),
@@ -92,7 +92,7 @@ def _story_entry(entry: HistoryEntry) -> MerchantStoryEntry:
     )
 
 
-def _amount(details: Details) -> str | None:
+def _describe_amount(details: Details) -> str | None:
     code = details["currency"]
     amount = format_smallest_units(
         int(details["amount_minor"]), code, details.get("decimals"), on_chain="chain" in details
@@ -100,7 +100,7 @@ def _amount(details: Details) -> str | None:
     return None if amount is None else f"{amount} {code}"
 
 
-def _selected(details: Details) -> str:
+def _describe_selection(details: Details) -> str:
     fee, tax = details["fee_amount"], details["estimated_tax"]
     return join_parts(
         f"{details['label']} in {details['country']}",
@@ -111,19 +111,21 @@ def _selected(details: Details) -> str:
     )
 
 
-def _transaction(details: Details) -> str:
+def _describe_transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else None
     return join_parts(tx_hash, block, f"on {details['chain']}" if "chain" in details else None)
 
 
-def _refund(details: Details) -> str:
+def _describe_refund(details: Details) -> str:
     amount = payment_amount(details) if "amount" in details else "money from a case"
     to = f"to {details['destination']}" if "destination" in details else None
-    return join_parts(amount, to, requester(details["requested_by"]), details.get("reason"))
+    return join_parts(
+        amount, to, describe_requester(details["requested_by"]), details.get("reason")
+    )
 
 
-def _nothing(_: Details) -> str:
+def _no_details(_: Details) -> str:
     return ""
 
 
@@ -132,30 +134,30 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
         "Created",
         lambda details: f"{payment_amount(details)} for the buyer {details['payer_uid']}",
     ),
-    "selected": ("Payment method selected", _selected),
-    "returned": ("Buyer returned from the gateway", _nothing),
-    "posted": ("Transaction submitted", _transaction),
-    "seen": ("Transaction seen, not final yet", _transaction),
-    "gone": ("Block replaced", _transaction),
-    "final": ("Transaction final", _transaction),
-    "captured": ("Money received", lambda details: _amount(details) or ""),
+    "selected": ("Payment method selected", _describe_selection),
+    "returned": ("Buyer returned from the gateway", _no_details),
+    "posted": ("Transaction submitted", _describe_transaction),
+    "seen": ("Transaction seen, not final yet", _describe_transaction),
+    "gone": ("Block replaced", _describe_transaction),
+    "final": ("Transaction final", _describe_transaction),
+    "captured": ("Money received", lambda details: _describe_amount(details) or ""),
     "paid": ("Paid", payment_amount),
     "failed": ("Failed", lambda details: details["failure_reason"]),
-    "expired": ("Expired", _nothing),
-    "cancelled": ("Cancelled", _nothing),
+    "expired": ("Expired", _no_details),
+    "cancelled": ("Cancelled", _no_details),
     "event": ("Event", lambda details: join_parts(details["type"], details["state"])),
     "attempt": ("Webhook", describe_attempt),
-    "refund": ("Refund requested", _refund),
+    "refund": ("Refund requested", _describe_refund),
     "refund-ended": (
         "Refund ended",
         lambda details: join_parts(details["status"], details.get("failure_reason")),
     ),
-    "refund-final": ("Refund final", _transaction),
+    "refund-final": ("Refund final", _describe_transaction),
     "case": ("Case opened", lambda details: details["kind"]),
     "case-closed": ("Case closed", lambda details: join_parts(details["kind"], details["status"])),
     "dispute": (
         "Disputed by the buyer",
-        lambda details: join_parts(_amount(details), details["reason"] or None),
+        lambda details: join_parts(_describe_amount(details), details["reason"] or None),
     ),
     "dispute-now": (
         "Dispute updated",
@@ -165,22 +167,22 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
 
 
 @member_page()
-async def get_portal_payments(visit: Visit) -> Response:
+async def get_portal_payments(visit: MemberVisit) -> Response:
     query = visit.request.query_params
     text = query.get("q", "").strip()
     problem = None
     try:
-        rows, more = await (_search(visit, text) if text else _list(visit))
-    except RefusedError as refused:
-        rows, more, problem = [], None, refused
+        rows, next_query = await (_search_payments(visit, text) if text else _list_payments(visit))
+    except RefusedError as refusal:
+        rows, next_query, problem = [], None, refusal
     return visit.render(
         "payments.html",
         "Payments",
         status=http_status(problem) if problem else 200,
         rows=rows,
-        more=more,
+        next_query=next_query,
         text=text,
-        filtering=any(name in query for name in (_SHOW_FILTERS, *_FILTERS)),
+        shows_filters=any(name in query for name in (_SHOW_FILTERS, *_FILTERS)),
         filters={name: _filter_value(name, query.get(name, "")) for name in _FILTERS},
         statuses=list(PaymentStatus),
         currencies=list(CURRENCIES),
@@ -189,13 +191,13 @@ async def get_portal_payments(visit: Visit) -> Response:
 
 
 @member_page()
-async def get_portal_payment_story(visit: Visit) -> Response:
-    return await _payment_page(visit, await _own_payment(visit))
+async def get_portal_payment(visit: MemberVisit) -> Response:
+    return await _payment_page(visit, await _load_payment(visit))
 
 
 @member_page(MemberRight.REFUND)
-async def post_refund_form(visit: Visit) -> Response:
-    snapshot = await _own_payment(visit)
+async def post_refund_form(visit: MemberVisit) -> Response:
+    snapshot = await _load_payment(visit)
     form = visit.form
     try:
         body = schemas.CreateRefundBody(
@@ -215,24 +217,24 @@ async def post_refund_form(visit: Visit) -> Response:
                 destination=body.destination,
             )
         )
-    except RefusedError as refused:
-        return await _payment_page(visit, snapshot, refused)
+    except RefusedError as refusal:
+        return await _payment_page(visit, snapshot, refusal)
     return redirect(visit.request.url.path.removesuffix("/refunds"))
 
 
-async def _list(visit: Visit) -> tuple[Sequence[object], str | None]:
+async def _list_payments(visit: MemberVisit) -> tuple[Sequence[object], str | None]:
     context, params = visit.context, visit.request.query_params
     query = {name: params[name] for name in (*_FILTERS, "cursor") if params.get(name)}
     payment_filter = replace(
-        read_payment_filter(_with_times(query), visit.merchant_id), limit=PAGE_ROWS
+        read_payment_filter(_days_to_times(query), visit.merchant_id), limit=PAGE_ROWS
     )
-    snapshots, following = await list_merchant_payments(
-        context.database, context.reading, payment_filter
+    snapshots, next_cursor = await list_merchant_payments(
+        context.database, context.read_database, payment_filter
     )
     rows = [_payment_row(snapshot) for snapshot in snapshots]
-    if following is None:
+    if next_cursor is None:
         return rows, None
-    return rows, urlencode(query | {"cursor": write_time_cursor(*following)})
+    return rows, urlencode(query | {"cursor": write_time_cursor(*next_cursor)})
 
 
 def _filter_value(name: str, text: str) -> str:
@@ -241,8 +243,8 @@ def _filter_value(name: str, text: str) -> str:
     return text
 
 
-def _with_times(query: dict[str, str]) -> dict[str, str]:
-    """Convert the dates to UTC times, so that the range includes the last day."""
+def _days_to_times(query: dict[str, str]) -> dict[str, str]:
+    """Convert the dates to UTC times. The range includes the last day."""
     times = {
         name: f"{_read_day(query[name], days)}T00:00:00Z"
         for name, days in (("created_from", 0), ("created_to", 1))
@@ -258,11 +260,11 @@ def _read_day(text: str, days_later: int) -> date:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Enter the day as 2026-11-23.") from None
 
 
-async def _search(visit: Visit, text: str) -> tuple[Sequence[object], str | None]:
+async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[object], str | None]:
     context = visit.context
     before = visit.request.query_params.get("before") or None
     if before is not None:
-        await _find_own(visit, before)
+        await _find_payment(visit, before)
     search = SearchPayments(
         text=text, merchant_id=visit.merchant_id, before=before, limit=PAGE_ROWS + 1
     )
@@ -274,7 +276,7 @@ async def _search(visit: Visit, text: str) -> tuple[Sequence[object], str | None
 
 
 def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
-    """Return the fields that the list template shows, as in `PaymentRecord`."""
+    """Return the fields that the list template reads. Search results have them as attributes."""
     payment = snapshot.payment
     return {
         "id": ids.format_id(ids.PAYMENT, payment.id),
@@ -287,25 +289,25 @@ def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
     }
 
 
-async def _own_payment(visit: Visit) -> PaymentSnapshot:
-    return await _find_own(visit, visit.request.path_params["payment_id"])
+async def _load_payment(visit: MemberVisit) -> PaymentSnapshot:
+    return await _find_payment(visit, visit.request.path_params["payment_id"])
 
 
-async def _find_own(visit: Visit, text: str) -> PaymentSnapshot:
+async def _find_payment(visit: MemberVisit, text: str) -> PaymentSnapshot:
     """Return a payment; raise `NOT_FOUND` even if it exists but belongs to another merchant."""
     payment_id = ids.parse_id(ids.PAYMENT, text)
     try:
         return await visit.context.payment_lookup.get_merchant_payment(
             visit.merchant_id, payment_id
         )
-    except RefusedError as refused:
-        if refused.code is not ErrorCode.FORBIDDEN:
+    except RefusedError as refusal:
+        if refusal.code is not ErrorCode.FORBIDDEN:
             raise
         raise RefusedError(ErrorCode.NOT_FOUND, "no such payment") from None
 
 
 async def _payment_page(
-    visit: Visit, snapshot: PaymentSnapshot, refused: RefusedError | None = None
+    visit: MemberVisit, snapshot: PaymentSnapshot, refusal: RefusedError | None = None
 ) -> Response:
     payment = snapshot.payment
     database = visit.context.database
@@ -313,24 +315,25 @@ async def _payment_page(
     cases = await case_lists.list_for_merchant(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
     )
-    is_key_reused = refused is not None and refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    is_key_reused = refusal is not None and refusal.code is ErrorCode.IDEMPOTENCY_CONFLICT
     return visit.render(
         "payment.html",
         "Payment",
-        status=http_status(refused) if refused else 200,
+        status=http_status(refusal) if refusal else 200,
         payment=payment_fields(payment, snapshot.session),
         order_id=_order_id(payment.metadata),
         metadata=payment.metadata,
-        story=await read_story(database, payment),
+        history=await read_history(database, payment),
         refunds=[
-            refund_fields(refund) | {"by": requester(refund.requested_by)} for refund in refunds
+            refund_fields(refund) | {"by": describe_requester(refund.requested_by)}
+            for refund in refunds
         ],
         cases=[case_fields(case) for case in cases],
         can_refund=payment.status in _REFUNDABLE and visit.may(MemberRight.REFUND),
         is_on_chain=snapshot.session is not None and snapshot.session.quote.chain is not None,
         key=(not is_key_reused and visit.form.get("key")) or str(uuid4()),
-        typed=visit.form,
-        problem_text=_KEY_REUSED if is_key_reused else refused and refused.message,
+        form_values=visit.form,
+        problem_text=_KEY_REUSED if is_key_reused else refusal and refusal.message,
     )
 
 
@@ -341,8 +344,8 @@ def _order_id(metadata: str) -> str | None:
 
 
 def _read_key(text: str) -> UUID:
-    """Parse the form's idempotency key. It ensures that a double submission refunds only once."""
+    """Parse the form's idempotency key, which prevents a double submission from refunding twice."""
     try:
         return UUID(text)
     except ValueError:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "reload the page and try again") from None
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Reload the page and try again.") from None

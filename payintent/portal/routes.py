@@ -30,7 +30,7 @@ PORTAL_ROUTES: list[Route] = [
     _post("/merchant/passkeys", sign_in.post_passkey),
     _post("/merchant/passkeys/{passkey_id}/remove", sign_in.post_remove_passkey),
     _get("/merchant/payments", payments.get_portal_payments),
-    _get("/merchant/payments/{payment_id}", payments.get_portal_payment_story),
+    _get("/merchant/payments/{payment_id}", payments.get_portal_payment),
     _post("/merchant/payments/{payment_id}/refunds", payments.post_refund_form),
     _get("/merchant/refunds", lists.get_portal_refunds),
     _get("/merchant/cases", lists.get_portal_cases),

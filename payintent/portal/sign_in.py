@@ -26,14 +26,14 @@ from payintent.portal.context import PortalContext, get_portal_context
 from payintent.portal.visits import (
     HEADERS,
     SIGN_IN,
-    Visit,
+    MemberVisit,
     find_member_session,
     member_page,
     portal_page,
-    read_next,
     read_portal_form,
     redirect,
     render_portal_page,
+    safe_next_path,
     session_cookie,
     session_digest,
     visitor_cookie,
@@ -41,7 +41,7 @@ from payintent.portal.visits import (
 from payintent.runtime.log import get_logger
 
 _log = get_logger("portal")
-_ACCESS = "/merchant/access"
+_ACCESS_PAGE = "/merchant/access"
 _NO_SUCH_PASSKEY = "You have no such passkey."
 _NOT_ADDED = "This passkey could not be added. Try again."
 _FAILED = "The sign-in failed. Try again, or request a new link."
@@ -57,11 +57,11 @@ async def get_portal(request: Request) -> Response:
 @portal_page
 async def get_portal_sign_in(request: Request) -> Response:
     context = get_portal_context(request)
-    following = read_next(request.query_params.get("next"))
+    next_path = safe_next_path(request.query_params.get("next"))
     token = session_cookie(context.settings).read(request)
     if await find_member_session(context, token) is not None:
-        return redirect(following)
-    return _sign_in_page(request, context, following)
+        return redirect(next_path)
+    return _sign_in_page(request, context, next_path)
 
 
 @portal_page
@@ -82,14 +82,14 @@ async def post_portal_sign_in(request: Request) -> Response:
     context = get_portal_context(request)
     visitor = visitor_cookie(context.settings).read(request) or ""
     form = await read_portal_form(request, context, f"visitor:{visitor}")
-    following = read_next(form.get("next"))
+    next_path = safe_next_path(form.get("next"))
     try:
         credential = form.get("credential", "")
         async with context.attempts.attempt(request, MEMBER):
             token = await _sign_in_by_passkey(context, visitor, credential)
     except UnauthorizedError:
-        return _sign_in_page(request, context, following, _FAILED)
-    return _enter_portal(context, token, following)
+        return _sign_in_page(request, context, next_path, _FAILED)
+    return _enter_portal(context, token, next_path)
 
 
 @portal_page
@@ -109,14 +109,14 @@ async def post_link(request: Request) -> Response:
     link: str = request.path_params["token"]
     try:
         async with context.attempts.attempt(request, MEMBER):
-            token, following = await _sign_in_by_link(context, link)
+            token, next_path = await _sign_in_by_link(context, link)
     except UnauthorizedError:
         return _link_page(request, context, _LINK_FAILED)
-    return _enter_portal(context, token, following)
+    return _enter_portal(context, token, next_path)
 
 
 @member_page()
-async def post_portal_sign_out(visit: Visit) -> Response:
+async def post_portal_sign_out(visit: MemberVisit) -> Response:
     """`POST /merchant/sign-out`: end this session, or all of the member's sessions."""
     database = visit.context.database
     if visit.form.get("everywhere"):
@@ -182,17 +182,17 @@ async def _open_session(context: PortalContext, tx: Tx, member_id: UUID) -> str:
     return token
 
 
-def _enter_portal(context: PortalContext, token: str, following: str) -> Response:
-    response = redirect(following)
+def _enter_portal(context: PortalContext, token: str, next_path: str) -> Response:
+    response = redirect(next_path)
     session_cookie(context.settings).set(response, token)
     visitor_cookie(context.settings).clear(response)
     return response
 
 
 def _sign_in_page(
-    request: Request, context: PortalContext, following: str, problem: str | None = None
+    request: Request, context: PortalContext, next_path: str, problem: str | None = None
 ) -> Response:
-    fields = {"title": "Sign in", "following": following, "scripts": ["passkeys.js"]}
+    fields = {"title": "Sign in", "next_path": next_path, "scripts": ["passkeys.js"]}
     return _visitor_page(request, context, "sign_in.html", fields, problem)
 
 
@@ -218,12 +218,12 @@ def _visitor_page(
 
 
 @member_page()
-async def get_access(visit: Visit) -> Response:
+async def get_access(visit: MemberVisit) -> Response:
     return await _access_page(visit)
 
 
 @member_page()
-async def get_passkey_options(visit: Visit) -> Response:
+async def get_passkey_options(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
     now = await current_time(context.database)
     passkeys = await member_store.list_passkeys(context.database, session.member_id)
@@ -233,7 +233,7 @@ async def get_passkey_options(visit: Visit) -> Response:
 
 
 @member_page()
-async def post_passkey(visit: Visit) -> Response:
+async def post_passkey(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
     now = await current_time(context.database)
     verifier = context.open_passkey_verifier()
@@ -254,20 +254,20 @@ async def post_passkey(visit: Visit) -> Response:
     if not is_added:
         return await _access_page(visit, _NOT_ADDED)
     _log.info("passkey_added", member=str(session.member_id))
-    return redirect(_ACCESS)
+    return redirect(_ACCESS_PAGE)
 
 
 @member_page()
-async def post_remove_passkey(visit: Visit) -> Response:
+async def post_remove_passkey(visit: MemberVisit) -> Response:
     passkey_id = read_path_uuid(visit.request, "passkey_id", _NO_SUCH_PASSKEY)
     async with visit.context.database.transaction() as tx:
         if not await member_store.remove_passkey(tx, visit.session.member_id, passkey_id):
             raise NotFoundError(_NO_SUCH_PASSKEY)
     _log.info("passkey_removed", member=str(visit.session.member_id))
-    return redirect(_ACCESS)
+    return redirect(_ACCESS_PAGE)
 
 
-async def _access_page(visit: Visit, problem: str | None = None) -> Response:
+async def _access_page(visit: MemberVisit, problem: str | None = None) -> Response:
     return visit.render(
         "access.html",
         "Your access",

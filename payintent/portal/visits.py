@@ -59,9 +59,10 @@ PORTAL_FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "
 _STYLE = inline_part(PORTAL_FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 SIGN_IN = "/merchant/sign-in"
+_PAYMENTS_PAGE = "/merchant/payments"
 #: Rows per page in lists.
 PAGE_ROWS = 25
-_FAILURES: Mapping[type[Exception], str] = {
+_FAILURE_MESSAGES: Mapping[type[Exception], str] = {
     BodyTooLargeError: "This form is too long.",
     InvalidTextError: "This text cannot be stored.",
     StorageUnavailableError: "This is temporarily unavailable. Try again in a few seconds.",
@@ -70,14 +71,14 @@ _FAILURES: Mapping[type[Exception], str] = {
     Exception: "Something went wrong. Try again, or contact your payment service provider.",
 }
 _VISITOR_S = 3_600
-_NEXT_MAX = 500
+_NEXT_CHARS_MAX = 500
 
 
-def _time(moment: datetime | None) -> str:
+def _format_time(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-_templates.filters["time"] = _time
+_templates.filters["time"] = _format_time
 _templates.filters["rate"] = format_rate
 _POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.source])
 
@@ -91,13 +92,13 @@ def render_portal_page(
     return html_response(request, html, headers, status)
 
 
-def render_sorry(request: Request, message: str, status: int) -> Response:
+def render_error(request: Request, message: str, status: int) -> Response:
     fields = {"title": "That did not work", "message": message}
     return render_portal_page(request, "sorry.html", fields, status)
 
 
 @dataclass(frozen=True, slots=True)
-class Visit(SignedInVisit[PortalContext, MemberSession]):
+class MemberVisit(SignedInVisit[PortalContext, MemberSession]):
     """A request of a signed-in member. Every query must be restricted to `merchant_id`."""
 
     @property
@@ -116,7 +117,7 @@ class Visit(SignedInVisit[PortalContext, MemberSession]):
         return render_portal_page(self.request, template, common | fields, status)
 
 
-MemberHandler = Callable[[Visit], Awaitable[Response]]
+MemberHandler = Callable[[MemberVisit], Awaitable[Response]]
 
 
 def session_cookie(settings: Settings) -> SignInCookie:
@@ -133,8 +134,8 @@ def session_digest(encryption: Encryption, token: str) -> bytes:
 
 
 def _failure_page(request: Request, failure: Failure) -> Response:
-    message = _FAILURES.get(failure.kind, failure.message)
-    return render_sorry(request, message, failure.status)
+    message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
+    return render_error(request, message, failure.status)
 
 
 #: Decorates routes that do not require a session; renders errors as pages.
@@ -160,7 +161,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
             form: Mapping[str, str] = {}
             if request.method == "POST":
                 form = await read_portal_form(request, context, str(session.id))
-            response = await handler(Visit(request, context, session, form))
+            response = await handler(MemberVisit(request, context, session, form))
             if session.is_due and request.method == "GET":
                 await _rotate(context, session, token, response)
             return response
@@ -191,15 +192,15 @@ async def read_portal_form(
     return form
 
 
-def read_next(text: str | None) -> str:
-    """Return the path to open after sign-in: `text` if it is a portal page, or the payments."""
-    is_ours = text is not None and text.startswith("/merchant/") and len(text) <= _NEXT_MAX
-    if text is None or not is_ours or "\\" in text or not text.isascii() or not text.isprintable():
-        return "/merchant/payments"
-    return text
+def safe_next_path(text: str | None) -> str:
+    """Return `text` if it is the path of a portal page, or else the path of the payment list."""
+    if text is None or not text.startswith("/merchant/") or len(text) > _NEXT_CHARS_MAX:
+        return _PAYMENTS_PAGE
+    is_safe = text.isascii() and text.isprintable() and "\\" not in text
+    return text if is_safe else _PAYMENTS_PAGE
 
 
-def next_query(ids: Sequence[UUID], query: Mapping[str, str]) -> str | None:
+def format_next_query(ids: Sequence[UUID], query: Mapping[str, str]) -> str | None:
     """Return the next page's query string; None if there are at most `PAGE_ROWS` rows."""
     if len(ids) <= PAGE_ROWS:
         return None

@@ -17,7 +17,7 @@ from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import SetCallbackUrl
 from payintent.merchants.restrictions import AddRestriction
 from payintent.operators.operation import Actor
-from payintent.portal.payments import requester
+from payintent.portal.payments import describe_requester
 from payintent.refunds.operations import RefundPayment
 from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ReplayEvent
@@ -184,7 +184,7 @@ async def _uuid(api: Api, created: Answer) -> object:
     ],
 )
 def test_of_those_who_asked_for_a_refund_the_merchants_own_are_named(who: str, shown: str) -> None:
-    assert requester(who) == shown
+    assert describe_requester(who) == shown
 
 
 async def test_finance_asks_for_a_refund_as_the_api_does(api: Api, finance: Person) -> None:
