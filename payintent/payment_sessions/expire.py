@@ -1,4 +1,4 @@
-"""Expire PROCESSING payments after their deadline, or if their chain or gateway is gone."""
+"""Expire PROCESSING payments after their deadline, or if their gateway or chain is unavailable."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from payintent.gateway_accounts.health import get_absence
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
-from payintent.payments.expire import EndedPayment
 from payintent.payments.model import Payment, PaymentStatus, PaymentTrigger, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
 from payintent.payments.transitions import TransitionRequest, apply_transitions
@@ -26,20 +25,21 @@ _log = get_logger("expire")
 
 
 async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
-    """Expire due PROCESSING payments or start closing their sessions; returns how many were due.
+    """Expire due PROCESSING payments or start closing their sessions; return how many were due.
 
-    The buyer may still be paying, so the gateway must close an open session first. This only marks
-    the session; the inquiry loop calls the gateway. The payment expires once its session has ended,
-    or once its gateway has not responded for `patience_s`. The session then stays `closing`.
+    The buyer may still be paying, so the gateway must close an open session first. This function
+    marks the session as closing, and the inquiry loop calls the gateway. The payment expires when
+    its session has ended, or when its gateway has not responded for `patience_s`; in the latter
+    case the session stays `closing`.
     """
     due = await payment_store.lock_due_processing(tx, limit, patience_s)
-    to_close = [
+    open_ids = [
         snapshot.session.id
         for snapshot in due
         if snapshot.session and snapshot.session.status is SessionStatus.OPEN
     ]
-    if to_close:
-        await session_store.mark_closing(tx, to_close, due[0].now)
+    if open_ids:
+        await session_store.mark_closing(tx, open_ids, due[0].now)
     requests = [
         TransitionRequest(
             payment=snapshot.payment,
@@ -55,7 +55,7 @@ async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
 
 
 async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> None:
-    """Expire a payment if its gateway is still undecided after `patience`.
+    """Expire a payment if its gateway has not decided its session within `patience`.
 
     Opens a case that stays undecided until the session's outcome is known. A chain payment expires
     only if the chain is watched and has been read past the payment's deadline.
@@ -75,11 +75,14 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
     _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))
 
 
-async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) -> EndedPayment:
-    """Expire a payment whose chain or gateway is gone; two operators must have agreed to this.
+async def expire_stranded(
+    tx: Tx, payment_id: UUID, providers: Collection[str]
+) -> tuple[Payment, UUID]:
+    """Expire a payment whose gateway or chain is unavailable, and open a case for late money.
 
-    Opens a case for money that may still arrive. The session stays `closing` until its chain is
-    read again or its gateway responds again. Raises `CONFLICT` as `check_stranded` does.
+    Two operators must have approved this. The session stays `closing` until its gateway responds or
+    its chain is read again. Returns the payment and the case id. Raises `CONFLICT` as
+    `check_stranded` does.
     """
     locked = await payment_store.lock(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
@@ -93,8 +96,8 @@ async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) 
 
 async def _expire_with_case(
     tx: Tx, payment: Payment, session: Session, now: datetime, note: str = ""
-) -> EndedPayment:
-    """Expire a payment, and open a case for late money. The payment must be locked."""
+) -> tuple[Payment, UUID]:
+    """Expire a payment and open a case for late money. The payment must be locked."""
     transition = TransitionRequest(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
@@ -102,17 +105,19 @@ async def _expire_with_case(
     origin = session_origin(payment, session.id)
     case_id = await open_case(tx, CaseKind.UNDECIDED, origin, note=note)
     assert case_id is not None  # noqa: S101 - a payment expires once
-    return EndedPayment(payment=payment, case_id=case_id)
+    return payment, case_id
 
 
 @dataclass(frozen=True, slots=True)
 class StrandedSession:
     session: Session
-    reason: str  # why its chain or gateway is considered gone
+    reason: str  # why its gateway or chain is considered unavailable
 
 
-async def _absence_reason(database: Executor, session: Session, providers: Collection[str]) -> str:
-    """Return why the session's gateway is considered gone; raises `CONFLICT` if it is not."""
+async def _unavailability_reason(
+    database: Executor, session: Session, providers: Collection[str]
+) -> str:
+    """Return why the session's gateway is unavailable; raises `CONFLICT` if it is available."""
     provider, account = session.quote.provider, f"account {session.quote.account_id}"
     absence = await get_absence(database, session.id)
     if absence is None or provider not in providers:
@@ -125,18 +130,18 @@ async def _absence_reason(database: Executor, session: Session, providers: Colle
     if since is None:
         raise RefusedError(
             ErrorCode.CONFLICT,
-            f"{account} at {provider} answers, so it decides how the payment ends; if the gateway "
-            "is gone permanently, disable the account first",
+            f"{account} at {provider} is responding and will decide the payment; if the gateway is "
+            "permanently unavailable, disable the account first",
         )
-    return f"{account} at {provider} has not answered since {format_timestamp(since)}"
+    return f"{account} at {provider} has not responded since {format_timestamp(since)}"
 
 
 async def check_stranded(
     database: Executor, snapshot: PaymentSnapshot, providers: Collection[str]
 ) -> StrandedSession:
-    """Return the session of a stranded payment; raises `CONFLICT` if it will end automatically.
+    """Return the session of a stranded payment; raises `CONFLICT` if it can end automatically.
 
-    `providers` are the providers with an installed adapter.
+    `providers` are the providers whose adapter is installed.
     """
     payment, session = snapshot.payment, snapshot.session
     if payment.status is not PaymentStatus.PROCESSING or session is None:
@@ -152,9 +157,9 @@ async def check_stranded(
             ErrorCode.CONFLICT, "the payment's session has ended, so the payment ends automatically"
         )
     if chain is None:
-        return StrandedSession(session, await _absence_reason(database, session, providers))
+        return StrandedSession(session, await _unavailability_reason(database, session, providers))
     if await chain_watch_store.is_watched(database, chain):
         raise RefusedError(
-            ErrorCode.CONFLICT, f"{chain} is watched, so its blocks decide how the payment ends"
+            ErrorCode.CONFLICT, f"{chain} is watched, so the payment is decided by its blocks"
         )
     return StrandedSession(session, f"{chain} is not watched")

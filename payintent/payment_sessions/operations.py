@@ -1,4 +1,4 @@
-"""End a payment manually if its chain or gateway is gone."""
+"""The operation that ends a payment if its gateway or chain is unavailable."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ from payintent.payments.store import require_payment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedPaymentView:
+class EndedPayment:
     """A payment that was ended manually, and the case for money that may still arrive."""
 
     id: str
@@ -25,11 +25,11 @@ class EndedPaymentView:
     case_id: str
 
 
-class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
-    """Expire a PROCESSING payment if its chain is not watched or its gateway is gone.
+class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
+    """Expire a PROCESSING payment if its chain is not watched or its gateway is unavailable.
 
-    It needs a second operator. Money that arrives later no longer pays the payment; it belongs to
-    the case that this opens.
+    A second operator must approve. Opens a case for money that arrives later, because such money
+    does not pay the payment.
     """
 
     action: ClassVar[str] = "payment.end"
@@ -53,20 +53,20 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
         return [
             f"{describe_payment(payment.payment)}, becomes EXPIRED; it is PROCESSING",
             reason,
-            "money that arrives later belongs to a case and does not pay this payment",
+            "money that arrives later is recorded in a case and does not pay this payment",
         ]
 
     async def check(self, context: OperationContext) -> None:
         payment = await require_payment(context.database, self.payment_id)
         await check_stranded(context.database, payment, context.gateways)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
+    async def apply(self, context: OperationContext, tx: Tx) -> EndedPayment:
         payment = (await require_payment(tx, self.payment_id)).payment
-        ended_payment = await expire_stranded(tx, payment.id, context.gateways)
-        return EndedPaymentView(
-            id=ids.format_id(ids.PAYMENT, ended_payment.payment.id),
-            merchant_id=ended_payment.payment.merchant_id,
-            status=ended_payment.payment.status,
-            expired_at=ended_payment.payment.expired_at,
-            case_id=ids.format_id(ids.CASE, ended_payment.case_id),
+        payment, case_id = await expire_stranded(tx, payment.id, context.gateways)
+        return EndedPayment(
+            id=ids.format_id(ids.PAYMENT, payment.id),
+            merchant_id=payment.merchant_id,
+            status=payment.status,
+            expired_at=payment.expired_at,
+            case_id=ids.format_id(ids.CASE, case_id),
         )

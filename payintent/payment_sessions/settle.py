@@ -145,7 +145,7 @@ def _settlement(
             currency=report.capture.currency,
             amount_minor=report.capture.amount_minor,
             credited=decision.credited,
-            adopted=earlier is not None,
+            is_stored=earlier is not None,
         )
     return Settlement(
         decision=decision,

@@ -146,19 +146,19 @@ async def write_settlements(
 async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
     settled_captures = [item.capture for item in settlements if item.capture]
     entries = [entry for item in settlements if item.capture for entry in _entries(item)]
-    new_captures = [capture for capture in settled_captures if not capture.adopted]
+    new_captures = [capture for capture in settled_captures if not capture.is_stored]
     await capture_store.add(
         tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
     )
-    adopted_captures = [capture for capture in settled_captures if capture.adopted]
-    adopted_ids = [capture.id for capture in adopted_captures]
-    if adopted_ids:
-        await capture_store.adopt(tx, adopted_captures)
-        await ledger_store.reverse_resolutions(tx, adopted_ids)
-        await case_store.dismiss_unknown(tx, adopted_ids)
-        await case_store.assign_disputes_to_payments(tx, adopted_ids)
+    assigned_captures = [capture for capture in settled_captures if capture.is_stored]
+    assigned_ids = [capture.id for capture in assigned_captures]
+    if assigned_ids:
+        await capture_store.assign_to_sessions(tx, assigned_captures)
+        await ledger_store.reverse_resolutions(tx, assigned_ids)
+        await case_store.dismiss_unknown(tx, assigned_ids)
+        await case_store.assign_disputes_to_payments(tx, assigned_ids)
         await ledger_store.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
-        await ledger_store.record_disputes(tx, adopted_ids)
+        await ledger_store.record_disputes(tx, assigned_ids)
 
 
 def _entries(item: Settlement) -> list[LedgerEntry]:
@@ -175,7 +175,7 @@ def _entries(item: Settlement) -> list[LedgerEntry]:
     charges = NO_CHARGES
     if capture.credited and item.session is not None:
         charges = quoted_charges(item.session.quote.price, capture.amount_minor)
-    derive = adoption_entries if capture.adopted else capture_entries
+    derive = adoption_entries if capture.is_stored else capture_entries
     return derive(money, capture.amount_minor, charges)
 
 

@@ -13,12 +13,12 @@ OPERATION = "cancel"
 
 
 async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool:
-    """Cancel a payment and notify the merchant. Returns False if `key` has already cancelled it.
+    """Cancel a payment and notify the merchant; return False if `key` has already cancelled it.
 
     Raises `INVALID_PAYMENT_STATE` unless the payment is PENDING, and `IDEMPOTENCY_CONFLICT` if
-    `key` was used to cancel a different payment. A refused request does not use up its key.
+    `key` was used to cancel a different payment. The key can be reused after an error.
     """
-    if key is not None and await _is_repeated(tx, payment, key):
+    if key is not None and await _is_repeat(tx, payment, key):
         return False
     await cancel(tx, payment.id)
     return True
@@ -44,7 +44,7 @@ async def cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger = PaymentTrig
     )
 
 
-async def _is_repeated(tx: Tx, payment: Payment, key: UUID) -> bool:
+async def _is_repeat(tx: Tx, payment: Payment, key: UUID) -> bool:
     request = IdempotentRequest(
         merchant_id=payment.merchant_id,
         key=key,

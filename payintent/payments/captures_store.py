@@ -26,7 +26,7 @@ class LockedCapture:
     amount_minor: int
     reserved_minor: int
     remaining_minor: int  # neither refunded nor reserved
-    undisputed_minor: int  # the part of `remaining_minor` that is not held by disputes
+    undisputed_minor: int  # the part of `remaining_minor` that no dispute holds
     credited: bool
     chain: str | None
     payer: bytes | None  # the sender's chain address, until it is erased
@@ -49,7 +49,7 @@ class CaptureRecord(MoneyOrigin):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledCapture:
-    """The money of a settlement: a new capture, or a stored capture to assign to its session."""
+    """A capture to store, or a stored capture to assign to its session."""
 
     id: UUID
     account_id: int
@@ -59,7 +59,7 @@ class SettledCapture:
     amount_minor: int
     credited: bool
     receipt_id: UUID | None = None  # chain transfers only
-    adopted: bool = False  # the capture is already stored, without a session
+    is_stored: bool = False  # already stored, without a session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class UnknownCapture:
 async def add_unknown(
     tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
 ) -> UnknownCapture | None:
-    """Store a capture of an unknown session; returns None if it is already stored."""
+    """Store a capture of an unknown session; return None if it is already stored."""
     row = await tx.row(
         """
         WITH added AS (
@@ -99,7 +99,7 @@ async def add_unknown(
         capture_id=row["id"],
         account_id=account_id,
         currency=capture.currency,
-        chain=None,  # chain transfers are never stored as unknown captures
+        chain=None,  # chain transfers always have a session
         merchant_id=row["merchant_id"],
         credited=False,
     )
@@ -107,8 +107,8 @@ async def add_unknown(
     return UnknownCapture(**row)
 
 
-async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
-    """Assign captures to sessions that were stored later. The captures must be locked."""
+async def assign_to_sessions(tx: Tx, captures: Sequence[SettledCapture]) -> None:
+    """Assign captures to sessions that were stored after them. The captures must be locked."""
     rows = await tx.fetch(
         """
         UPDATE capture c
@@ -129,11 +129,10 @@ async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
 async def complete_reference(
     tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_free: bool
 ) -> bool:
-    """Return whether a session already has this capture, and store the longer reference.
+    """Return whether a session already has this capture; store the longer of both references.
 
-    A reference that ends with a dot is a prefix, because some gateway responses do not contain the
-    full reference. `is_free` is False if another capture uses the reference. The session must be
-    locked.
+    Some gateway responses contain only a prefix of the reference, which is stored with a final dot.
+    `is_free` is False if another capture uses the reference. The session must be locked.
     """
     capture = await tx.row(
         """
@@ -230,8 +229,8 @@ async def is_known(database: Executor, account_id: int, reference: str) -> bool:
 
 
 async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
-    """Lock a capture for a refund; the payment must already be locked."""
-    row = await tx.row(_LOCKED + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
+    """Lock a capture. Its payment must be locked."""
+    row = await tx.row(_LOCK_SELECT + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
     assert row is not None  # noqa: S101 - captures are never deleted
     return _locked_capture(row)
 
@@ -239,13 +238,13 @@ async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
 async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
     """Lock the capture that paid a payment. The payment must be locked."""
     row = await tx.row(
-        _LOCKED + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id
+        _LOCK_SELECT + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id
     )
     assert row is not None  # noqa: S101 - the payment is paid
     return _locked_capture(row)
 
 
-_LOCKED = """
+_LOCK_SELECT = """
     SELECT c.id, c.account_id, a.provider, p.merchant_id, c.payment_id, c.currency, c.amount_minor,
         c.reserved_minor, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
         greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
@@ -268,9 +267,10 @@ def _locked_capture(row: Row) -> LockedCapture:
     values = dict(row)
     for name in ("amount_minor", "reserved_minor", "remaining_minor", "undisputed_minor"):
         values[name] = int(values[name])
-    above = values["approval_above_minor"]
-    is_unknown_token = values["chain"] is not None and above is None
-    values["approval_above_minor"] = 0 if is_unknown_token else above and int(above)
+    if values["approval_above_minor"] is not None:
+        values["approval_above_minor"] = int(values["approval_above_minor"])
+    elif values["chain"] is not None:  # refunds of an unknown token always need approval
+        values["approval_above_minor"] = 0
     return LockedCapture(**values)
 
 
@@ -279,12 +279,12 @@ async def qualifies_for_auto_refund(
 ) -> bool:
     """Return whether a capture without a payment qualifies for an automatic refund.
 
-    The merchant must have enabled automatic refunds. A transaction that the chain moved to another
-    block is recorded twice but has paid only once, so it is left to an operator. Chain refunds cost
-    gas, so an operator also decides about amounts below the token's minimum and about a session's
-    transfers after the first `transfers_max`.
+    The merchant must have enabled automatic refunds. An operator decides about a transaction that
+    the chain moved to another block, because it is recorded twice but was paid once. Since chain
+    refunds cost gas, an operator also decides about amounts below the token's minimum and about a
+    session's transfers after the first `transfers_max`.
     """
-    has_it = await tx.value(
+    qualifies = await tx.value(
         """
         SELECT m.auto_refund AND NOT EXISTS (
             SELECT
@@ -307,7 +307,7 @@ async def qualifies_for_auto_refund(
                         WHERE moved.chain = s.chain AND moved.tx_hash = s.tx_hash
                             AND moved.block_hash <> s.block_hash AND moved.id < s.id)) > $3
             )
-        ) AS has_it
+        ) AS qualifies
         FROM merchant m
         WHERE m.id = $1
         """,
@@ -315,7 +315,7 @@ async def qualifies_for_auto_refund(
         capture_id,
         transfers_max,
     )
-    return bool(has_it)
+    return bool(qualifies)
 
 
 UNKNOWN_ORIGIN = MoneyOrigin(merchant_id=None, payment_id=None, session_id=None)

@@ -1,4 +1,4 @@
-"""Create payments, and replay the result of earlier requests with the same key."""
+"""Create payments, and replay earlier results of the same idempotency key."""
 
 import asyncio
 import time
@@ -29,8 +29,8 @@ from payintent.payments.model import CreateAttempt, CreatePaymentRequest, Paymen
 from payintent.payments.new_store import NewPayment
 
 OPERATION = "create"
-_RESOLVE_S = 2.0
-_RESOLVE_WAIT_S = 0.2
+_RESOLVE_TIMEOUT_S = 2.0
+_RESOLVE_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class CreatedPayment:
 
 @dataclass(frozen=True, slots=True)
 class RefusedCreate:
-    """A well-formed create request with invalid values; it can only replay an earlier result."""
+    """A well-formed create request whose values are invalid. It can only replay a result."""
 
     attempt: CreateAttempt
     refusal: RefusedError
 
 
 class PaymentCreator:
-    """Creates payments; concurrent requests share statements and commits."""
+    """Creates payments. Concurrent requests share statements and commits."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,12 +64,12 @@ class PaymentCreator:
     async def create(
         self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None = None
     ) -> CreatedPayment:
-        """Create a payment, or return the payment that this key has already created.
+        """Create a payment, or return the payment that was already created with this key.
 
         `check` runs in the transaction that writes the payment.
 
         Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, `CONFLICT` if
-        the key stays locked for longer than the lock timeout, and `StorageUnavailableError` if the
+        another request holds the key beyond the lock timeout, and `StorageUnavailableError` if the
         outcome is unknown.
         """
         ids = self._database.id_generator
@@ -77,20 +77,13 @@ class PaymentCreator:
         try:
             times = await (self._write_checked(new, check) if check else self._writes.run(new))
         except LockTimeoutError as error:
-            raise RefusedError(
-                ErrorCode.CONFLICT,
-                "a request with this Idempotency-Key is running",
-                retry_after_s=1,
-            ) from error
+            raise _request_in_progress_error() from error
         except StorageUnavailableError as error:
-            return await _resolve(self._database, request, error)
+            return await _resolve_unknown_outcome(self._database, request, error)
         if times is not None:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
-        earlier = await replay_create(self._database, request)
-        if earlier is None:
-            raise expired_key_error()
-        return earlier
+        return await replay_known(self._database, request)
 
     async def _write_checked(
         self, new: NewPayment, check: Callable[[Tx], Awaitable[None]]
@@ -103,9 +96,16 @@ class PaymentCreator:
         await self._writes.close()
 
 
-def expired_key_error() -> RefusedError:
-    """Return the error for a key that expired between the write and the read."""
-    return RefusedError(ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1)
+async def replay_known(database: Database, request: CreateAttempt) -> CreatedPayment:
+    """Return the result of a used key; raises `CONFLICT` if the key has expired since."""
+    result = await replay_create(database, request)
+    if result is None:
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            "the Idempotency-Key has just expired; send the request again",
+            retry_after_s=1,
+        )
+    return result
 
 
 async def replay_create(database: Database, request: CreateAttempt) -> CreatedPayment | None:
@@ -139,7 +139,7 @@ async def replay_refused(database: Database, create: RefusedCreate) -> CreatedPa
 
 
 def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
-    """Return a payment as it was when it was created, using columns that never change.
+    """Return a payment as it was when it was created.
 
     `expires_at` is computed from the request, because advancing a test clock changes the column.
     """
@@ -160,19 +160,19 @@ def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
     )
 
 
-async def _resolve(
+async def _resolve_unknown_outcome(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Determine whether a commit whose response was lost took effect."""
-    if isinstance(failure, StorageFullError):  # the key may have an earlier result
+    """Find out whether a commit took effect although its response was lost."""
+    if isinstance(failure, StorageFullError):  # nothing was written; the key may have a result
         result = await replay_create(database, request)
         if result is None:
             raise failure
         return result
     try:
-        async with asyncio.timeout(_RESOLVE_S):
+        async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
             while True:
-                await asyncio.sleep(_RESOLVE_WAIT_S)
+                await asyncio.sleep(_RESOLVE_INTERVAL_S)
                 with suppress(StorageUnavailableError):
                     if result := await replay_create(database, request):
                         return replace(result, replayed=False)
@@ -181,13 +181,14 @@ async def _resolve(
 
 
 _WAIT_S = 2.0
-
 _Key = tuple[int, UUID, bytes]
-#: None: the request failed without a result that waiting requests can share.
+#: None if the request failed without a result that waiting requests can share.
 _Outcome = CreatedPayment | RefusedError | FraudDeniedError | None
 
 
 class ConcurrentCreates:
+    """Runs identical concurrent create requests once."""
+
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._running: dict[_Key, asyncio.Future[_Outcome]] = {}
@@ -201,41 +202,47 @@ class ConcurrentCreates:
     ) -> CreatedPayment:
         """Run `work`, or wait for the result of an identical request that is already running.
 
-        Raises `CONFLICT` if that request takes longer than two seconds.
+        Raises `CONFLICT` if the other request takes longer than two seconds.
         """
-        name = (merchant_id, key, request_hash)
+        request_key = (merchant_id, key, request_hash)
         deadline = self._monotonic() + _WAIT_S
-        while (running := self._running.get(name)) is not None:
-            outcome = await _wait(running, deadline - self._monotonic())
+        while (running := self._running.get(request_key)) is not None:
+            outcome = await _wait_for(running, deadline - self._monotonic())
             if isinstance(outcome, CreatedPayment):
                 return replace(outcome, replayed=True)
             if isinstance(outcome, FraudDeniedError):
                 raise FraudDeniedError(outcome.denial, replayed=True)
             if outcome is not None:
                 raise outcome.with_traceback(None)  # the traceback would grow with each raise
-        return await self._run(name, work)
+        return await self._run(request_key, work)
 
     async def _run(
-        self, name: _Key, work: Callable[[], Awaitable[CreatedPayment]]
+        self, request_key: _Key, work: Callable[[], Awaitable[CreatedPayment]]
     ) -> CreatedPayment:
         outcome: _Outcome = None
         future: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
-        self._running[name] = future
+        self._running[request_key] = future
         try:
             result = outcome = await work()
         except (RefusedError, FraudDeniedError) as refusal:
             outcome = refusal
             raise
         finally:
-            del self._running[name]
+            del self._running[request_key]
             future.set_result(outcome)
         return result
 
 
-async def _wait(running: asyncio.Future[_Outcome], seconds: float) -> _Outcome:
+async def _wait_for(running: asyncio.Future[_Outcome], seconds: float) -> _Outcome:
     try:
         return await asyncio.wait_for(asyncio.shield(running), max(0.0, seconds))
     except TimeoutError:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
-        ) from None
+        raise _request_in_progress_error() from None
+
+
+def _request_in_progress_error() -> RefusedError:
+    return RefusedError(
+        ErrorCode.CONFLICT,
+        "another request with this Idempotency-Key is in progress; try again",
+        retry_after_s=1,
+    )

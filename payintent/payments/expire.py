@@ -1,7 +1,6 @@
 """Expire payments that are past their deadline."""
 
 import asyncio
-from dataclasses import dataclass
 from uuid import UUID
 
 from payintent.core.errors import ErrorCode, RefusedError
@@ -13,23 +12,15 @@ from payintent.payments.transitions import TransitionRequest, apply_transitions
 from payintent.runtime.log import get_logger
 
 _log = get_logger("expire")
-_LANES = 3  # concurrent transactions during a backlog
-_BATCHES_PER_LANE = 10  # before the worker checks whether it should stop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedPayment:
-    """A payment that expired before its session ended, and the case opened for late money."""
-
-    payment: Payment
-    case_id: UUID
+_CONCURRENT_TRANSACTIONS = 3  # during a backlog
+_BATCHES_PER_TASK = 10  # then the worker checks whether it should stop
 
 
 async def expire_due_pending(database: Database, limit: int) -> bool:
-    """Expire due PENDING payments, up to `limit` per transaction; returns whether more may be due.
+    """Expire due PENDING payments, up to `limit` per transaction; return whether more may be due.
 
-    A backlog is processed in several concurrent transactions, so that this process can build the
-    events of one batch while the database writes another. Locked payments are skipped.
+    During a backlog, several transactions run concurrently, so that this process builds the events
+    of one batch while the database writes another. Locked payments are skipped.
     """
 
     async def expire_batches(number: int) -> bool:
@@ -41,12 +32,12 @@ async def expire_due_pending(database: Database, limit: int) -> bool:
 
     if not await expire_batches(1):
         return False
-    lanes = [expire_batches(_BATCHES_PER_LANE) for _ in range(_LANES)]
-    ends = await asyncio.gather(*lanes, return_exceptions=True)
-    for end in ends:
-        if isinstance(end, BaseException):
-            raise end
-    return all(ends)
+    tasks = [expire_batches(_BATCHES_PER_TASK) for _ in range(_CONCURRENT_TRANSACTIONS)]
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return all(results)
 
 
 async def expire_pending(tx: Tx, limit: int) -> int:
@@ -62,7 +53,7 @@ async def expire_pending(tx: Tx, limit: int) -> int:
 
 
 async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
-    """In a separate transaction, expire the PENDING payments that are past their deadline."""
+    """Expire the payments that are PENDING and past their deadline, in a separate transaction."""
     async with database.transaction() as tx:
         locked = await payment_store.lock(tx, payment_ids)
         requests = [
@@ -87,11 +78,11 @@ def require_not_ended(payment: Payment) -> None:
         raise checkout_expired_error()
     if payment.status in TERMINAL:
         raise RefusedError(
-            ErrorCode.INVALID_CHECKOUT_STATE, f"the checkout has ended in {payment.status} status"
+            ErrorCode.INVALID_CHECKOUT_STATE, f"the payment has ended and is {payment.status}"
         )
 
 
 def checkout_expired_error() -> RefusedError:
     return RefusedError(
-        ErrorCode.CHECKOUT_EXPIRED, "the checkout has expired; a new payment is needed"
+        ErrorCode.CHECKOUT_EXPIRED, "the checkout has expired; create a new payment"
     )

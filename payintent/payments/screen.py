@@ -22,8 +22,7 @@ from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
     PaymentCreator,
-    expired_key_error,
-    replay_create,
+    replay_known,
 )
 from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentStatus
@@ -41,10 +40,10 @@ class FraudScreening:
     creator: PaymentCreator
 
     async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
-        """Screen the merchant's data, then create the payment.
+        """Screen a create request, then create the payment.
 
-        A denial is stored with the key and raised as `FraudDeniedError`, unless the key already has
-        a result.
+        A denial is stored with the key and raised as `FraudDeniedError`. If the key already has a
+        result, the result is returned or raised instead.
         """
         rules = await self.policies.rules()
         if not rules:
@@ -52,26 +51,30 @@ class FraudScreening:
         subject = FraudSubject(
             merchant_id=request.merchant_id,
             payer_uid=request.payer_uid,
-            email=_comparable(request.payer_email),
+            email=_normalize_email(request.payer_email),
             country=request.country,
         )
-        velocities = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
+        velocity_rules = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
 
         async def check(tx: Tx) -> None:
-            counts = await self._count_payments(tx, velocities, subject)
-            _deny(rules.evaluate(replace(subject, counts=counts)))
+            counts = await self._count_payments(tx, velocity_rules, subject)
+            _raise_if_denied(rules.evaluate(replace(subject, counts=counts)))
 
         try:
-            if not velocities:
-                _deny(rules.evaluate(subject))
-            return await self.creator.create(request, check if velocities else None)
+            if not velocity_rules:
+                _raise_if_denied(rules.evaluate(subject))
+            return await self.creator.create(request, check if velocity_rules else None)
         except FraudDeniedError as denied:
             if denied.replayed:
                 raise
-            return await self._deny_create(request, denied.denial)
+            return await self._store_denial(request, denied.denial)
 
     async def screen_checkout(
-        self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
+        self,
+        payment: Payment,
+        viewer_country: str | None,
+        address: str | None,
+        email: str | None = None,
     ) -> None:
         """Screen the buyer of a checkout; raises `FraudDeniedError` if a rule matches."""
         rules = await self.policies.rules()
@@ -80,17 +83,17 @@ class FraudScreening:
         subject = FraudSubject(
             merchant_id=payment.merchant_id,
             payer_uid=payment.payer_uid,
-            email=_comparable(email or payment.payer_email),
-            country=viewer,
+            email=_normalize_email(email or payment.payer_email),
+            country=viewer_country,
             address=address,
         )
         await self._deny_checkout(payment, rules.evaluate(subject))
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection by client address; raises `FraudDeniedError` above the limit."""
+        """Count a selection from a client address; raises `FraudDeniedError` above the limit."""
         rules = await self.policies.rules()
-        velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
-        if not velocities or address is None:
+        velocity_rules = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        if not velocity_rules or address is None:
             return
         digest = self.encryption.digest(f"address:{client_address_key(address)}")
         async with self.database.transaction() as tx:
@@ -102,7 +105,7 @@ class FraudScreening:
                     rule.id: await fraud_store.count_attempts(
                         tx, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
                     )
-                    for rule in velocities
+                    for rule in velocity_rules
                 },
             )
             denial = rules.evaluate(subject)
@@ -111,9 +114,9 @@ class FraudScreening:
         await self._deny_checkout(payment, denial)
 
     async def _count_payments(
-        self, tx: Tx, velocities: Iterable[FraudRule], subject: FraudSubject
+        self, tx: Tx, velocity_rules: Iterable[FraudRule], subject: FraudSubject
     ) -> dict[int, int]:
-        """Count a payer's payments for each rule; blocks concurrent creates for the same payer."""
+        """Count a payer's payments per rule. Blocks concurrent creates for the same payer."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
         await fraud_store.lock_counter(tx, self.encryption.digest(name))
         return {
@@ -125,29 +128,26 @@ class FraudScreening:
                 rule.count_max or 1,
                 list(PaymentStatus),
             )
-            for rule in velocities
+            for rule in velocity_rules
         }
 
-    async def _deny_create(
+    async def _store_denial(
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
-        """Store a denial with its key, or return the key's earlier result."""
+        """Store a denial with its key and raise it, or return the key's earlier result."""
         first = FirstRequest(
             request_hash=request.request_hash, denial=msgspec.json.encode(denial).decode()
         )
         async with self.database.transaction() as tx:
-            fresh = await idempotency_store.claim_key(
+            is_new = await idempotency_store.claim_key(
                 tx, request.merchant_id, OPERATION, request.key, first
             )
-            if fresh:
+            if is_new:
                 await fraud_store.record_denial(
                     tx, tx.id_generator.new_id(), request.merchant_id, None, denial
                 )
-        if not fresh:
-            earlier = await replay_create(self.database, request)
-            if earlier is None:
-                raise expired_key_error()
-            return earlier
+        if not is_new:
+            return await replay_known(self.database, request)
         _log.info("denied", merchant=request.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)
 
@@ -162,10 +162,10 @@ class FraudScreening:
         raise FraudDeniedError(denial)
 
 
-def _comparable(email: str | None) -> str | None:
+def _normalize_email(email: str | None) -> str | None:
     return email and to_comparable(email)
 
 
-def _deny(denial: FraudDenial | None) -> None:
+def _raise_if_denied(denial: FraudDenial | None) -> None:
     if denial is not None:
         raise FraudDeniedError(denial)

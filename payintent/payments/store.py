@@ -21,8 +21,8 @@ from payintent.runtime.encryption import EncryptionKeyError
 _FIELDS = tuple(field.name for field in fields(Payment))
 COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS))
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
-# Converted by position, because this is the most frequent row conversion.
-_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
+# Rows are converted by position, because this conversion is the most frequent.
+_column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
 _PAYER_EMAIL = _FIELDS.index("payer_email")
 _METADATA = _FIELDS.index("metadata")
@@ -47,7 +47,7 @@ class LockedPayments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentChange:
-    """The column values that a transition writes; None leaves a column unchanged."""
+    """The columns that a transition writes; None leaves a column unchanged."""
 
     id: UUID
     version: int  # as read under the lock
@@ -56,7 +56,7 @@ class PaymentChange:
     session_id: UUID | None = None
     receipt_id: UUID | None = None
     failure_reason: FailureReason | None = None
-    refunded: Decimal | None = None  # moved from `reserved_amount` to `refunded_amount`
+    refund_amount: Decimal | None = None  # from `reserved_amount` to `refunded_amount`
 
 
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
@@ -130,8 +130,8 @@ async def find_by_checkouts(
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     """Lock payments in ascending id order, so that callers cannot deadlock.
 
-    An e-mail address or metadata that cannot be decrypted stays sealed and is logged, so that
-    settlement and expiry still work. `is_readable` detects such payments.
+    Values that cannot be decrypted stay sealed and are logged, so that the payment can still be
+    settled and expire. See `is_readable`.
     """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -145,9 +145,7 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
         """,
         sorted(payment_ids),
     )
-    return LockedPayments(
-        [_payment_or_sealed(row, tx.payer_sealing) for row in rows], rows[0]["now"]
-    )
+    return _locked_payments(tx, rows)
 
 
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
@@ -167,18 +165,14 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
         """,
         limit,
     )
-    return (
-        LockedPayments([_payment_or_sealed(row, tx.payer_sealing) for row in rows], rows[0]["now"])
-        if rows
-        else None
-    )
+    return _locked_payments(tx, rows) if rows else None
 
 
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
-    """Lock PROCESSING payments past their deadline that can expire or need their session closed.
+    """Lock PROCESSING payments past their deadline that can expire or whose session must be closed.
 
     The session is open or has ended, or its gateway has not responded for `patience_s`. Payments
-    whose gateway is still deciding are skipped, so that they do not block the queue.
+    whose gateway is still deciding are skipped so that they do not block the queue.
     """
     rows = await tx.fetch(
         SNAPSHOT
@@ -243,7 +237,7 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
         [change.session_id for change in changes],
         [change.receipt_id for change in changes],
         [change.failure_reason for change in changes],
-        [change.refunded for change in changes],
+        [change.refund_amount for change in changes],
     )
     return [_payment_or_sealed(row, tx.payer_sealing) for row in rows]
 
@@ -268,6 +262,11 @@ async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
             for payment_id, email in emails.items()
         ],
     )
+
+
+def _locked_payments(tx: Tx, rows: Sequence[Row]) -> LockedPayments:
+    payments = [_payment_or_sealed(row, tx.payer_sealing) for row in rows]
+    return LockedPayments(payments, rows[0]["now"])
 
 
 def is_readable(payment: Payment) -> bool:
@@ -300,7 +299,7 @@ def _payment_or_sealed(row: Row, payer_sealing: PayerSealing) -> Payment:
 
 
 def _payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
-    values = list(_values(row))
+    values = list(_column_values(row))
     values[_PAYER_EMAIL] = payer_email
     values[_METADATA] = metadata
     values[_STATUS] = PaymentStatus(values[_STATUS])
@@ -311,10 +310,10 @@ def _payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
 
 
 async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Return a marker for each payment; it changes whenever the checkout page changes.
+    """Return a marker per payment that changes whenever the checkout page changes.
 
-    It covers the payment version, the session status and the session's chain transfers. If there
-    is a transfer, it also covers the chain head, because the number of confirmations depends on it.
+    It covers the payment's version, the session's status and its chain transfers. If there is a
+    transfer, it also covers the chain head, which determines the number of confirmations.
     """
     rows = await database.fetch(
         """
@@ -343,7 +342,7 @@ async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dic
 
 
 async def require_payment(database: Executor, payment_id: str) -> PaymentSnapshot:
-    """Return a payment with its session; raise `NOT_FOUND` if it does not exist."""
+    """Return a payment with its session; raises `NOT_FOUND` if it does not exist."""
     uuid = ids.parse_id(ids.PAYMENT, payment_id)
     snapshot = await get(database, uuid) if uuid else None
     if snapshot is None:

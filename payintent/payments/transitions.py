@@ -1,4 +1,4 @@
-"""Apply every payment status change and record its event."""
+"""Change the status of payments and record the events. Every status change happens here."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,54 +28,54 @@ class TransitionRequest:
     at: datetime
     session: Session | None = None  # the selected or reported session
     reason: FailureReason | None = None
-    refunded: Decimal | None = None  # the refunded part of the reserved amount
+    refund_amount: Decimal | None = None  # the part of the reserved amount that was refunded
 
 
 class ConcurrentChangeError(Exception):
-    """A payment changed concurrently because it was not locked. This indicates a bug."""
+    """A payment has changed because it was not locked. This indicates a bug."""
 
 
 async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
-    """Apply at most one transition to each payment, and record the events.
+    """Apply at most one transition per payment and record the events. The payments must be locked.
 
-    The payments must be locked. Raises `INVALID_TRANSITION`, without writing anything, if a
-    transition does not exist.
+    Raises `INVALID_TRANSITION`, without writing anything, if a transition does not exist.
     """
     if not requests:
         return []
     started_s = time.monotonic()
     transitions = {
-        move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
+        request.payment.id: find_transition(request.payment.status, request.trigger)
+        for request in requests
     }
     changed_payments = await payment_store.write_changes(
         tx,
         [
             payment_store.PaymentChange(
-                id=move.payment.id,
-                version=move.payment.version,
-                status=transitions[move.payment.id].to,
-                at=move.at,
-                session_id=move.session.id
-                if move.trigger is PaymentTrigger.SELECT and move.session
+                id=request.payment.id,
+                version=request.payment.version,
+                status=transitions[request.payment.id].to,
+                at=request.at,
+                session_id=request.session.id
+                if request.trigger is PaymentTrigger.SELECT and request.session
                 else None,
                 receipt_id=tx.id_generator.new_id()
-                if move.trigger is PaymentTrigger.CONFIRM
+                if request.trigger is PaymentTrigger.CONFIRM
                 else None,
-                failure_reason=move.reason,
-                refunded=move.refunded,
+                failure_reason=request.reason,
+                refund_amount=request.refund_amount,
             )
-            for move in requests
+            for request in requests
         ],
     )
-    after = {payment.id: payment for payment in changed_payments}
-    if len(after) != len(requests):
+    changed_by_id = {payment.id: payment for payment in changed_payments}
+    if len(changed_by_id) != len(requests):
         raise ConcurrentChangeError(
-            f"{len(requests) - len(after)} of {len(requests)} payments were not locked"
+            f"{len(requests) - len(changed_by_id)} of {len(requests)} payments were not locked"
         )
     events = [
-        _event(after[move.payment.id], move, kind, tx.id_generator)
-        for move in requests
-        if (kind := transitions[move.payment.id].event) is not None
+        _build_event(changed_by_id[request.payment.id], request, kind, tx.id_generator)
+        for request in requests
+        if (kind := transitions[request.payment.id].event) is not None
     ]
     await outbox_store.add(tx, events)
     if tracing.is_enabled():
@@ -83,27 +83,27 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     return [after[move.payment.id] for move in requests]
 
 
-def _trace(
-    requests: Sequence[TransitionRequest], after: Mapping[UUID, Payment], started_s: float
+def _record_trace(
+    requests: Sequence[TransitionRequest], changed_by_id: Mapping[UUID, Payment], started_s: float
 ) -> None:
     duration_s = time.monotonic() - started_s
-    for move in requests:
-        status = after[move.payment.id].status.value
+    for request in requests:
+        status = changed_by_id[request.payment.id].status.value
         attributes = {
-            "payintent.trigger": move.trigger.value,
-            "payintent.status_before": move.payment.status.value,
+            "payintent.trigger": request.trigger.value,
+            "payintent.status_before": request.payment.status.value,
         }
-        tracing.record(f"payment {status}", move.payment.id, duration_s, attributes)
+        tracing.record(f"payment {status}", request.payment.id, duration_s, attributes)
 
 
-def _event(
-    payment: Payment, move: TransitionRequest, kind: EventType, id_generator: IdGenerator
+def _build_event(
+    payment: Payment, request: TransitionRequest, kind: EventType, id_generator: IdGenerator
 ) -> outbox_store.EventRecord:
     return outbox_store.EventRecord(
         id=id_generator.new_id(),
         payment_id=payment.id,
         merchant_id=payment.merchant_id,
         type=kind,
-        body=event_body(payment, move.session, kind, move.at),
-        occurred_at=move.at,
+        body=event_body(payment, request.session, kind, request.at),
+        occurred_at=request.at,
     )

@@ -72,7 +72,7 @@ async def _succeed(
         payment=payment,
         trigger=PaymentTrigger.FINAL_REFUND if is_full else PaymentTrigger.PARTIAL_REFUND,
         at=now,
-        refunded=refund.amount,
+        refund_amount=refund.amount,
     )
     await apply_transitions(tx, [transition])
 

@@ -212,7 +212,7 @@ async def test_it_is_refused_where_the_gateway_has_come_back_between_the_two(wor
     await world.rows("UPDATE provider_account SET enabled = false")
     waiting = await propose(world, payment)
     await world.rows("UPDATE provider_account SET enabled = true")
-    with pytest.raises(RefusedError, match="answers"):
+    with pytest.raises(RefusedError, match="is responding"):
         await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert await world.status(payment) == "PROCESSING"
 
