@@ -79,8 +79,8 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     ]
     await outbox_store.add(tx, events)
     if tracing.is_enabled():
-        tx.after_commit.append(partial(_trace, requests, after, started_s))
-    return [after[move.payment.id] for move in requests]
+        tx.after_commit.append(partial(_record_trace, requests, changed_by_id, started_s))
+    return [changed_by_id[request.payment.id] for request in requests]
 
 
 def _record_trace(
