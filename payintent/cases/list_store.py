@@ -48,12 +48,12 @@ class CaseDetails:
     tx_hash: str | None
     payer: str | None
     token: str | None
-    subject: str | None  # the statement line, dispute, warning or log of the case
-    refund_id: str | None  # the refund that the case concerns
+    subject: str | None  # the list line, dispute, fraud warning or chain log
+    refund_id: str | None  # the refund that caused the case
     refund: CaseRefund | None  # the latest refund of the case's money
     dispute: CaseDispute | None
-    came: CaseAmount | None
-    expected: CaseAmount | None = None  # from the session's quote; not read in lists
+    came: CaseAmount | None  # the received amount
+    expected: CaseAmount | None = None  # the quoted amount; None in lists
 
 
 _COLUMNS: LiteralString = """
@@ -162,7 +162,7 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
     )
 
 
-_NEWEST, _OPEN, _OF_MERCHANT = (
+_NEWEST, _OPEN, _BY_MERCHANT = (
     _build_case_list(),
     _build_case_list("status = 'OPEN'"),
     _build_case_list("merchant_id = {merchant_id}"),
@@ -170,15 +170,15 @@ _NEWEST, _OPEN, _OF_MERCHANT = (
 _OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
 
 
-async def list_cases(database: Executor, criteria: CaseFilter, limit: int) -> list[CaseDetails]:
+async def list_cases(database: Executor, case_filter: CaseFilter, limit: int) -> list[CaseDetails]:
     """List cases. Filters not covered by an index only apply to the newest 10,000."""
-    if criteria.oldest_first:
+    if case_filter.oldest_first:
         cases = _OPEN_OLDEST_FIRST
-    elif criteria.status == "OPEN":
+    elif case_filter.status == "OPEN":
         cases = _OPEN
     else:
-        cases = _NEWEST if criteria.merchant_id is None else _OF_MERCHANT
-    rows = await cases.page(database, criteria.last, limit, **asdict(criteria))
+        cases = _NEWEST if case_filter.merchant_id is None else _BY_MERCHANT
+    rows = await cases.page(database, case_filter.last, limit, **asdict(case_filter))
     return [_from_row(row) for row in rows]
 
 
@@ -211,16 +211,16 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Payment
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseMoney:
     expected: CaseAmount | None  # the total of the session's quote
-    came: CaseAmount | None  # the capture or the transfer
+    received: CaseAmount | None  # by the capture or the transfer
 
 
 async def get_money(database: Executor, case_id: UUID) -> CaseMoney:
     row = await database.row(
         """
         SELECT s.total_amount AS expected_amount, s.currency AS expected_currency,
-            s.chain AS expected_chain, coalesce(c.amount_minor, r.amount)::text AS came_minor,
-            coalesce(t.symbol, '0x' || encode(r.token, 'hex'), c.currency) AS came_currency,
-            r.chain AS came_chain, t.decimals AS came_decimals
+            s.chain AS expected_chain, coalesce(c.amount_minor, r.amount)::text AS received_minor,
+            coalesce(t.symbol, '0x' || encode(r.token, 'hex'), c.currency) AS received_currency,
+            r.chain AS received_chain, t.decimals AS received_decimals
         FROM money_case m
         LEFT JOIN capture c ON c.id = m.capture_id
         LEFT JOIN chain_receipt r ON r.id = coalesce(m.receipt_id, c.receipt_id)
@@ -238,10 +238,13 @@ async def get_money(database: Executor, case_id: UUID) -> CaseMoney:
             currency=row["expected_currency"],
             chain=row["expected_chain"],
         )
-    came = CaseAmount.from_smallest_units(
-        row["came_minor"], row["came_currency"], row["came_chain"], row["came_decimals"]
+    received = CaseAmount.from_smallest_units(
+        row["received_minor"],
+        row["received_currency"],
+        row["received_chain"],
+        row["received_decimals"],
     )
-    return CaseMoney(expected=expected, came=came)
+    return CaseMoney(expected=expected, received=received)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +264,7 @@ class MerchantCase:
     dispute: CaseDispute | None
 
 
-_CASES = KeysetList(
+_MERCHANT_CASES = KeysetList(
     """
     SELECT m.id, m.kind, m.status, m.payment_id, m.opened_at, m.closed_at,
         coalesce(d.currency, c.currency) AS currency,
@@ -283,10 +286,10 @@ _CASES = KeysetList(
 
 
 async def list_for_merchant(
-    database: Executor, criteria: CaseFilter, limit: int
+    database: Executor, case_filter: CaseFilter, limit: int
 ) -> list[MerchantCase]:
     """List a merchant's cases, newest first."""
-    rows = await _CASES.page(database, criteria.last, limit, **asdict(criteria))
+    rows = await _MERCHANT_CASES.page(database, case_filter.last, limit, **asdict(case_filter))
     return [
         build(
             MerchantCase,

@@ -22,7 +22,7 @@ class CaseKind(StrEnum):
 
 
 #: Case kinds that are refunded immediately if the merchant has enabled `auto_refund`.
-AUTOMATIC = frozenset(
+AUTO_REFUND_KINDS = frozenset(
     {
         CaseKind.ORPHAN_CAPTURE,
         CaseKind.LATE_PAYMENT,

@@ -1,4 +1,4 @@
-"""Operations that list and show cases, and the merchant's view of cases."""
+"""Operations that list and show cases, and the fields of cases that merchants see."""
 
 import re
 from collections.abc import Mapping
@@ -10,18 +10,13 @@ from payintent.cases import list_store as case_lists
 from payintent.cases import store as case_store
 from payintent.cases.list_store import CaseDetails, CaseFilter, MerchantCase
 from payintent.cases.model import CaseKind
-from payintent.cases.store import STATUSES, CaseStanding
+from payintent.cases.store import STATUSES, CaseState
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor
 from payintent.http.pagination import read_id_cursor
-from payintent.operators.fields import (
-    argument,
-    option,
-    parse_before,
-    quote_input,
-)
+from payintent.operators.fields import argument, option, parse_before, quote_input
 from payintent.operators.operation import OperationContext, PendingList, ReadOperation
 from payintent.runtime.json_format import format_timestamp
 
@@ -40,16 +35,16 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
     )
     status: Annotated[
         Literal["OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL"],
-        option("Only cases with this status; ALL: every case."),
+        option("Only cases with this status, or ALL."),
     ] = "OPEN"
     kind: Annotated[CaseKind | None, option("Only this kind.")] = None
     before: Annotated[str | None, option("The last case of the previous page.")] = None
-    after: Annotated[str | None, option("The last case of the page, oldest first.")] = None
+    after: Annotated[str | None, option("The last case of the previous page, oldest first.")] = None
 
     async def read(self, context: OperationContext) -> list[CaseDetails]:
         pending = "status OPEN", self.status == "OPEN"
         times = await self.check_list(context, self.before, self.after, pending)
-        criteria = CaseFilter(
+        case_filter = CaseFilter(
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,
             kind=self.kind,
@@ -58,11 +53,11 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
             oldest_first=self.order == "oldest",
             last=parse_before(ids.CASE, self.before) or parse_before(ids.CASE, self.after, "after"),
         )
-        return await case_lists.list_cases(context.reading, criteria, self.limit)
+        return await case_lists.list_cases(context.reading, case_filter, self.limit)
 
 
 class ShowCase(ReadOperation[CaseDetails], frozen=True, kw_only=True):
-    """Show a case and its money."""
+    """Show a case, with the expected and the received amount."""
 
     action: ClassVar[str] = "case.show"
     case_id: CaseId
@@ -71,16 +66,16 @@ class ShowCase(ReadOperation[CaseDetails], frozen=True, kw_only=True):
         case = await require_case(context.database, self.case_id)
         details = await case_lists.get(context.database, case.id)
         money = await case_lists.get_money(context.database, case.id)
-        return replace(details, expected=money.expected, came=money.came)
+        return replace(details, expected=money.expected, came=money.received)
 
 
 async def read_case_details(database: Executor, case_id: str) -> CaseDetails:
     return await case_lists.get(database, (await require_case(database, case_id)).id)
 
 
-async def require_case(database: Executor, case_id: str) -> CaseStanding:
+async def require_case(database: Executor, case_id: str) -> CaseState:
     parsed = ids.parse_id(ids.CASE, case_id)
-    case = await case_store.get_standing(database, parsed) if parsed else None
+    case = await case_store.get_state(database, parsed) if parsed else None
     if case is None:
         raise NotFoundError(f"no case {quote_input(case_id)}")
     return case
@@ -93,15 +88,15 @@ def case_fields(case: MerchantCase) -> dict[str, Any]:
         "status": case.status,
         "payment_id": case.payment_id and ids.format_id(ids.PAYMENT, case.payment_id),
         "currency": case.currency,
-        "amount": _amount(case),
-        "dispute": _dispute(case),
+        "amount": _format_amount(case),
+        "dispute": _dispute_fields(case),
         "opened_at": format_timestamp(case.opened_at),
         "closed_at": case.closed_at and format_timestamp(case.closed_at),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _amount(case: MerchantCase) -> str | None:
+def _format_amount(case: MerchantCase) -> str | None:
     if case.amount_minor is None or case.currency is None:
         return None
     return format_smallest_units(
@@ -109,7 +104,7 @@ def _amount(case: MerchantCase) -> str | None:
     )
 
 
-def _dispute(case: MerchantCase) -> dict[str, Any] | None:
+def _dispute_fields(case: MerchantCase) -> dict[str, Any] | None:
     if case.dispute is None:
         return None
     fields: dict[str, Any] = {"state": case.dispute.state, "funds": case.dispute.funds}
@@ -120,7 +115,7 @@ def _dispute(case: MerchantCase) -> dict[str, Any] | None:
     return fields
 
 
-def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
+def parse_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
     """Parse the query parameters of a case list; raises `BAD_REQUEST` for invalid values."""
     status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
     if status is not None and status not in STATUSES:
@@ -131,12 +126,12 @@ def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
         merchant_id=merchant_id,
         status=status,
         kind=kind,
-        payment_id=None if payment is None else _payment_id(payment),
+        payment_id=None if payment is None else _parse_payment_id(payment),
         last=read_id_cursor(query.get("cursor")),
     )
 
 
-def _payment_id(raw: str) -> UUID:
+def _parse_payment_id(raw: str) -> UUID:
     """Parse a payment id. An id with an invalid checksum does not match any case."""
     if not _PAYMENT_ID.fullmatch(raw):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payment_id must be the id of a payment")

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.cases import list_store as case_lists
-from payintent.cases.operations import case_fields, read_case_filter
+from payintent.cases.operations import case_fields, parse_case_filter
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
 from payintent.http.pagination import read_limit, write_id_cursor
@@ -28,7 +28,7 @@ class CaseRoutes:
     async def list_cases(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`: newest first."""
         limit = read_limit(request.query_params.get("limit"))
-        case_filter = read_case_filter(request.query_params, merchant.merchant_id)
+        case_filter = parse_case_filter(request.query_params, merchant.merchant_id)
         # A later page needs every row before its cursor, and a replica may lag behind.
         source = self.database if case_filter.last else self.reading
         cases = await case_lists.list_for_merchant(source, case_filter, limit + 1)

@@ -1,11 +1,11 @@
-"""Reads, opens and closes cases. No other module writes to the `money_case` table."""
+"""Open, update and close cases. No other module writes to the `money_case` table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.db.database import Executor, Tx
 from payintent.payments.captures_store import MoneyOrigin
 
@@ -13,20 +13,20 @@ STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseStanding:
-    """A case's status and its refundable money."""
+class CaseState:
+    """A case's status, and whether its money can be refunded."""
 
     id: UUID
     kind: str
     status: str
     payment_id: UUID | None
     capture_id: UUID | None
-    credited: bool  # credited to a payment, which must be refunded instead
+    credited: bool  # to a payment, which must be refunded instead
     refund_id: UUID | None  # the latest refund of the case's money
     refund_status: str | None
 
 
-async def get_standing(database: Executor, case_id: UUID) -> CaseStanding | None:
+async def get_state(database: Executor, case_id: UUID) -> CaseState | None:
     row = await database.row(
         """
         SELECT m.id, m.kind, m.status, m.payment_id, m.capture_id,
@@ -44,7 +44,7 @@ async def get_standing(database: Executor, case_id: UUID) -> CaseStanding | None
         """,
         case_id,
     )
-    return CaseStanding(**row) if row else None
+    return CaseState(**row) if row else None
 
 
 async def lock(tx: Tx, case_id: UUID) -> None:
@@ -183,17 +183,17 @@ async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) ->
         capture_id,
         closed_by,
         note,
-        [*AUTOMATIC, CaseKind.UNKNOWN_REFERENCE],
+        [*AUTO_REFUND_KINDS, CaseKind.UNKNOWN_REFERENCE],
     )
 
 
-async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
-    """Record late money in the open UNDECIDED case of its session.
+async def update_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
+    """Record late money in the open UNDECIDED case of its session, if there is one.
 
-    Returns a mapping from the ids of replaced cases in `cases` to the ids of updated cases.
+    Returns the updated cases: a mapping from the ids in `cases` to the ids of existing cases.
     """
-    filling = [case for case in cases if case.origin.session_id and case.capture_id]
-    if not filling:
+    late_cases = [case for case in cases if case.origin.session_id and case.capture_id]
+    if not late_cases:
         return {}
     rows = await tx.fetch(
         """
@@ -209,16 +209,16 @@ async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
             ORDER BY session_id, position
         ) c
         WHERE m.session_id = c.session_id AND m.kind = 'UNDECIDED' AND m.status = 'OPEN'
-        RETURNING m.id, c.id AS not_needed
+        RETURNING m.id, c.id AS new_id
         """,
-        [case.id for case in filling],
-        [case.origin.session_id for case in filling],
-        [case.kind for case in filling],
-        [case.capture_id for case in filling],
-        [case.receipt_id for case in filling],
-        [case.note for case in filling],
+        [case.id for case in late_cases],
+        [case.origin.session_id for case in late_cases],
+        [case.kind for case in late_cases],
+        [case.capture_id for case in late_cases],
+        [case.receipt_id for case in late_cases],
+        [case.note for case in late_cases],
     )
-    return {row["not_needed"]: row["id"] for row in rows}
+    return {row["new_id"]: row["id"] for row in rows}
 
 
 async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
@@ -244,8 +244,8 @@ async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
         """
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:session_appeared',
-            note = coalesce(nullif(note, '') || '; ', '') || 'its session has appeared'
-                || coalesce('; it was ' || status || ' by ' || closed_by, '')
+            note = coalesce(nullif(note, '') || '; ', '') || 'its payment session was found later'
+                || coalesce('; it had been ' || status || ' by ' || closed_by, '')
         WHERE capture_id = ANY($1::uuid[]) AND kind = 'UNKNOWN_REFERENCE'
         """,
         capture_ids,
@@ -272,19 +272,19 @@ async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
         """
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:log_proven',
-            note = coalesce(nullif(note, '') || '; ', '') || 'its log is proven'
+            note = coalesce(nullif(note, '') || '; ', '') || 'its log has been confirmed'
         WHERE status = 'OPEN' AND subject = ANY($1::text[])
         """,
         subjects,
     )
 
 
-async def dismiss_decided(database: Executor, limit: int) -> int:
-    """Close cases of stranded payments that ended when their chain was read; return their number.
+async def dismiss_stranded(database: Executor, limit: int) -> int:
+    """Close cases of stranded payments that ended once their chain was read; return their number.
 
-    A case remains open if it is unclear what happened to the money: if another case of the session
-    is open, or if no capture was credited although an exact transfer was seen or a posted
-    transaction is not final.
+    A case stays open if its money is unaccounted for: if another case of the session is open, or
+    if no capture was credited although an exact transfer was seen or a submitted transaction is
+    not final.
     """
     rows = await database.fetch(
         """

@@ -193,7 +193,7 @@ async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) 
         for item in settlements
         if item.decision.case is not None
     ]
-    case_ids = await case_store.fill_undecided(tx, new_cases)
+    case_ids = await case_store.update_undecided(tx, new_cases)
     opened_ids = await case_store.open_cases(
         tx, [case for case in new_cases if case.id not in case_ids]
     )

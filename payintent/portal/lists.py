@@ -19,7 +19,7 @@ from payintent.accounting.statements_operations import (
 from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
 from payintent.cases.model import CaseKind
-from payintent.cases.operations import case_fields, read_case_filter
+from payintent.cases.operations import case_fields, parse_case_filter
 from payintent.cases.store import STATUSES
 from payintent.core.access import merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
@@ -72,7 +72,7 @@ async def get_portal_refunds(visit: MemberVisit) -> Response:
 @member_page()
 async def get_portal_cases(visit: MemberVisit) -> Response:
     query = _query(visit)
-    case_filter = read_case_filter(query, visit.merchant_id)
+    case_filter = parse_case_filter(query, visit.merchant_id)
     cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
     return visit.render(
         "cases.html",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_DOWN, Decimal
 from uuid import UUID
 
-from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CURRENCIES, TENDER, parse_amount, to_smallest_unit, trim_zeros
 from payintent.db.database import Database, Tx, current_time
@@ -190,7 +190,7 @@ async def auto_refund_case(
     tx: Tx, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
 ) -> None:
     """Refund a case immediately if its kind and the merchant's settings allow it."""
-    if kind not in AUTOMATIC or merchant_id is None:
+    if kind not in AUTO_REFUND_KINDS or merchant_id is None:
         return
     if not await capture_store.qualifies_for_auto_refund(
         tx, merchant_id, capture_id, transfers_max=AUTOMATIC_TRANSFERS_MAX

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from payintent.cases import store as case_store
-from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import GatewaySessionState, SessionReport
 from payintent.payments import captures_store as capture_store
@@ -153,7 +153,7 @@ async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
     async with world.database.transaction() as tx:
         await payment_store.lock(tx, [payment.id])
         await auto_refund_case(tx, kind, row["id"], row["capture_id"], payment.merchant_id)
-    assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTOMATIC)
+    assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTO_REFUND_KINDS)
 
 
 async def test_silence_for_a_week_gives_nothing_back(world: World) -> None:

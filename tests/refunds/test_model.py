@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from payintent.cases.model import AUTOMATIC, CaseKind
+from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.gateways.port import GatewayRefundState, RefundReport
 from payintent.refunds.model import RefundableRemainder, capture_share, decide_refund
 from payintent.refunds.model import RefundStatus as Status
@@ -58,7 +58,7 @@ def test_money_that_came_for_nothing_goes_back_by_itself_and_no_other() -> None:
     by_hand = {CaseKind.UNKNOWN_REFERENCE, CaseKind.REFUND_REVERSED, CaseKind.RECONCILIATION}
     by_hand |= {CaseKind.UNDECIDED, CaseKind.DISPUTE}
     by_hand |= {CaseKind.OUTSIDE_REFUND, CaseKind.FRAUD_WARNING}
-    assert frozenset(CaseKind) - AUTOMATIC == by_hand
+    assert frozenset(CaseKind) - AUTO_REFUND_KINDS == by_hand
 
 
 @dataclass
