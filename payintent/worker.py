@@ -20,7 +20,7 @@ from payintent.db.database import Database
 from payintent.db.locks import STEP_FAILURES, LeasedTaskRunner
 from payintent.fraud import store as fraud_store
 from payintent.gateway_accounts import calls as gateway_calls
-from payintent.gateway_accounts.calls import EVERY_S
+from payintent.gateway_accounts.calls import FLUSH_EVERY_S
 from payintent.mail import store as mail_store
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SmtpClient
@@ -94,7 +94,7 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
         PeriodicStep(
             "reconcile_chains", settings.reconcile_every_s, partial(reconcile_chains, service)
         ),
-        PeriodicStep("gateway_calls", EVERY_S, service.accounts.log.flush),
+        PeriodicStep("gateway_calls", FLUSH_EVERY_S, service.accounts.log.flush),
     ]
     if settings.sends_mail:
         mail = open_mail_sender(service, SmtpClient(settings))

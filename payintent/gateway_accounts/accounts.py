@@ -1,4 +1,4 @@
-"""Call gateways with account credentials, which only this module decrypts."""
+"""Call gateways with the credentials of accounts. Only this module decrypts them."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -71,11 +71,11 @@ class GatewayAccounts:
         gateway = self.gateways.get(provider)
         return gateway.capabilities if gateway else None
 
-    async def unavailable(self) -> frozenset[int]:
+    async def get_unavailable_ids(self) -> frozenset[int]:
         """Return the accounts whose circuit breaker for sessions is open."""
         return frozenset(
             account_id
-            for account_id, channel in await self.health.unavailable_channels()
+            for account_id, channel in await self.health.get_unavailable_channels()
             if channel is GatewayChannel.SESSIONS
         )
 
@@ -93,7 +93,7 @@ class GatewayAccounts:
     ) -> R | OutcomeUnknown:
         """Call a gateway, and record for all processes whether it responded.
 
-        Calls that need no network (see `remote` and `remote_refunds`) are not logged.
+        Calls that do not use the network (see `remote` and `remote_refunds`) are not logged.
         """
         connection = await self.connect(call.account_id, call.provider)
         if connection is None:
@@ -117,7 +117,7 @@ class GatewayAccounts:
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:
-        """Test an account with a harmless request that does not affect the circuit breaker."""
+        """Test an account with a harmless request, which does not affect the circuit breaker."""
         connection = await self.connect(account_id, provider)
         if connection is None:
             return AccountCheck(

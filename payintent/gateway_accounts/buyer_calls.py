@@ -17,11 +17,10 @@ from payintent.runtime.waiting import Waiters
 
 RETRY_AFTER_S = 1
 #: Maximum number of buyers in this process that wait for a gateway, per account and per merchant.
-#: Waiting buyers hold no request slot, so without a limit a slow gateway could accumulate any
-#: number.
+#: Waiting buyers do not occupy a request slot, so their number must be limited separately.
 WAITING_PER_ACCOUNT_MAX = 128
 WAITING_PER_MERCHANT_MAX = 64
-_USERS_MAX = 20_000  # tracked in memory
+_USERS_MAX = 20_000  # whose use is tracked
 
 REFUSED = Counter(
     "payintent_buyer_calls_refused_total",
@@ -38,20 +37,20 @@ class BuyerCall:
 
 
 class RecentUse:
-    """Recent use per user, decaying by a factor of e every `decay_s` seconds."""
+    """The recent use of each user, which decays by a factor of e every `decay_s` seconds."""
 
     def __init__(self, decay_s: float, monotonic: Callable[[], float]) -> None:
         self._decay_s = decay_s
         self._monotonic = monotonic
         self._use: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # amount, time
 
-    def of(self, user: Hashable) -> float:
+    def get(self, user: Hashable) -> float:
         amount, at = self._use.get(user, (0.0, 0.0))
         return amount * math.exp((at - self._monotonic()) / self._decay_s) if amount else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Change the use of a user. The least recently active users are dropped."""
-        amount = max(0.0, self.of(user) + count)
+        """Add to a user's use. The least recently active users are dropped."""
+        amount = max(0.0, self.get(user) + count)
         self._use[user] = amount, self._monotonic()
         self._use.move_to_end(user)
         if len(self._use) > _USERS_MAX:
@@ -61,8 +60,8 @@ class RecentUse:
 class BuyerCalls:
     """Limits gateway calls per account, and the number of waiting buyers.
 
-    A `limit` of None means unlimited calls. Providers in `local` need no network, so they are not
-    limited.
+    If `limit` is None, calls are unlimited. Providers in `local` do not use the network and are
+    never limited.
     """
 
     def __init__(
@@ -80,17 +79,20 @@ class BuyerCalls:
         self._recent_use = RecentUse(decay_s, monotonic)
 
     async def allow(self, call: BuyerCall) -> bool:
-        """Spend a call; return False if the bucket is too empty for this merchant and checkout."""
+        """Take a call from the account's bucket.
+
+        Returns False if the bucket has too few calls left for this merchant and checkout.
+        """
         if self._limit is None or call.provider in self._local:
             return True
         users = (call.account_id, call.merchant_id), (call.account_id, call.payment_id)
-        # A call is admitted while the average use of merchant and checkout is at most the bucket
-        # level, so heavy users get equal shares. A single merchant's crowd leaves a third of the
-        # burst.
-        needed = max(1.0, sum(self._recent_use.of(user) for user in users) / len(users))
+        # A call is admitted if the bucket contains at least the average use of its merchant and
+        # its checkout. Heavy users therefore get equal shares, and a merchant with many buyers
+        # leaves a third of the burst to others.
+        calls_min = max(1.0, sum(self._recent_use.get(user) for user in users) / len(users))
         for user in users:
             self._recent_use.add(user, 1)
-        if await _take_call(self._database, call.account_id, self._limit, needed):
+        if await _take_call(self._database, call.account_id, self._limit, calls_min):
             return True
         for user in users:
             self._recent_use.add(user, -1)
@@ -99,10 +101,10 @@ class BuyerCalls:
 
     @asynccontextmanager
     async def enter(self, call: BuyerCall) -> AsyncGenerator[None]:
-        """Spend a call, and count the caller as waiting inside the block.
+        """Take a call as `allow` does, and count the buyer as waiting inside the block.
 
-        Raises `RATE_LIMITED` if the bucket is too empty, or if too many buyers of the account or
-        merchant are waiting.
+        Raises `RATE_LIMITED` if the call is not allowed, or if too many buyers are waiting for the
+        account or the merchant.
         """
         if call.provider in self._local:
             yield
@@ -122,9 +124,9 @@ class BuyerCalls:
 
 
 async def _take_call(
-    database: Executor, account_id: int, limit: RateLimit, needed: float = 1.0
+    database: Executor, account_id: int, limit: RateLimit, calls_min: float
 ) -> bool:
-    """Take a call from an account's bucket; return False if fewer than `needed` are left.
+    """Take a call from an account's bucket; return False if fewer than `calls_min` are left.
 
     The stored value is the time when the bucket will be full, as in `merchants/access_store.py`.
     """
@@ -133,8 +135,8 @@ async def _take_call(
         INSERT INTO buyer_call_state AS s (account_id, full_at)
         VALUES ($1, extract(epoch FROM clock()) + 1::numeric / $2)
         ON CONFLICT (account_id) DO UPDATE
-        -- `excluded.full_at` is one call after now. The bound keeps the bucket at empty at worst if
-        -- the clock was set back or the limit was changed.
+        -- `excluded.full_at` is one call after now. The upper bound means an empty bucket. It
+        -- applies if the clock was set back or the limit was changed.
         SET full_at = least(
             greatest(s.full_at + 1::numeric / $2, excluded.full_at),
             excluded.full_at + $3::numeric / $2
@@ -146,7 +148,7 @@ async def _take_call(
         account_id,
         limit.per_s,
         limit.burst,
-        needed,
+        calls_min,
     )
     return row is not None
 

@@ -1,6 +1,6 @@
-"""Log of gateway requests, buffered in memory and written once per second.
+"""The log of gateway requests, which is buffered in memory and written once per second.
 
-A killed process loses the requests of its last second. The buffer and the writes are bounded.
+If a process is killed, the requests of its last second are lost. The size of the buffer is limited.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from payintent.gateways.port import (
 from payintent.runtime import tracing
 from payintent.runtime.tracing import SpanKind
 
-EVERY_S = 1.0
-PENDING_MAX = 5_000  # per write
+FLUSH_EVERY_S = 1.0
+PENDING_MAX = 5_000  # buffered requests
 DROPPED = Counter(
     "payintent_gateway_calls_dropped_total",
     "Gateway requests missing from the log, because there were too many or the database failed",
@@ -52,8 +52,6 @@ CALL_ENTRIES: LiteralString = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedCall:
-    """A finished request and its outcome. `started_s` is on the monotonic clock of this process."""
-
     account_id: int
     request: str  # name of the port method
     payment_id: UUID | None
@@ -62,7 +60,7 @@ class CompletedCall:
     outcome: str
     detail: str
     duration_ms: int
-    started_s: float
+    started_s: float  # on the monotonic clock of this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +78,6 @@ class FailedGatewayCall:
 
 
 async def add_calls(database: Executor, calls: Sequence[CompletedCall], now_s: float) -> None:
-    """Store calls in a single statement."""
     await database.fetch(
         """
         INSERT INTO gateway_call
@@ -108,7 +105,7 @@ async def add_calls(database: Executor, calls: Sequence[CompletedCall], now_s: f
 async def list_failed_calls(
     database: Executor, account_id: int | None, limit: int
 ) -> list[FailedGatewayCall]:
-    """List the last `limit` failed calls of an account, or of each account, newest first."""
+    """List failed calls, newest first: the last `limit` of an account, or of each account."""
     rows = await database.fetch(
         """
         SELECT c.at, a.id AS account_id, a.provider, c.request, c.payment_id, c.outcome, c.detail,
@@ -236,7 +233,7 @@ class GatewayCallLog:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(FLUSH_EVERY_S)
             await self.flush()
 
 
@@ -253,7 +250,7 @@ def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, took_s: fl
 
 
 def describe_answer(answer: object) -> tuple[CallOutcome, str]:
-    """Return an answer's outcome, and the reported state or the reason for the failure."""
+    """Return the outcome of a call, and the reported state or the reason for the failure."""
     match answer:
         case NotContacted():
             return CallOutcome.NOT_CONTACTED, answer.detail

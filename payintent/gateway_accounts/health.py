@@ -1,7 +1,7 @@
 """Circuit breakers per gateway account and channel, shared by all processes.
 
 A circuit opens after five consecutive failures within 60 seconds. Missing and late answers count as
-failures. After a pause, a single request may probe the gateway. Any timely answer, to any request,
+failures. After a pause, a single request may probe the gateway. A timely answer to any request
 closes the circuit for all processes.
 """
 
@@ -25,15 +25,15 @@ _OUTAGES_MAX = 10_000
 _PROBE_S = 20.0  # longer than any gateway timeout
 FAILURES_MAX = 5
 _WITHIN_S = 60.0
-#: An answer is too slow after `SLOW_S` if `CROWD` callers are waiting for the same account. With
-#: fewer callers, a slow gateway is tolerated up to `SLOW_ALONE_S`, when most buyers have left.
+#: An answer is too slow after `SLOW_S` if `CROWD_MIN` callers are waiting for the same account, and
+#: after `SLOW_ALONE_S` otherwise. By then, most buyers have left.
 SLOW_S = 3.0
-CROWD = 16
+CROWD_MIN = 16
 SLOW_ALONE_S = 10.0
 PAUSE_S = 15
 _LONGEST_PAUSE_S = 300
 _DETAIL_CHARS_MAX = 300
-_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that card numbers are masked before they are cut
+_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that card numbers are masked before truncation
 _CACHED_S = 1.0
 
 OUTAGES = Counter(
@@ -67,7 +67,7 @@ class GatewayOutage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayAbsence:
+class GatewayAvailability:
     """Whether a session's gateway is disabled or unresponsive."""
 
     account_enabled: bool
@@ -76,7 +76,7 @@ class GatewayAbsence:
     silent_since: datetime | None  # first unanswered request to close the session
 
 
-async def get_absence(database: Executor, session_id: UUID) -> GatewayAbsence | None:
+async def get_availability(database: Executor, session_id: UUID) -> GatewayAvailability | None:
     """Return the state of a session's gateway, or None if its account has no credentials."""
     row = await database.row(
         """
@@ -90,7 +90,7 @@ async def get_absence(database: Executor, session_id: UUID) -> GatewayAbsence | 
         """,
         session_id,
     )
-    return GatewayAbsence(**row) if row else None
+    return GatewayAvailability(**row) if row else None
 
 
 async def list_outages(database: Executor) -> list[GatewayOutage]:
@@ -110,9 +110,10 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
 
 
 async def open_circuit(database: Executor, account_id: int, channel: str, detail: str) -> bool:
-    """Open a circuit; each pause is twice as long as the last. `detail` is the last failure.
+    """Open a circuit; each pause is twice as long as the previous pause.
 
-    Returns False if a concurrent process has just opened it.
+    `detail` describes the last failure. Returns False if another process has just opened the
+    circuit.
     """
     row = await database.row(
         """
@@ -192,7 +193,7 @@ class GatewayHealth:
             self._load_channels, {}, _CACHED_S, monotonic
         )
 
-    async def unavailable_channels(self) -> frozenset[_Key]:
+    async def get_unavailable_channels(self) -> frozenset[_Key]:
         """Return the channels with an open circuit. The result may be one second old."""
         return frozenset(key for key, is_open in (await self._channels.get()).items() if is_open)
 
@@ -258,7 +259,7 @@ class GatewayHealth:
 
 def is_too_slow(took_s: float, other_callers: int) -> bool:
     """Return whether an answer is a failure. `other_callers` were waiting when the call started."""
-    return took_s >= SLOW_ALONE_S or (took_s >= SLOW_S and other_callers >= CROWD)
+    return took_s >= SLOW_ALONE_S or (took_s >= SLOW_S and other_callers >= CROWD_MIN)
 
 
 def storable_detail(detail: str) -> str:
@@ -269,12 +270,12 @@ def storable_detail(detail: str) -> str:
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
-    """Like `unavailable_channels`, but uncached and usable inside a transaction."""
+    """Like `get_unavailable_channels`, but uncached and usable inside a transaction."""
     return frozenset(key for key, is_open in (await _read_channels(database)).items() if is_open)
 
 
 async def _read_channels(database: Executor) -> _OpenCircuits:
-    """Return the channels with an outage; True if the circuit is open, False if a probe is due."""
+    """Return the channels with an outage: True if the circuit is open, False if a probe is due."""
     rows = await database.fetch(
         """
         SELECT account_id, channel,

@@ -1,4 +1,4 @@
-"""Operations on gateway accounts, whose credentials are stored encrypted."""
+"""Operations on gateway accounts. Their credentials are stored encrypted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,15 +42,16 @@ _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 
 
 def check_credentials(credentials: Mapping[str, str]) -> None:
-    """Check the number and lengths of credentials."""
     if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
         raise BadRequestError(f"credentials must have 1 to {_CREDENTIALS_MAX} entries")
     if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
         raise BadRequestError("a credential is empty or too long")
 
 
-def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
-    """Check that all credentials are known to the provider's adapter and that none is missing."""
+def check_credential_names(
+    context: OperationContext, provider: str, credentials: Mapping[str, str]
+) -> None:
+    """Check that the provider's adapter knows all credentials and that none is missing."""
     capabilities = context.capabilities(provider)
     if capabilities is None:  # the adapter is not installed
         return
@@ -69,7 +70,7 @@ def check_names(context: OperationContext, provider: str, credentials: Mapping[s
 def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
-    """Check that all addresses use the gateway's origins or other allowed origins."""
+    """Check that all URLs have an origin of the gateway or another allowed origin."""
     if context.settings.sandbox:
         return
     capabilities = context.capabilities(provider)
@@ -140,13 +141,13 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True, because credentials determine the recipient of buyers' money."""
+        """Return True, because the credentials determine who receives the buyers' money."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         kind = "test account" if self.test else "account"
         return [
-            f"a new {kind} at {self.provider}, of {_owner_name(self.merchant_id)}: {self.base_url}",
+            f"a new {kind} of {_owner_name(self.merchant_id)} at {self.provider}: {self.base_url}",
             f"it accepts payments in {_describe_countries(self.countries)}",
             *_describe_credentials(self.credentials),
         ]
@@ -159,7 +160,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         check_name("name", self.name or "-")
         check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
         check_credentials(self.credentials)
-        check_names(context, self.provider, self.credentials)
+        check_credential_names(context, self.provider, self.credentials)
         check_origins(context, self.provider, self.base_url, self.credentials)
         _check_countries(context, self.provider, self.countries)
         await check_merchant(context.database, self.merchant_id)
@@ -243,7 +244,7 @@ class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True)
 class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Change the name, address, countries or credentials of an account.
 
-    Fields that are not given stay as they are.
+    Omitted fields are unchanged.
     """
 
     action: ClassVar[str] = "account.change"
@@ -257,13 +258,13 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True if the base URL or credentials change: they determine the recipient."""
+        """Return True if the base URL or the credentials change, as for `AddAccount`."""
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
         account = await _require_account(context.database, self.account_id)
         changes = [
-            f"account {account.id} at {account.provider}, of {_owner_name(account.merchant_id)}"
+            f"account {account.id} of {_owner_name(account.merchant_id)} at {account.provider}"
         ]
         if self.base_url is not None:
             changes.append(f"its address becomes {self.base_url} instead of {account.base_url}")
@@ -292,7 +293,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
                 )
             return
         check_credentials(self.credentials)
-        check_names(context, account.provider, self.credentials)
+        check_credential_names(context, account.provider, self.credentials)
         check_origins(context, account.provider, self.base_url, self.credentials)
         changed = GatewayAccount(
             id=account.id,
@@ -330,7 +331,7 @@ class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
 
 
 class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
-    """Disable a gateway account. It is not offered any more; open sessions continue."""
+    """Disable a gateway account. It is no longer offered; open sessions continue."""
 
     action: ClassVar[str] = "account.disable"
     is_destructive: ClassVar[bool] = True
@@ -383,7 +384,7 @@ async def _set_credentials(
     account: NewAccount | AccountRecord,
     credentials: Mapping[str, str],
 ) -> None:
-    """Store encrypted credentials, bound to the account's id, provider and base URL."""
+    """Encrypt and store credentials, bound to the account's id, provider and base URL."""
     sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
         account_context(account_id, account.provider, account.base_url),
@@ -394,7 +395,7 @@ async def _set_credentials(
 async def _check_owner(context: OperationContext, owner: int | None, *, livemode: bool) -> None:
     if owner is None:
         return
-    if await account_store.find_merchant_mode(context.database, owner) is (not livemode):
+    if await account_store.is_live_merchant(context.database, owner) is (not livemode):
         raise BadRequestError(
             "test merchants can have only test accounts, and live merchants only live accounts"
         )

@@ -40,7 +40,7 @@ class ListGatewayErrors(ReadOperation[list[FailedGatewayCall]], frozen=True, kw_
 
     action: ClassVar[str] = "provider.errors"
     columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
-    account_id: Annotated[int | None, option("Only of this account.", name="account")] = None
+    account_id: Annotated[int | None, option("Only for this account.", name="account")] = None
     limit: Annotated[int, option("Maximum number per account.", min=1, max=LISTED_MAX)] = 20
 
     async def read(self, context: OperationContext) -> list[FailedGatewayCall]:
@@ -60,7 +60,7 @@ class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
 
 class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
-    """Disable a provider. Its methods are not offered any more; open sessions continue."""
+    """Disable a provider. Its methods are no longer offered; open sessions continue."""
 
     action: ClassVar[str] = "provider.disable"
     is_destructive: ClassVar[bool] = True

@@ -25,11 +25,9 @@ class AccountRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider. Disabling it affects all merchants."""
-
     name: str
     wire_name: str  # the name shown to merchants and buyers
-    enabled: bool
+    enabled: bool  # for all merchants
     changed_at: datetime
 
 
@@ -53,7 +51,7 @@ async def add(tx: Tx, account: NewAccount) -> int:
     """Add an account without credentials. Encrypting them requires the returned id."""
     return await tx.value(
         """
-        WITH known AS (
+        WITH new_provider AS (
             INSERT INTO provider (name, wire_name) VALUES ($1, $1) ON CONFLICT DO NOTHING
         )
         INSERT INTO provider_account (provider, merchant_id, name, base_url, countries, livemode)
@@ -102,7 +100,7 @@ async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
     return _to_record(row) if row else None
 
 
-async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
+async def has_own_account(database: Executor, merchant_id: int, provider: str) -> bool:
     """Return whether a merchant owns an account with a provider."""
     row = await database.row(
         "SELECT 1 AS found FROM provider_account WHERE merchant_id = $1 AND provider = $2 LIMIT 1",
@@ -112,7 +110,7 @@ async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
     return row is not None
 
 
-async def find_merchant_mode(database: Executor, merchant_id: int) -> bool | None:
+async def is_live_merchant(database: Executor, merchant_id: int) -> bool | None:
     """Return whether a merchant is live, or None if it does not exist."""
     return await database.value("SELECT livemode FROM merchant WHERE id = $1", merchant_id)
 

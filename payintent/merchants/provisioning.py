@@ -54,7 +54,7 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
 
     The caller must hold the lock on the live merchant, which prevents a concurrent addition.
     """
-    if await account_store.has_own(tx, side_id, PROVIDER):
+    if await account_store.has_own_account(tx, side_id, PROVIDER):
         return
     await ensure_writing_key(tx, context.encryption)
     new = NewAccount(

@@ -11,7 +11,7 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Executor, Tx
-from payintent.gateway_accounts.health import get_absence
+from payintent.gateway_accounts.health import get_availability
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
@@ -119,14 +119,14 @@ async def _unavailability_reason(
 ) -> str:
     """Return why the session's gateway is unavailable; raises `CONFLICT` if it is available."""
     provider, account = session.quote.provider, f"account {session.quote.account_id}"
-    absence = await get_absence(database, session.id)
-    if absence is None or provider not in providers:
+    availability = await get_availability(database, session.id)
+    if availability is None or provider not in providers:
         return f"{account} at {provider} cannot be queried from this installation"
-    if not absence.provider_enabled:
+    if not availability.provider_enabled:
         return f"{provider} is disabled"
-    if not absence.account_enabled:
+    if not availability.account_enabled:
         return f"{account} at {provider} is disabled"
-    since = absence.outage_since or absence.silent_since
+    since = availability.outage_since or availability.silent_since
     if since is None:
         raise RefusedError(
             ErrorCode.CONFLICT,

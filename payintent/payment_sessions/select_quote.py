@@ -127,7 +127,7 @@ async def select_quote(
     await require_open_checkout(context.database, snapshot)
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     merchant = setup.merchant
-    methods = setup.methods_without(await accounts.unavailable())
+    methods = setup.methods_without(await accounts.get_unavailable_ids())
     quote = _quote_selection(
         setup, methods, snapshot.payment, selection, restrictions, viewer_country
     )

@@ -43,7 +43,7 @@ async def list_quotes(
     await require_open_checkout(database, snapshot)
     payment = snapshot.payment
     setup = await merchants.get(payment.merchant_id)
-    payable = setup.payable_without(await accounts.unavailable())
+    payable = setup.payable_without(await accounts.get_unavailable_ids())
     _require_supported_token(setup, query.currency)
     quote_country = resolve_quote_country(
         payment,

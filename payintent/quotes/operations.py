@@ -52,7 +52,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
             None,
             await PolicyCache(context.database, max_age_s=0).restrictions(),
         )
-        unavailable_ids = await accounts.unavailable()
+        unavailable_ids = await accounts.get_unavailable_ids()
         return [
             explanation
             for method in setup.methods

@@ -147,7 +147,7 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
     waiting = await _propose(stage, "account.change")
     account, merchant = stage.known["account"], stage.known["merchant"]
     assert waiting.changes == [
-        f"account {account} at fake, of merchant {merchant}",
+        f"account {account} of merchant {merchant} at fake",
         "its address becomes https://gateway.example.com/v2 instead of https://gateway.example.com",
         "its name becomes 'theirs' instead of ''",
         "it accepts payments in TH instead of all countries of its gateway",

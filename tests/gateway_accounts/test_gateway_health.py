@@ -9,7 +9,7 @@ import pytest
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
 from payintent.gateway_accounts.health import (
-    CROWD,
+    CROWD_MIN,
     FAILURES_MAX,
     PAUSE_S,
     SLOW_ALONE_S,
@@ -162,8 +162,8 @@ async def test_answers_that_come_too_late_are_an_outage_until_one_comes_in_time(
     ("took_s", "others", "counts"),
     [
         (SLOW_S - 0.1, 100, False),
-        (SLOW_S, CROWD, True),
-        (SLOW_S, CROWD - 1, False),
+        (SLOW_S, CROWD_MIN, True),
+        (SLOW_S, CROWD_MIN - 1, False),
         (SLOW_ALONE_S, 0, True),
     ],
 )
@@ -178,7 +178,7 @@ async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
 ) -> None:
     gateway.hold = asyncio.Event()
     world.service.accounts.log._monotonic = clock.monotonic
-    payments = [await world.create() for _ in range(CROWD + FAILURES_MAX)]
+    payments = [await world.create() for _ in range(CROWD_MIN + FAILURES_MAX)]
     selecting = [asyncio.create_task(world.select(payment)) for payment in payments]
     await until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
     await clock.move(round(SLOW_S * 1000))
