@@ -18,7 +18,7 @@ import jsonschema_rs
 from starlette.routing import Route
 
 from payintent.http.docs.pages import openapi_document
-from payintent.http.middleware import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
+from payintent.http.middleware import _CORS_PATHS, _STATIC_PATHS, _UNCACHED_PATHS
 
 METHODS = ("get", "post", "put", "patch", "delete")
 #: What HTTP itself and the server add.
@@ -283,7 +283,7 @@ def _header_faults(
                 yield f"the header {name} is not as declared: {value}"
         elif name not in _of_every_answer(path, status):
             yield f"the header {name} is not declared"
-    private = path.startswith(_PRIVATE) and not path.startswith(_STATIC)
+    private = path.startswith(_UNCACHED_PATHS) and not path.startswith(_STATIC_PATHS)
     if private and headers.get("cache-control") != "no-store":
         yield "it may be kept by caches"
 
@@ -291,9 +291,9 @@ def _header_faults(
 @cache
 def _of_every_answer(path: str, status: int) -> frozenset[str]:
     names = {"x-request-id"} | _FRAMING
-    if path.startswith(_OPEN_TO_BROWSERS):
+    if path.startswith(_CORS_PATHS):
         names |= _CORS
-    if path.startswith(_PRIVATE):
+    if path.startswith(_UNCACHED_PATHS):
         names.add("cache-control")
     if path.startswith(_PAGES) or path == "/openapi.yaml":
         names |= _CAREFUL | _CORS | _NEGOTIATED
