@@ -106,7 +106,7 @@ class RefundCreator:
         fully refunded, `INVALID_AMOUNT`, `UNPROCESSABLE` if the gateway cannot refund the amount,
         `REFUND_EXCEEDS_REMAINING`, and `REFUND_PROVIDER_UNAVAILABLE`.
         """
-        unavailable = await self.accounts.health.unavailable_channels()
+        unavailable = await self.accounts.health.get_unavailable_channels()
         async with self.database.transaction() as tx:
             return await self.create_within(tx, request, unavailable)
 

@@ -248,7 +248,7 @@ async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> 
     health = GatewayHealth(world.database)
     for _ in range(3 * FAILURES_MAX):
         await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
-    assert await health.unavailable_channels() == frozenset()
+    assert await health.get_unavailable_channels() == frozenset()
     assert await world.rows("SELECT 1 FROM gateway_outage") == []
 
 
@@ -286,5 +286,5 @@ async def test_one_buyer_whom_the_gateway_holds_back_takes_it_from_nobody(world:
             await world.select(payment)
         assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
-    methods = await world.health.unavailable_channels()
+    methods = await world.health.get_unavailable_channels()
     assert methods == frozenset()

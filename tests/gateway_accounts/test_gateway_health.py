@@ -74,8 +74,8 @@ class Processes:
         await self.move(KNOWN_S)  # what they know is a second old at most
         key = (self.world.account_id, channel)
         return (
-            key in await self.first.unavailable_channels(),
-            key in await self.second.unavailable_channels(),
+            key in await self.first.get_unavailable_channels(),
+            key in await self.second.get_unavailable_channels(),
         )
 
 
@@ -336,7 +336,7 @@ async def silent_selections(world: World) -> None:
 async def until_known(service: Service) -> None:
     """Wait until a process has heard of an outage: it looks once a second."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await service.accounts.health.unavailable_channels():
+        while not await service.accounts.health.get_unavailable_channels():
             await asyncio.sleep(0.02)
 
 
