@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from payintent.runtime.processes.board import ABSENT, BYTES_MAX, Board, ConnectionShare
-from payintent.runtime.processes.supervisor import Plan, bounded
+from payintent.runtime.processes.supervisor import Plan, limit_plan
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_board_that_is_taken_over_bounds_the_processes_of_a_host_with_more_cor
     """Each has a number, and there is one more for the process that takes another one's place."""
     slots = 2 * began + 2
     for wanted in range(1, 20):
-        plan = bounded(Plan(wanted, {}, signal.SIGTERM), slots)
+        plan = limit_plan(Plan(wanted, {}, signal.SIGTERM), slots)
         assert plan.count == min(wanted, 2 * began)
         numbers = range(1, slots)
         assert len(numbers) > plan.count

@@ -38,7 +38,7 @@ def _process(answered: int, oldest_s: float, seconds: list[float]) -> CollectorR
 
 
 def _text(board: Board) -> list[str]:
-    text = generate_latest(metrics.registry_of_all(board, lambda: None)).decode()
+    text = generate_latest(metrics.merged_registry(board, lambda: None)).decode()
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
@@ -62,7 +62,7 @@ def test_what_a_process_that_ended_has_counted_stays_and_its_gauges_go(board: Bo
     _leave(board, 1, 11, _process(3, 20.0, [0.5]))
     _leave(board, 2, 12, _process(4, 30.0, [0.5]))
     for _ in range(2):  # once or twice is the same
-        metrics.fold(board, 2)
+        metrics.add_ended_process(board, 2)
         assert _text(board)[:3] == [
             'answers_total{lane="m"} 7.0',
             'took_seconds_bucket{le="1.0"} 2.0',
@@ -74,13 +74,13 @@ def test_what_a_process_that_ended_has_counted_stays_and_its_gauges_go(board: Bo
         assert 'process_open_fds{process="2"} 4.0' not in _text(board)
     _leave(board, 2, 13, _process(1, 1.0, []))  # the next process of this slot
     assert _text(board)[0] == 'answers_total{lane="m"} 8.0'
-    metrics.fold(board, 2)
+    metrics.add_ended_process(board, 2)
     assert _text(board)[0] == 'answers_total{lane="m"} 8.0'
 
 
 def test_the_supervisors_own_metrics_do_not_touch_the_sums(board: Board) -> None:
     _leave(board, 1, 11, _process(3, 20.0, []))
-    metrics.fold(board, 1)
+    metrics.add_ended_process(board, 1)
     own = CollectorRegistry()
     Gauge("processes", "Processes", registry=own).set(2)
     for _ in range(2):

@@ -1,7 +1,7 @@
-"""Shared memory of a supervisor and its processes, without locks.
+"""The board: memory that a supervisor and its processes share without locks.
 
-Each process writes only to its own slot: its number of connections, and arbitrary bytes. Slot 0
-belongs to the supervisor.
+Each process writes only to its own slot, which contains its number of connections and arbitrary
+bytes. Slot 0 belongs to the supervisor.
 """
 
 import mmap
@@ -13,16 +13,16 @@ from zlib import crc32
 
 SUPERVISOR = 0
 BYTES_MAX = 128 * 1024
-ABSENT = -1  # instead of the number of connections, if a process accepts none
+ABSENT = -1  # the connection count of a process that does not accept connections
 
 _HEADER = struct.Struct("=QII")  # version, length, checksum
 _BUFFER = BYTES_MAX + _HEADER.size
 _COUNT_BYTES = 8
-_SLACK = 1  # tolerated difference of connections between processes
+_TOLERANCE = 1  # tolerated difference between the connection counts of processes
 
 
 class Board:
-    """A slot for each process, whose content survives the process."""
+    """Shared memory with a slot for each process. A slot's content survives the process."""
 
     def __init__(self, descriptor: int, slots: int) -> None:
         self.descriptor = descriptor
@@ -34,7 +34,7 @@ class Board:
 
     @classmethod
     def create(cls, slots: int) -> "Board":
-        """Create an empty board, which is not backed by a file on Linux."""
+        """Create an empty board. On Linux, it is not backed by a file."""
         if sys.platform == "linux":
             descriptor = os.memfd_create("payintent")
         else:
@@ -52,9 +52,10 @@ class Board:
         return struct.unpack_from(f"={self.slots}q", self._memory)
 
     def write(self, slot: int, content: bytes) -> bool:
-        """Replace the content of a slot; False if it is too large.
+        """Replace a slot's content; return False if it is too large.
 
-        Two buffers alternate, so the previous content survives if the process dies while writing.
+        Writes alternate between two buffers, so the previous content survives if the process dies
+        during a write.
         """
         if len(content) > BYTES_MAX:
             return False
@@ -66,7 +67,7 @@ class Board:
         return True
 
     def read(self, slot: int) -> bytes:
-        """Return the last content that was written completely; empty if there is none."""
+        """Return the last content that was written completely, or b"" if there is none."""
         contents: list[tuple[int, bytes]] = []
         for buffer in (0, 1):
             version, length, checksum = self._header(slot, buffer)
@@ -88,7 +89,7 @@ def _checksum(version: int, content: bytes) -> int:
 
 
 class ConnectionShare:
-    """The number of connections of a process, compared with that of the remaining processes."""
+    """A process's connection count, which it publishes and compares with other processes."""
 
     def __init__(self, board: Board, slot: int) -> None:
         self._board = board
@@ -101,10 +102,10 @@ class ConnectionShare:
         self._board.set_connections(self._slot, ABSENT)
 
     def is_above_minimum(self, count: int) -> bool:
-        """Return True if any process has fewer connections, by more than the slack."""
+        """Return whether a process has fewer connections, by more than the tolerance."""
         counts = [
             connections
             for slot, connections in enumerate(self._board.connections())
             if slot != self._slot and connections != ABSENT
         ]
-        return count > min(counts, default=count) + _SLACK
+        return count > min(counts, default=count) + _TOLERANCE

@@ -1,4 +1,4 @@
-"""The supervisor's record of a process."""
+"""The supervisor's view of a process, restart delays and the number of usable cores."""
 
 import os
 import random
@@ -13,32 +13,32 @@ from pathlib import Path
 
 from payintent.runtime.processes.member import READY
 
-#: From the signal that ends a process until it is killed; a process limits its drain to 20 s.
+#: Time from the signal that ends a process until it is killed. A drain takes at most 20 s.
 END_MAX_S = 24.0
 STATES = ("starting", "ready", "ending")
-_STABLE_AFTER_S = 60.0  # resets the number of failures in a row
+_STABLE_AFTER_S = 60.0  # resets the number of consecutive failures
 _RESTART_S, _RESTART_MAX_S = 0.2, 30.0
 _DOUBLINGS_MAX = 8
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A process with the supervisor's end of its socket pair; times are monotonic."""
+    """A process, with the supervisor's end of its socket pair as `channel`; times are monotonic."""
 
     pid: int
     number: int
-    tie: socket.socket = field(repr=False)
-    failures: int = 0  # in a row, including the processes that it replaces
+    channel: socket.socket = field(repr=False)
+    failures: int = 0  # consecutive, including those of the processes that it replaces
     started_at: float = field(default_factory=time.monotonic)
     is_ready: bool = False
-    is_ending: bool = False  # the supervisor ends it
+    is_ending: bool = False  # the supervisor has told it to end
     kill_at: float = inf
-    is_silent: bool = False  # it has closed its end of `tie`
+    is_channel_closed: bool = False  # the process has closed its end
 
     @property
-    def is_awaited(self) -> bool:
-        """Return True if the process may still report that it is ready."""
-        return not self.is_ready and not self.is_silent
+    def is_starting(self) -> bool:
+        """Whether the process may still report that it is ready."""
+        return not self.is_ready and not self.is_channel_closed
 
     @property
     def state(self) -> str:
@@ -60,20 +60,20 @@ class Child:
         self.kill_at = inf
         self.send(signal.SIGKILL)
 
-    def read_tie(self) -> None:
-        """Receive the only possible message: that the process is ready."""
+    def read_channel(self) -> None:
+        """Read the only message that a process sends: that it is ready."""
         with suppress(OSError):
-            self.is_ready = self.tie.recv(len(READY)) == READY
-        self.is_silent = not self.is_ready
+            self.is_ready = self.channel.recv(len(READY)) == READY
+        self.is_channel_closed = not self.is_ready
 
-    def failures_now(self) -> int:
-        """Count the failures in a row, after an unexpected end."""
+    def next_failures(self) -> int:
+        """Return the number of consecutive failures after an unexpected end."""
         was_stable = self.is_ready and time.monotonic() - self.started_at >= _STABLE_AFTER_S
         return 1 if was_stable else self.failures + 1
 
 
 def restart_wait_s(failures: int) -> float:
-    """Return the delay after a number of failures in a row: exponential backoff with jitter."""
+    """Return the restart delay after consecutive failures: exponential backoff with jitter."""
     delay_s = _RESTART_S * 2 ** min(failures - 1, _DOUBLINGS_MAX)
     return min(_RESTART_MAX_S, delay_s) * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
 
@@ -84,7 +84,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Read the quotas of this process's cgroups and their parents, in cores."""
+    """Yield the CPU quotas of this process's cgroups and their parents, in cores."""
     mount = root / "sys/fs/cgroup"
     for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

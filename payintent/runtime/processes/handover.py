@@ -1,8 +1,8 @@
-"""Handover of a supervisor's state to the new program that replaces it on SIGHUP.
+"""Hand over a supervisor's state to the new program that replaces it on SIGHUP.
 
 The supervisor executes its command line again, and thereby the installed program, under the same
-process id; sockets, board and processes are kept. Before that it runs the new program on trial with
-the same command line and settings, which ends before it has any effect.
+process id. Sockets, board and processes are kept. Before that, it starts a trial of the new program
+with the same command line and settings; the trial ends before it has any effect.
 """
 
 import os
@@ -18,25 +18,25 @@ from payintent.runtime.processes.board import Board
 _HANDOVER, _TRIAL = "_PAYINTENT_HANDOVER", "_PAYINTENT_TRIAL"
 
 
-class HandedProcess(msgspec.Struct, frozen=True):
-    """A running process, and the descriptor of the supervisor's end of its socket pair."""
+class ProcessState(msgspec.Struct, frozen=True):
+    """A running process; `channel` is the descriptor of the supervisor's end of its socket pair."""
 
     pid: int
     number: int
-    tie: int
-    ready: bool
+    channel: int = msgspec.field(name="tie")  # the name in earlier releases
+    is_ready: bool = msgspec.field(name="ready")
 
-    def open_tie(self) -> socket.socket:
-        return socket.socket(fileno=self.tie)
+    def open_channel(self) -> socket.socket:
+        return socket.socket(fileno=self.channel)
 
 
 class Handover(msgspec.Struct, frozen=True):
-    """The state to hand over, with sockets as descriptors."""
+    """The supervisor's state, with descriptors instead of sockets."""
 
     board: int
     slots: int
     sockets: dict[str, list[int]]
-    processes: list[HandedProcess]
+    processes: list[ProcessState]
     unexpected_ends: int
 
     def open_board(self) -> Board:
@@ -50,26 +50,26 @@ class Handover(msgspec.Struct, frozen=True):
 
 
 def end_trial() -> None:
-    """End a program on trial: it was imported, and its settings are valid."""
+    """Exit if this process is a trial. It has imported the program and validated the settings."""
     if _TRIAL in os.environ:
         sys.exit(0)
 
 
 def start_trial() -> int:
-    """Start the installed program on trial, and return its process id."""
-    command = _command()
+    """Start a trial of the installed program, and return its process id."""
+    command = _command_line()
     return os.posix_spawn(command[0], command, os.environ | {_TRIAL: "1"})
 
 
-def receive() -> Handover | None:
-    """Return the state of the previous program; None if there is none."""
+def receive_handover() -> Handover | None:
+    """Return the previous program's state, or None if this program was started directly."""
     text = os.environ.pop(_HANDOVER, None)
     return None if text is None else msgspec.json.decode(text, type=Handover)
 
 
-def become_new(handover: Handover) -> None:
-    """Execute the installed program (`OSError`); does not return."""
-    command = _command()
+def execute_new_program(handover: Handover) -> None:
+    """Execute the installed program in this process. Raises `OSError`; otherwise never returns."""
+    command = _command_line()
     set_inheritable(handover, inheritable=True)
     try:
         text = msgspec.json.encode(handover).decode()
@@ -79,25 +79,25 @@ def become_new(handover: Handover) -> None:
 
 
 def set_inheritable(handover: Handover, *, inheritable: bool) -> None:
-    """Decide whether child programs inherit the handed-over descriptors."""
-    ties = (process.tie for process in handover.processes)
-    for descriptor in chain((handover.board,), *handover.sockets.values(), ties):
+    """Set whether child programs inherit the descriptors of the handover."""
+    channels = (process.channel for process in handover.processes)
+    for descriptor in chain((handover.board,), *handover.sockets.values(), channels):
         os.set_inheritable(descriptor, inheritable)
 
 
-def _command() -> list[str]:
-    """Return the command line of this process, which runs the script that is installed now."""
+def _command_line() -> list[str]:
+    """Return this process's command line, which starts the currently installed program."""
     if Path(sys.argv[0]).is_absolute() and os.access(sys.argv[0], os.X_OK):
         return list(sys.argv)
     return [sys.executable, *sys.orig_argv[1:]]
 
 
 class BindError(Exception):
-    """A listening address is unavailable; the message is for operators."""
+    """A listening address is unavailable; the message is meant for operators."""
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket to each address of a host, without listening (`BindError`)."""
+    """Bind a socket to each address of a host, without listening; raises `BindError`."""
     listeners: list[socket.socket] = []
     try:
         for family, _, _, _, address in socket.getaddrinfo(

@@ -16,7 +16,7 @@ from payintent.runtime.processes.board import Board, ConnectionShare
 
 READY = b"+"
 _PUBLISH_EVERY_S = 1.0
-_END_MAX_S = 25.0  # after the supervisor's death
+_END_MAX_S = 25.0  # from the supervisor's death until the process is killed
 
 _log = get_logger("process")
 
@@ -24,8 +24,8 @@ _log = get_logger("process")
 class Member:
     """A supervised process, with a thread that publishes its metrics once a second.
 
-    The thread also ends the process, by SIGTERM, when the supervisor has died and thereby closed
-    its end of the socket pair.
+    If the supervisor dies, its end of the socket pair is closed, and the thread ends the process
+    with SIGTERM.
     """
 
     def __init__(
@@ -33,67 +33,67 @@ class Member:
         number: int,
         board: Board,
         sockets: Mapping[str, Sequence[socket.socket]],
-        tie: socket.socket,
+        channel: socket.socket,
     ) -> None:
         self.number = number
         self.sockets = sockets
         self._board = board
-        self._tie = tie
+        self._channel = channel
         self._serial = time.time_ns()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
-        self._tie.settimeout(_PUBLISH_EVERY_S)
+        self._channel.settimeout(_PUBLISH_EVERY_S)
         self._thread.start()
 
     def ready(self) -> None:
-        self._tie.send(READY)
+        self._channel.send(READY)
 
     def connection_share(self) -> ConnectionShare:
         return ConnectionShare(self._board, self.number)
 
     def registry(self) -> CollectorRegistry:
-        return metrics.registry_of_all(self._board, self._publish)
+        return metrics.merged_registry(self._board, self._publish)
 
     def close(self) -> None:
         """Stop the thread, and publish the final metrics."""
-        self._closing.set()
-        self._tie.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._is_closing.set()
+        self._channel.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join()
         self._publish()
-        self._tie.close()
+        self._channel.close()
 
     def _publish(self) -> None:
         if not metrics.publish(self._board, self.number, self._serial):
             _log.error("metrics_too_many", number=self.number)
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         while self._has_supervisor():
             self._publish()
-        if self._closing.is_set():
+        if self._is_closing.is_set():
             return
         _log.error("supervisor_gone", number=self.number)
         os.kill(os.getpid(), signal.SIGTERM)
-        if not self._closing.wait(_END_MAX_S):
+        if not self._is_closing.wait(_END_MAX_S):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _has_supervisor(self) -> bool:
-        """Wait up to a second; False if the supervisor's end of the socket pair is closed."""
+        """Wait a second; return False if the supervisor's end of the socket pair is closed."""
         try:
-            return self._tie.recv(1) != b""
+            return self._channel.recv(1) != b""
         except TimeoutError:
             return True
 
 
 def reject_sighup(loop: asyncio.AbstractEventLoop) -> None:
-    """Log an error on SIGHUP, which only a supervisor supports.
+    """Log an error on SIGHUP, because only a supervisor can replace its processes.
 
-    By default SIGHUP would end the process without a drain, and systemd would not restart it,
+    By default, SIGHUP would end the process without a drain, and systemd would not restart it,
     because it considers this a clean exit.
     """
     loop.add_signal_handler(signal.SIGHUP, _log_missing_supervisor)
 
 
 def _log_missing_supervisor() -> None:
-    _log.error("roll_failed", why="there is no supervisor with --processes 1: restart the process")
+    _log.error("roll_failed", why="--processes 1 has no supervisor; restart the process")

@@ -1,8 +1,8 @@
 """Merged metrics of several processes.
 
 Each process publishes its metrics on the board once a second. Counters and histograms are summed,
-including those of processes that have ended, so sums never decrease. Gauges describe the whole
-installation, so the maximum over all processes applies. Metrics of a single process (`process_…`)
+including those of ended processes, so sums never decrease. Gauges describe the whole
+installation, so the maximum of all processes applies. Metrics of a single process (`process_…`)
 are not merged, but get the label `process`.
 """
 
@@ -44,14 +44,14 @@ class Family(msgspec.Struct, frozen=True):
     samples: list[tuple[str, dict[str, str], float]]
 
 
-class _Published(msgspec.Struct, frozen=True):
-    """The metrics of a process; `serial` distinguishes it from earlier processes of its slot."""
+class _ProcessMetrics(msgspec.Struct, frozen=True):
+    """A process's metrics; `serial` distinguishes it from earlier processes with its slot."""
 
     serial: int
     families: list[Family]
 
 
-class _Ended(msgspec.Struct, frozen=True):
+class _EndedProcesses(msgspec.Struct, frozen=True):
     """The sums of ended processes, and the serial of the last such process by slot."""
 
     families: list[Family]
@@ -59,10 +59,10 @@ class _Ended(msgspec.Struct, frozen=True):
     supervisor: list[Family]
 
 
-_NOTHING = _Ended([], {}, [])
+_NONE_ENDED = _EndedProcesses([], {}, [])
 
 
-def snapshot(metrics: Iterable[Metric]) -> list[Family]:
+def to_families(metrics: Iterable[Metric]) -> list[Family]:
     return [
         Family(
             metric.name,
@@ -79,45 +79,46 @@ def snapshot(metrics: Iterable[Metric]) -> list[Family]:
 
 
 def publish(board: Board, slot: int, serial: int) -> bool:
-    """Write this process's metrics to the board; False if they are too large."""
-    published = _Published(serial, snapshot(REGISTRY.collect()))
+    """Write this process's metrics to the board; return False if they are too large."""
+    published = _ProcessMetrics(serial, to_families(REGISTRY.collect()))
     return board.write(slot, msgspec.msgpack.encode(published))
 
 
-def fold(board: Board, slot: int) -> None:
-    """Add the counters of an ended process to the sums, by a single write."""
-    published, ended = _published(board, slot), _ended(board)
+def add_ended_process(board: Board, slot: int) -> None:
+    """Add an ended process's counters to the sums, in a single write."""
+    published, ended = _read_process(board, slot), _read_ended(board)
     if published is None or ended.serials.get(slot) == published.serial:
         return
     counters = [family for family in published.families if _is_summed(family)]
     sums = _merge([ended.families, counters])
     serials = ended.serials | {slot: published.serial}
-    board.write(SUPERVISOR, msgspec.msgpack.encode(_Ended(sums, serials, ended.supervisor)))
-
-
-def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
-    update = msgspec.structs.replace(_ended(board), supervisor=snapshot(metrics))
+    update = _EndedProcesses(sums, serials, ended.supervisor)
     board.write(SUPERVISOR, msgspec.msgpack.encode(update))
 
 
-def registry_of_all(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
+def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
+    update = msgspec.structs.replace(_read_ended(board), supervisor=to_families(metrics))
+    board.write(SUPERVISOR, msgspec.msgpack.encode(update))
+
+
+def merged_registry(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_AllProcesses(board, publish_own))
+    registry.register(_MergedCollector(board, publish_own))
     return registry
 
 
 def merged(board: Board) -> list[Family]:
-    living = [(slot, _published(board, slot)) for slot in range(1, board.slots)]
-    ended = _ended(board)  # read last, so that a process that has just ended counts once
+    running = [(slot, _read_process(board, slot)) for slot in range(1, board.slots)]
+    ended = _read_ended(board)  # read last, so that a process that has just ended counts once
     parts = [
-        [_labelled(family, slot) for family in published.families]
-        for slot, published in living
+        [_label_process(family, slot) for family in published.families]
+        for slot, published in running
         if published is not None and ended.serials.get(slot) != published.serial
     ]
     return _merge([ended.families, ended.supervisor, *parts])
 
 
-class _AllProcesses(Collector):
+class _MergedCollector(Collector):
     def __init__(self, board: Board, publish_own: Callable[[], None]) -> None:
         self._board = board
         self._publish_own = publish_own
@@ -133,22 +134,22 @@ class _AllProcesses(Collector):
             yield metric
 
 
-def _published(board: Board, slot: int) -> _Published | None:
+def _read_process(board: Board, slot: int) -> _ProcessMetrics | None:
     content = board.read(slot)
-    return msgspec.msgpack.decode(content, type=_Published) if content else None
+    return msgspec.msgpack.decode(content, type=_ProcessMetrics) if content else None
 
 
-def _ended(board: Board) -> _Ended:
+def _read_ended(board: Board) -> _EndedProcesses:
     content = board.read(SUPERVISOR)
-    return msgspec.msgpack.decode(content, type=_Ended) if content else _NOTHING
+    return msgspec.msgpack.decode(content, type=_EndedProcesses) if content else _NONE_ENDED
 
 
 def _is_summed(family: Family) -> bool:
     return family.kind in _SUMMED and not family.name.startswith(_PER_PROCESS)
 
 
-def _labelled(family: Family, slot: int) -> Family:
-    """Label the samples of a metric that belongs to a single process."""
+def _label_process(family: Family, slot: int) -> Family:
+    """Add the label `process` to the samples of a per-process metric."""
     if not family.name.startswith(_PER_PROCESS):
         return family
     samples = [
@@ -192,7 +193,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class _SharedServer(ThreadingWSGIServer):
-    """Serves from a socket that several processes accept from."""
+    """Serves from a socket that is shared between processes."""
 
     def __init__(self, listener: socket.socket, registry: CollectorRegistry) -> None:
         address = listener.getsockname()

@@ -1,8 +1,8 @@
-"""The supervisor: it starts processes, restarts them when they die, and replaces them in turn.
+"""The supervisor starts processes, restarts them if they die, and replaces them one by one.
 
-It forks processes after all imports, so that they share this memory. A fork is only safe without
-threads, event loops and connections, so the supervisor has none. It only waits for signals and for
-messages of its processes.
+It forks after all imports, so that the processes share the memory of loaded modules. Forking is
+only safe without threads, event loops and connections, so the supervisor has none of them. It only
+waits for signals and for messages from its processes.
 """
 
 import gc
@@ -24,36 +24,36 @@ from payintent.runtime.log import get_logger
 from payintent.runtime.processes import handover, metrics
 from payintent.runtime.processes.board import ABSENT, Board
 from payintent.runtime.processes.child import STATES, Child, restart_wait_s
-from payintent.runtime.processes.handover import HandedProcess, Handover, bind
+from payintent.runtime.processes.handover import Handover, ProcessState, bind
 from payintent.runtime.processes.member import Member
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-_BYTES = 1_024
+_READ_BYTES = 1_024
 
 
-class Wakeup:
-    """Receives the supervisor's signals; equal signals are merged until they are read."""
+class SignalReader:
+    """Receives the supervisor's signals. Repeated signals are merged until they are read."""
 
     def __init__(self) -> None:
-        self._reading, self._writing = socket.socketpair()
-        self._reading.setblocking(False)
-        self._writing.setblocking(False)
-        signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, _ignore)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        unblock_signals()
 
     def wait(
         self, sockets: Iterable[socket.socket], seconds: float
     ) -> tuple[set[int], list[socket.socket]]:
         by_descriptor = {item.fileno(): item for item in sockets}
         poll = select.poll()
-        for descriptor in (self._reading.fileno(), *by_descriptor):
+        for descriptor in (self._reader.fileno(), *by_descriptor):
             poll.register(descriptor, select.POLLIN)
         descriptors = [descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)]
         signals: set[int] = set()
         with suppress(BlockingIOError):
-            signals.update(self._reading.recv(_BYTES))
+            signals.update(self._reader.recv(_READ_BYTES))
         return signals, [by_descriptor[item] for item in descriptors if item in by_descriptor]
 
     def close_in_child(self) -> None:
@@ -62,26 +62,25 @@ class Wakeup:
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, default)
         self.close()
-        unblock()
+        unblock_signals()
 
     def close(self) -> None:
         signal.set_wakeup_fd(-1)
-        self._reading.close()
-        self._writing.close()
+        self._reader.close()
+        self._writer.close()
 
 
-def block() -> None:
-    """Block the supervisor's signals, so that none is lost during a fork or exec."""
+def block_signals() -> None:
+    """Block the supervisor's signals during a fork or exec, so that none is lost."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
-def unblock() -> None:
+def unblock_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
-def _ignore(number: int, frame: object) -> None:
+def _ignore(*_: object) -> None:
     """Do nothing, because signal numbers are read from the socket."""
-    del number, frame
 
 
 _WAIT_MAX_S = 60.0
@@ -109,8 +108,8 @@ def supervise(plan: Plan) -> Member:
     In the supervisor, raises SystemExit when all processes have ended, or if the only process
     cannot start. Raises `BindError`.
     """
-    state = handover.receive()
-    supervisor = _new(plan) if state is None else _adopt(plan, state)
+    state = handover.receive_handover()
+    supervisor = _create(plan) if state is None else _resume(plan, state)
     member = supervisor.run()
     if member is None:
         raise SystemExit(supervisor.status)
@@ -118,20 +117,20 @@ def supervise(plan: Plan) -> Member:
     return member
 
 
-def _new(plan: Plan) -> "_Supervisor":
+def _create(plan: Plan) -> "_Supervisor":
     sockets = {name: bind(host, port) for name, (host, port) in plan.addresses.items()}
     return _Supervisor(plan, Board.create(2 * plan.count + 2), sockets)
 
 
-def _adopt(plan: Plan, state: Handover) -> "_Supervisor":
+def _resume(plan: Plan, state: Handover) -> "_Supervisor":
     """Continue with the processes of the previous program, which will be replaced."""
     children = [
-        Child(item.pid, item.number, item.open_tie(), is_ready=item.ready)
+        Child(item.pid, item.number, item.open_channel(), is_ready=item.is_ready)
         for item in state.processes
     ]
     handover.set_inheritable(state, inheritable=False)
     return _Supervisor(
-        bounded(plan, state.slots),
+        limit_plan(plan, state.slots),
         state.open_board(),
         state.open_sockets(),
         children,
@@ -139,10 +138,10 @@ def _adopt(plan: Plan, state: Handover) -> "_Supervisor":
     )
 
 
-def bounded(plan: Plan, slots: int) -> Plan:
+def limit_plan(plan: Plan, slots: int) -> Plan:
     """Limit a plan to the slots of a board that was created for a different plan.
 
-    The supervisor needs a slot, and so does a process that replaces a running process.
+    One slot is for the supervisor, and one for a successor while it replaces a process.
     """
     count_max = slots - 2
     if plan.count <= count_max:
@@ -152,54 +151,55 @@ def bounded(plan: Plan, slots: int) -> Plan:
 
 
 class _Supervisor:
-    """The processes and their schedule; `run` also returns in each process."""
+    """Runs the processes. `run` also returns in each forked process."""
 
     def __init__(
         self,
         plan: Plan,
         board: Board,
         sockets: dict[str, list[socket.socket]],
-        adopted: Sequence[Child] = (),
+        inherited: Sequence[Child] = (),
         unexpected_ends: int = 0,
     ) -> None:
         self.status = 0
         self._plan = plan
         self._board = board
         self._sockets = sockets
-        self._wakeup = Wakeup()
-        self._children = {child.pid: child for child in adopted}
-        self._due = [(0.0, 0)] * max(0, plan.count - len(adopted))  # start time and failures
-        self._has_served = any(child.is_ready for child in adopted)
-        self._stopping = False
+        self._signals = SignalReader()
+        self._children = {child.pid: child for child in inherited}
+        #: Pending starts: the time and the number of consecutive failures.
+        self._starts = [(0.0, 0)] * max(0, plan.count - len(inherited))
+        self._has_served = any(child.is_ready for child in inherited)
+        self._is_stopping = False
         self._unexpected_ends = unexpected_ends  # including those under previous programs
         ENDS.inc(unexpected_ends)
-        self._is_rolling = bool(adopted)
-        self._roll_again = False
-        self._trial: int | None = None  # the process id of the new program on trial
-        self._to_replace = deque(adopted)
+        self._is_rolling = bool(inherited)
+        self._is_roll_requested = False
+        self._trial_pid: int | None = None  # process id of the trial
+        self._replacement_queue = deque(inherited)
         self._replacement: tuple[Child, Child] | None = None  # the new and the old process
 
     def run(self) -> Member | None:
         """Run until all processes have ended; returns a `Member` in each forked process."""
         gc.collect()
-        gc.freeze()  # a collection would write to all objects and thereby copy the shared memory
-        while self._children or self._due:
+        gc.freeze()  # otherwise, collections would write to objects and thereby copy shared memory
+        while self._children or self._starts:
             member = self._start_due() or self._continue_roll()
             if member is not None:
                 return member
             self._publish()
             self._wait()
-        self._wakeup.close()
+        self._signals.close()
         self._close_sockets()
         return None
 
     # Start
 
     def _start_due(self) -> Member | None:
-        """Start due processes, but only the first until it is ready, to report its error."""
+        """Start the processes that are due; returns a `Member` in a new process."""
         now = time.monotonic()
-        while self._due and self._due[0][0] <= now and (self._has_served or not self._children):
-            _, failures = self._due.pop(0)
+        while self._starts and self._starts[0][0] <= now and self._may_start():
+            _, failures = self._starts.pop(0)
             process = self._start(failures)
             if isinstance(process, Member):
                 return process
@@ -207,57 +207,65 @@ class _Supervisor:
                 self._schedule_start(failures + 1)
         return None
 
+    def _may_start(self) -> bool:
+        """Return whether to start a process. Until one is ready, they are started one by one."""
+        return self._has_served or not self._children
+
     def _schedule_start(self, failures: int) -> float:
-        """Schedule a start after a number of failures in a row; return the delay."""
+        """Schedule a start after consecutive failures, and return the delay."""
         wait_s = restart_wait_s(failures)
-        self._due.append((time.monotonic() + wait_s, failures))
-        self._due.sort()
+        self._starts.append((time.monotonic() + wait_s, failures))
+        self._starts.sort()
         return wait_s
 
     def _start(self, failures: int = 0) -> Child | Member | None:
-        """Fork a process; returns a `Child` in the supervisor, and a `Member` in the process.
+        """Fork a process. Returns a `Child` in the supervisor, and a `Member` in the new process.
 
-        None if the system does not allow more processes.
+        Returns None if the system does not allow more processes.
         """
         used_numbers = {child.number for child in self._children.values()}
         number = next(n for n in range(1, self._board.slots) if n not in used_numbers)
-        ours, theirs = socket.socketpair()
+        parent_channel, child_channel = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # otherwise both processes would write the buffered text
-        block()
+        block_signals()
         try:
             pid = os.fork()
         except OSError as error:
             pid = -1
             _log.error("process_not_started", number=number, why=error.strerror)
         if pid == 0:
-            return self._become_process(number, ours, theirs)
-        unblock()
-        theirs.close()
+            return self._become_member(number, parent_channel, child_channel)
+        unblock_signals()
+        child_channel.close()
         if pid < 0:
-            ours.close()
+            parent_channel.close()
             return None
-        child = self._children[pid] = Child(pid, number, ours, failures)
+        child = self._children[pid] = Child(pid, number, parent_channel, failures)
         _log.info("process_started", number=number, pid=pid)
         return child
 
-    def _become_process(self, number: int, ours: socket.socket, theirs: socket.socket) -> Member:
-        """Release the resources of the supervisor, in particular its ends of all socket pairs."""
+    def _become_member(
+        self, number: int, parent_channel: socket.socket, child_channel: socket.socket
+    ) -> Member:
+        """Release the supervisor's resources, in particular its ends of all socket pairs."""
         os.setpgrp()  # Ctrl-C must only reach the supervisor, which ends its processes in order
-        self._wakeup.close_in_child()
-        ours.close()
+        self._signals.close_in_child()
+        parent_channel.close()
         for child in self._children.values():
-            child.tie.close()
-        return Member(number, self._board, self._sockets, theirs)
+            child.channel.close()
+        return Member(number, self._board, self._sockets, child_channel)
 
     # Wait for events
 
     def _wait(self) -> None:
-        awaited = {child.tie: child for child in self._children.values() if child.is_awaited}
-        signals, readable = self._wakeup.wait(awaited, self._next_at() - time.monotonic())
-        for tie in readable:
-            awaited[tie].read_tie()
-            self._has_served |= awaited[tie].is_ready
+        by_channel = {
+            child.channel: child for child in self._children.values() if child.is_starting
+        }
+        signals, readable = self._signals.wait(by_channel, self._next_event_at() - time.monotonic())
+        for channel in readable:
+            by_channel[channel].read_channel()
+            self._has_served |= by_channel[channel].is_ready
         if signal.SIGCHLD in signals:
             self._reap()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -267,8 +275,8 @@ class _Supervisor:
             self._roll()
         self._kill_overdue()
 
-    def _next_at(self) -> float:
-        starts = [at for at, _ in self._due] if self._has_served or not self._children else []
+    def _next_event_at(self) -> float:
+        starts = [at for at, _ in self._starts] if self._may_start() else []
         kills = [child.kill_at for child in self._children.values()]
         return min([*starts, *kills, time.monotonic() + _WAIT_MAX_S])
 
@@ -281,34 +289,34 @@ class _Supervisor:
             if pid == 0:
                 return
             code = os.waitstatus_to_exitcode(status)
-            if pid == self._trial:
+            if pid == self._trial_pid:
                 self._finish_trial(code)
             elif (child := self._children.pop(pid, None)) is not None:
-                self._handle_end(child, code)
+                self._handle_exit(child, code)
 
-    def _handle_end(self, child: Child, code: int) -> None:
-        """Clean up after a process, and restart it if needed; a negative code is a signal."""
-        child.tie.close()
+    def _handle_exit(self, child: Child, code: int) -> None:
+        """Clean up after a process, and restart it if necessary. A negative code is a signal."""
+        child.channel.close()
         self._board.set_connections(child.number, ABSENT)
-        metrics.fold(self._board, child.number)
+        metrics.add_ended_process(self._board, child.number)
         if child.is_ending:
             _log.info("process_stopped", number=child.number, pid=child.pid, status=code)
             return
         self._unexpected_ends += 1
         ENDS.inc()
-        if code > 0 and not child.is_ready and not self._living():
+        if code > 0 and not child.is_ready and not self._running_children():
             self.status = code  # the process has logged the reason, and no process serves
             self._stop(signal.SIGTERM)
             return
         self._restart(child, code)
 
     def _restart(self, child: Child, code: int) -> None:
-        """Schedule a new process, unless there are enough."""
+        """Schedule a replacement, unless there are enough processes."""
         again_in_s: float | None = None
         if self._replacement is not None and child is self._replacement[0] and not child.is_ready:
             self._abort_roll("the new process ended before it was ready")
-        if len(self._living()) + len(self._due) < self._plan.count:
-            again_in_s = round(self._schedule_start(child.failures_now()), 1)
+        if len(self._running_children()) + len(self._starts) < self._plan.count:
+            again_in_s = round(self._schedule_start(child.next_failures()), 1)
         _log.warning(
             "process_ended",
             number=child.number,
@@ -317,17 +325,17 @@ class _Supervisor:
             again_in_s=again_in_s,
         )
 
-    def _living(self) -> list[Child]:
+    def _running_children(self) -> list[Child]:
         return [child for child in self._children.values() if not child.is_ending]
 
     # Stop
 
     def _stop(self, number: signal.Signals) -> None:
         """End all processes: SIGTERM drains them; SIGINT and a repeated signal end them at once."""
-        is_first = not self._stopping
-        self._stopping = True
-        self._due.clear()
-        self._to_replace.clear()
+        is_first = not self._is_stopping
+        self._is_stopping = True
+        self._starts.clear()
+        self._replacement_queue.clear()
         self._close_sockets()  # otherwise clients could connect after the last process ended
         for child in self._children.values():
             child.end(number if is_first else signal.SIGINT)
@@ -346,31 +354,31 @@ class _Supervisor:
     # Replace processes in turn
 
     def _roll(self) -> None:
-        """Run the installed program on trial before executing it."""
-        if self._stopping:
+        """Start a trial of the installed program, which is executed if the trial succeeds."""
+        if self._is_stopping:
             return
         if self._is_rolling:
-            self._roll_again = True
+            self._is_roll_requested = True
             return
         self._is_rolling = True
         try:
-            self._trial = handover.start_trial()
+            self._trial_pid = handover.start_trial()
         except OSError as error:
             self._abort_roll(f"the program cannot be started: {error.strerror}")
 
     def _finish_trial(self, code: int) -> None:
-        self._trial = None
+        self._trial_pid = None
         if code != 0:
             self._abort_roll("the installed program cannot start with these settings")
-        elif not self._stopping:
-            self._become_new()
+        elif not self._is_stopping:
+            self._execute_new_program()
 
-    def _become_new(self) -> None:
-        block()
+    def _execute_new_program(self) -> None:
+        block_signals()
         try:
-            handover.become_new(self._handover())
+            handover.execute_new_program(self._handover())
         except OSError as error:
-            unblock()
+            unblock_signals()
             self._abort_roll(f"the program cannot be started: {error.strerror}")
 
     def _handover(self) -> Handover:
@@ -382,15 +390,15 @@ class _Supervisor:
                 for name, listeners in self._sockets.items()
             },
             processes=[
-                HandedProcess(child.pid, child.number, child.tie.fileno(), child.is_ready)
+                ProcessState(child.pid, child.number, child.channel.fileno(), child.is_ready)
                 for child in self._children.values()
             ],
             unexpected_ends=self._unexpected_ends,
         )
 
     def _continue_roll(self) -> Member | None:
-        """Replace the next process: start its successor, and retire it when that is ready."""
-        if not self._is_rolling or self._trial is not None or self._stopping:
+        """Start a process's successor, and retire the process once its successor is ready."""
+        if not self._is_rolling or self._trial_pid is not None or self._is_stopping:
             return None
         if self._replacement is not None:
             new, old = self._replacement
@@ -399,8 +407,8 @@ class _Supervisor:
             if old.pid in self._children:
                 return None
             self._replacement = None
-        while self._to_replace:
-            old = self._to_replace.popleft()
+        while self._replacement_queue:
+            old = self._replacement_queue.popleft()
             if old.pid in self._children and not old.is_ending:
                 return self._replace(old)
         _log.info("roll_done", processes=len(self._children))
@@ -408,8 +416,8 @@ class _Supervisor:
         return None
 
     def _replace(self, old: Child) -> Member | None:
-        """Start the successor of a process; if there are too many processes, only retire it."""
-        if len(self._living()) > self._plan.count:
+        """Start a process's successor. If there are too many processes, only retire the process."""
+        if len(self._running_children()) > self._plan.count:
             old.end(self._plan.retire)
             return None
         process = self._start()
@@ -422,16 +430,16 @@ class _Supervisor:
         return None
 
     def _abort_roll(self, why: str) -> None:
-        """Keep all processes that are not replaced yet."""
+        """Stop replacing processes. Those that are not yet replaced keep running."""
         _log.error("roll_failed", why=why)
-        self._to_replace.clear()
+        self._replacement_queue.clear()
         self._replacement = None
         self._end_roll()
 
     def _end_roll(self) -> None:
         self._is_rolling = False
-        if self._roll_again:
-            self._roll_again = False
+        if self._is_roll_requested:
+            self._is_roll_requested = False
             self._roll()
 
     # Metrics
