@@ -46,7 +46,7 @@ async def measure(service: Service) -> None:
     oldest_s = await payment_store.get_oldest_processing_age_s(reading)
     pending_s = await overview_store.pending_overdue_s(reading)
     webhook_s = await overview_store.webhook_overdue_s(reading)
-    mail_s = await mail_store.overdue_s(reading)
+    mail_s = await mail_store.oldest_age_s(reading)
     deliveries = await overview_store.count_deliveries(reading)
     cases = await overview_store.count_open_cases(reading)
     runs = await runs_store.count_recent(reading, RECENT_HOURS)

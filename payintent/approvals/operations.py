@@ -72,7 +72,7 @@ class ApprovalResult:
 
 
 _ApprovalId = Annotated[
-    str, argument("Such as appr_0351NDickobV3yYH8omp8v, or the id of a refund.")
+    str, argument("An id such as appr_0351NDickobV3yYH8omp8v, or the id of a refund.")
 ]
 
 
@@ -134,7 +134,7 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
         if proposal.status != _WAITING:
             return view
         operation = _decrypt_operation(context, proposal)
-        return replace(view, changes=await operation.changes(_as_proposer(context, proposal)))
+        return replace(view, changes=await operation.changes(_proposer_context(context, proposal)))
 
 
 class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
@@ -157,22 +157,22 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
         _check_undecided(proposal)
         operation = _decrypt_operation(context, proposal)
         check_role(context, operation)
-        await operation.check(_as_proposer(context, proposal))
+        await operation.check(_proposer_context(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalResult:
         """Run the operation as its proposer, or approve the refund."""
         if _is_refund(self.approval_id):
-            approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
-            refund = await run(context, tx, approval)
+            refund_approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
+            refund = await run(context, tx, refund_approval)
             return ApprovalResult(approval=_refund_view(refund), result=to_json_value(refund))
         proposal = await _lock_undecided(tx, self.approval_id)
         operation = _decrypt_operation(context, proposal)
         await _check_approver(context, tx, proposal, operation)
-        approved_context = replace(_as_proposer(context, proposal), approved_by=context.who)
-        approval = {"approval_id": self.approval_id, "approved_by": context.who}
-        result = await run(approved_context, tx, operation, approval)
-        decided = await _record_decision(tx, proposal, "APPROVED", context.who, self.note)
-        return ApprovalResult(approval=proposal_view(decided), result=to_json_value(result))
+        approved_context = replace(_proposer_context(context, proposal), approved_by=context.who)
+        audit_details = {"approval_id": self.approval_id, "approved_by": context.who}
+        result = await run(approved_context, tx, operation, audit_details)
+        view = await _record_decision(tx, proposal, "APPROVED", context.who, self.note)
+        return ApprovalResult(approval=view, result=to_json_value(result))
 
     def merchant_id_of(self, result: ApprovalResult) -> int | None:
         return result.approval.merchant_id
@@ -199,9 +199,7 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
             return _refund_view(await run(context, tx, rejection))
         proposal = await _lock_undecided(tx, self.approval_id)
         check_role(context, _decrypt_operation(context, proposal))
-        return proposal_view(
-            await _record_decision(tx, proposal, "REJECTED", context.who, self.note)
-        )
+        return await _record_decision(tx, proposal, "REJECTED", context.who, self.note)
 
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
         return _proposal_details(result)
@@ -234,11 +232,11 @@ def _refund_view(refund: RefundDetails) -> ApprovalView:
 def _describe_refund(refund: RefundDetails) -> list[str]:
     amount = refund.amount or f"{refund.amount_minor} smallest units"
     subject = refund.payment_id or refund.case_id or "money without a payment"
-    changes = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
+    changes = [f"{amount} {refund.currency} of {subject} are returned through {refund.provider}"]
     if refund.destination is not None:
         payer = refund.payer or "with an erased address"
-        whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
-        changes.append(f"to {refund.destination} on {refund.chain}, {whose} {payer}")
+        relation = "its payer" if refund.destination == refund.payer else "NOT its payer"
+        changes.append(f"to {refund.destination} on {refund.chain}, {relation} {payer}")
     return changes
 
 
@@ -285,13 +283,13 @@ async def _check_approver(
 ) -> None:
     """Raise unless the actor may run the operation and is not its proposer.
 
-    The proposer must also still have a role that allows the operation.
+    The proposer's current role must also allow the operation.
     """
     check_role(context, operation)
     if context.who == proposal.proposed_by and not context.is_exempt:
         raise ConflictError(
             f"an operator other than {quote_input(proposal.proposed_by)}, who proposed it, "
-            "must approve"
+            "must approve the operation"
         )
     role = await tokens_store.find_role(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
@@ -302,26 +300,28 @@ async def _check_approver(
 
 async def _record_decision(
     tx: Tx, proposal: Proposal, status: str, who: str, note: str
-) -> Proposal:
+) -> ApprovalView:
     await proposals_store.mark_decided(tx, proposal.id, status, who, note)
-    decided = await proposals_store.get(tx, proposal.id)
-    assert decided is not None  # noqa: S101 - proposals are never deleted
-    return decided
+    return proposal_view(await _require_proposal(tx, ids.format_id(ids.APPROVAL, proposal.id)))
 
 
 def _decrypt_operation(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
-    kind = context.operations.get(proposal.action)
-    unreadable = ConflictError("this version cannot run the proposal: propose it again")
-    if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
-        raise unreadable
+    operation_type = context.operations.get(proposal.action)
+    incompatible = ConflictError("this version cannot run the proposal: propose it again")
+    if (
+        operation_type is None
+        or proposal.sealed is None
+        or not issubclass(operation_type, ChangeOperation)
+    ):
+        raise incompatible
     encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
     fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:
-        return msgspec.json.decode(fields, type=kind)
+        return msgspec.json.decode(fields, type=operation_type)
     except msgspec.ValidationError as error:
-        raise unreadable from error
+        raise incompatible from error
 
 
-def _as_proposer(context: OperationContext, proposal: Proposal) -> OperationContext:
+def _proposer_context(context: OperationContext, proposal: Proposal) -> OperationContext:
     actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.over_http)
     return replace(context, actor=actor)

@@ -263,7 +263,7 @@ async def _check_mail_server(report: _Report, settings: Settings) -> None:
     from payintent.mail.smtp_client import SmtpClient
 
     server = f"{settings.smtp_host}:{settings.smtp_port}"
-    problem = await SmtpClient(settings).examine()
+    problem = await SmtpClient(settings).check_connection()
     if problem is None:
         report.ok(
             "mail", f"{server} accepts mail from {settings.smtp_from}, {settings.smtp_security}"

@@ -15,8 +15,8 @@ from msgspec import Struct
 from payintent.core.addresses import is_mail_address
 
 #: Unsent mail is deleted after this time, for example because the mail server was removed.
-KEPT_DAYS = 3
-# Delay before each attempt: nine attempts over two days.
+RETENTION_DAYS = 3
+#: Delay before each of nine attempts, over about two days in total.
 _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600)
 
 
@@ -25,18 +25,18 @@ class MailKind(StrEnum):
     RECEIPT = "receipt"
 
 
-def next_mail_wait_s(attempts_made: int) -> int | None:
-    """Return the delay before the next attempt, or None after the last attempt."""
+def retry_delay_s(attempts_made: int) -> int | None:
+    """Return the delay before the next attempt, or None if there are no attempts left."""
     return _DELAYS_S[attempts_made] if attempts_made < len(_DELAYS_S) else None
 
 
-def header_text(text: str, length_max: int = 200) -> str:
-    """Return the text as a single header line, truncated and without control characters."""
+def to_header_line(text: str, length_max: int = 200) -> str:
+    """Convert a text to a single header line, truncated and without control characters."""
     plain = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(plain.split())[:length_max]
 
 
-def body_text(text: str) -> str:
+def to_encodable_text(text: str) -> str:
     """Replace lone surrogates, which JSON allows but which cannot be encoded."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -50,25 +50,25 @@ class Mail(Struct, frozen=True):
     recipient: str
     subject: str
     text: str
-    sender_name: str = ""  # for example a shop's name; the address is always ours
+    sender_name: str = ""  # such as a shop's name; the sender's address is always ours
 
 
 class UnsendableMailError(Exception):
-    """The mail cannot be composed, for example due to an invalid address. It is not retried."""
+    """The mail cannot be composed, for example because of an invalid address. It is not retried."""
 
 
 def compose(mail: Mail, sender: str, message_id: str) -> EmailMessage:
-    """Compose a message. All attempts to send a mail use the same `message_id`.
+    """Compose a message. All attempts to send a mail must use the same `message_id`.
 
-    Characters that could end a header are removed from names and subjects. Raises
-    `UnsendableMailError` if the address is invalid or the library cannot encode the mail.
+    Control characters are removed from names and subjects to prevent header injection. Raises
+    `UnsendableMailError` if the address is invalid or the mail cannot be encoded.
     """
     mailbox = to_mailbox(mail.recipient)
     if mailbox is None:
-        raise UnsendableMailError("mail cannot reach the recipient's address")
+        raise UnsendableMailError("the recipient's address is not valid")
     try:
         message = _build(mail, mailbox, sender, message_id)
-        message.as_bytes()  # fails here instead of in the middle of a batch
+        message.as_bytes()  # so that an encoding error is raised here, not while sending a batch
     except (MessageError, ValueError) as error:
         raise UnsendableMailError(type(error).__name__) from error
     return message
@@ -77,14 +77,14 @@ def compose(mail: Mail, sender: str, message_id: str) -> EmailMessage:
 def _build(mail: Mail, mailbox: str, sender: str, message_id: str) -> EmailMessage:
     name, _, host = sender.rpartition("@")
     message = EmailMessage(policy=_POLICY if mailbox.isascii() else _UTF8_POLICY)
-    message["From"] = Address(header_text(mail.sender_name, _NAME_MAX), name, host)
+    message["From"] = Address(to_header_line(mail.sender_name, _NAME_MAX), name, host)
     local, _, domain = mailbox.rpartition("@")
     message["To"] = Address("", local, domain)  # parsing rejects addresses that RFC 6531 allows
-    message["Subject"] = header_text(mail.subject)
+    message["Subject"] = to_header_line(mail.subject)
     message["Date"] = formatdate()
     message["Message-ID"] = f"<{message_id}@{host}>"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content(body_text(mail.text))
+    message.set_content(to_encodable_text(mail.text))
     return message
 
 

@@ -10,7 +10,7 @@ from prometheus_client import Counter
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.mail import store as mail_store
-from payintent.mail.message import Mail, MailKind, UnsendableMailError, compose, next_mail_wait_s
+from payintent.mail.message import Mail, MailKind, UnsendableMailError, compose, retry_delay_s
 from payintent.mail.smtp_client import SendOutcome, SendResult, SmtpClient
 from payintent.mail.store import MailRecord
 from payintent.runtime.encryption import Encryption, EncryptionKeyError, mail_context
@@ -25,7 +25,7 @@ ComposeReceipt = Callable[[UUID], Awaitable[Mail | None]]
 
 
 class MailSender:
-    """Sends due mail through the mail server. Several workers can share the outbox."""
+    """Sends due mail. Several workers can share the outbox."""
 
     def __init__(
         self,
@@ -57,52 +57,52 @@ class MailSender:
         return len(records) == _BATCH
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
-        """Compose a mail. Failures are returned as results, so that a mail cannot block others."""
+        """Compose a mail. Failures are returned as results, so they do not block other mails."""
         try:
             mail = await self._load(record)
             if mail is None:
-                return SendResult(SendOutcome.NEEDLESS)
+                return SendResult(SendOutcome.NO_RECIPIENT)
             return compose(mail, self._sender, str(record.id))
         except (UnsendableMailError, msgspec.DecodeError) as error:
             return SendResult(SendOutcome.REFUSED, type(error).__name__)
         except EncryptionKeyError as error:  # this process may have an older key ring
-            return SendResult(SendOutcome.LATER, type(error).__name__)
+            return SendResult(SendOutcome.RETRY, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
             raise  # affects all mails; the next step tries again
-        except Exception as error:  # noqa: BLE001 - a defect in this mail only
+        except Exception as error:  # noqa: BLE001 - a defect must not block other mails
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
-            return SendResult(SendOutcome.LATER, type(error).__name__)
+            return SendResult(SendOutcome.RETRY, type(error).__name__)
 
     async def _load(self, record: MailRecord) -> Mail | None:
         if record.kind is MailKind.RECEIPT:
-            assert record.payment_id is not None  # noqa: S101 - mail_content
+            assert record.payment_id is not None  # noqa: S101 - the constraint `mail_content`
             return await self._compose_receipt(record.payment_id)
-        assert record.sealed is not None  # noqa: S101 - mail_content
+        assert record.sealed is not None  # noqa: S101 - the constraint `mail_content`
         content = self._encryption.decrypt(record.sealed, mail_context(record.id))
         return msgspec.json.decode(content, type=Mail)
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:
-        """Schedule the next attempt, or delete the mail if no attempt is needed."""
-        wait_s = next_mail_wait_s(record.attempts)
-        if result.outcome is SendOutcome.LATER and wait_s is not None:
+        """Schedule a retry, or delete the mail if it was sent or is abandoned."""
+        wait_s = retry_delay_s(record.attempts)
+        if result.outcome is SendOutcome.RETRY and wait_s is not None:
             MAILS.labels(record.kind, "later").inc()
-            _log.warning("mail_put_off", mail=str(record.id), why=result.why, in_s=wait_s)
-            await mail_store.put_off(self._database, record.id, wait_s)
+            _log.warning("mail_put_off", mail=str(record.id), why=result.reason, in_s=wait_s)
+            await mail_store.schedule_retry(self._database, record.id, wait_s)
             return
         if result.outcome is SendOutcome.SENT:
             MAILS.labels(record.kind, "sent").inc()
-        elif result.outcome is not SendOutcome.NEEDLESS:
-            _log_given_up(record, result.why)
+        elif result.outcome is not SendOutcome.NO_RECIPIENT:
+            _report_abandoned(record, result.reason)
         await mail_store.delete(self._database, record.id)
 
 
-def _log_given_up(record: MailRecord, why: str) -> None:
+def _report_abandoned(record: MailRecord, reason: str) -> None:
     MAILS.labels(record.kind, "given_up").inc()
     _log.warning(
         "mail_given_up",
         mail=str(record.id),
         kind=record.kind,
-        why=why,
+        why=reason,
         attempts=record.attempts,
         payment=str(record.payment_id) if record.payment_id else None,
     )

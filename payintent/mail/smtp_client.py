@@ -1,4 +1,4 @@
-"""SMTP client that sends a batch of mails over a single connection."""
+"""An SMTP client that sends a batch of mails over a single connection."""
 
 import asyncio
 import smtplib
@@ -19,8 +19,8 @@ _PERMANENT_CODES = frozenset({501, 521, 550, 551, 552, 553, 554, 555, 556})
 class SendOutcome(Enum):
     SENT = auto()
     REFUSED = auto()  # permanently rejected
-    LATER = auto()  # the server is unreachable, busy, or rejects our account
-    NEEDLESS = auto()  # there is no recipient
+    RETRY = auto()  # the server is unreachable, busy, or rejects our account
+    NO_RECIPIENT = auto()  # nothing to send
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class SendResult:
     """The outcome of an attempt. The reason does not contain addresses."""
 
     outcome: SendOutcome
-    why: str = ""
+    reason: str = ""
 
 
 class SmtpClient:
-    """Sends mail through the configured server, in a thread because the library is blocking."""
+    """Sends mail through the configured server, in a thread because `smtplib` blocks."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -42,10 +42,10 @@ class SmtpClient:
         release_slot()
         return await asyncio.to_thread(self._send, messages)
 
-    async def examine(self) -> str | None:
-        """Connect and sign in without sending mail; return the problem, or None on success."""
+    async def check_connection(self) -> str | None:
+        """Connect and sign in without sending mail. Return the problem, or None on success."""
         release_slot()
-        return await asyncio.to_thread(self._examine)
+        return await asyncio.to_thread(self._check_connection)
 
     def _send(self, messages: Sequence[EmailMessage]) -> list[SendResult]:
         results: list[SendResult] = []
@@ -55,10 +55,10 @@ class SmtpClient:
                     results.append(_send_message(server, message))  # noqa: PERF401 - partial results
         except (OSError, smtplib.SMTPException, ValueError) as error:
             remaining = len(messages) - len(results)
-            results += [SendResult(SendOutcome.LATER, _describe(error))] * remaining
+            results += [SendResult(SendOutcome.RETRY, _describe(error))] * remaining
         return results
 
-    def _examine(self) -> str | None:
+    def _check_connection(self) -> str | None:
         try:
             with self._connect() as server:
                 server.noop()
@@ -70,7 +70,7 @@ class SmtpClient:
         """Connect, encrypt the connection, and sign in if a user is configured."""
         settings = self._settings
         context = settings.client_tls or ssl.create_default_context()
-        # Greet with the domain of our sender address, to keep this machine's name private.
+        # EHLO with the domain of our sender address keeps this machine's name private.
         domain = settings.smtp_from.rpartition("@")[2]
         address = settings.smtp_host, settings.smtp_port, domain
         server: smtplib.SMTP
@@ -83,7 +83,7 @@ class SmtpClient:
                 server.starttls(context=context)  # raises if the server does not support STARTTLS
             if settings.smtp_user:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
-            server.ehlo_or_helo_if_needed()  # a rejection fails here, not at the first mail
+            server.ehlo_or_helo_if_needed()  # so that a rejection fails before the first mail
         except BaseException:
             server.close()
             raise
@@ -95,25 +95,25 @@ def _send_message(server: smtplib.SMTP, message: EmailMessage) -> SendResult:
         server.send_message(message)
     except smtplib.SMTPRecipientsRefused as refused:
         [(code, _)] = refused.recipients.values()
-        return _result_of(code)
+        return _failure_result(code)
     except smtplib.SMTPSenderRefused as refused:  # a problem with our account, not with this mail
         return SendResult(
-            SendOutcome.LATER, f"the server returned {refused.smtp_code} for our address"
+            SendOutcome.RETRY, f"the server returned {refused.smtp_code} for our address"
         )
     except smtplib.SMTPResponseException as refused:
-        return _result_of(refused.smtp_code)
+        return _failure_result(refused.smtp_code)
     except smtplib.SMTPNotSupportedError:
-        return SendResult(SendOutcome.REFUSED, "the server does not support its characters")
+        return SendResult(SendOutcome.REFUSED, "the server does not support SMTPUTF8")
     return SendResult(SendOutcome.SENT)
 
 
-def _result_of(code: int) -> SendResult:
-    outcome = SendOutcome.REFUSED if code in _PERMANENT_CODES else SendOutcome.LATER
+def _failure_result(code: int) -> SendResult:
+    outcome = SendOutcome.REFUSED if code in _PERMANENT_CODES else SendOutcome.RETRY
     return SendResult(outcome, f"the server returned {code}")
 
 
 def _describe(error: Exception) -> str:
-    """Describe an error without the server's message, which may repeat addresses or passwords."""
+    """Describe an error without the server's message, which may contain addresses or passwords."""
     if isinstance(error, smtplib.SMTPResponseException):
         return f"{type(error).__name__} {error.smtp_code}"
     if isinstance(error, ssl.SSLCertVerificationError):

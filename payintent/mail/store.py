@@ -1,13 +1,13 @@
 """The outbox of unsent mail. Mail is deleted once it is sent or abandoned."""
 
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from payintent.db.database import Executor, Row, Tx
-from payintent.mail.message import KEPT_DAYS, Mail, MailKind
+from payintent.db.lists import build
+from payintent.mail.message import RETENTION_DAYS, Mail, MailKind
 from payintent.runtime.encryption import Encryption, mail_context
 
 
@@ -41,10 +41,10 @@ async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRe
         limit,
         lease_s,
     )
-    return [_mail(row) for row in rows]
+    return [_to_record(row) for row in rows]
 
 
-async def put_off(database: Executor, mail_id: UUID, wait_s: int) -> None:
+async def schedule_retry(database: Executor, mail_id: UUID, wait_s: int) -> None:
     await database.fetch(
         "UPDATE mail SET next_at = clock() + make_interval(secs => $2) WHERE id = $1",
         mail_id,
@@ -57,7 +57,7 @@ async def delete(database: Executor, mail_id: UUID) -> None:
 
 
 async def delete_old(database: Executor, limit: int) -> int:
-    """Delete mail older than `KEPT_DAYS`; return how many mails were deleted."""
+    """Delete mail older than `RETENTION_DAYS`; return how many mails were deleted."""
     rows = await database.fetch(
         """
         DELETE FROM mail
@@ -71,13 +71,13 @@ async def delete_old(database: Executor, limit: int) -> int:
         )
         RETURNING id
         """,
-        KEPT_DAYS,
+        RETENTION_DAYS,
         limit,
     )
     return len(rows)
 
 
-async def overdue_s(database: Executor) -> float:
+async def oldest_age_s(database: Executor) -> float:
     """Return the age of the oldest unsent mail in seconds, or 0 if all mail is sent."""
     return await database.value(
         "SELECT greatest(0, extract(epoch FROM clock() - min(created_at)))::float8 FROM mail"
@@ -85,7 +85,7 @@ async def overdue_s(database: Executor) -> float:
 
 
 async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
-    """Lock and return a batch of encrypted mail, in id order."""
+    """Lock and return a batch of mails with encrypted content, in id order."""
     rows = await tx.fetch(
         """
         SELECT id, kind, payment_id, sealed, attempts
@@ -98,17 +98,16 @@ async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]
         after,
         limit,
     )
-    return [_mail(row) for row in rows]
+    return [_to_record(row) for row in rows]
 
 
-async def seal(tx: Tx, mail_id: UUID, sealed: bytes) -> None:
-    """Replace a mail's encrypted content after the encryption key has changed."""
+async def replace_sealed(tx: Tx, mail_id: UUID, sealed: bytes) -> None:
+    """Replace a mail's encrypted content, which was re-encrypted with another key."""
     await tx.fetch("UPDATE mail SET sealed = $2 WHERE id = $1", mail_id, sealed)
 
 
-def _mail(row: Row) -> MailRecord:
-    fields: dict[str, Any] = dict(row) | {"kind": MailKind(row["kind"])}
-    return MailRecord(**fields)
+def _to_record(row: Row) -> MailRecord:
+    return build(MailRecord, row, kind=MailKind(row["kind"]))
 
 
 async def add_mail(

@@ -2,20 +2,20 @@
 
 from enum import StrEnum
 
-LINK_HOURS = 72  # validity of a sign-in link
+LINK_HOURS = 72  # how long a sign-in link is valid
 SESSION_HOURS = 12
-EMAIL_MAX = 150  # keeps member names within the length limit of the audit log
+EMAIL_MAX = 150  # so that member names fit into the audit log
 
 
 class MemberRole(StrEnum):
-    """Role of a member. Neither role includes all rights."""
+    """A member's role. Neither role includes the other's rights."""
 
     DEVELOPER = "developer"
     FINANCE = "finance"
 
 
 class MemberRight(StrEnum):
-    """A right that depends on the role. Every member may view payments and events."""
+    """A right that depends on the role. All members may view payments and events."""
 
     REFUND = "refund"
     REPLAY = "replay"

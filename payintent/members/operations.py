@@ -23,12 +23,7 @@ from payintent.operators.fields import (
     option,
     quote_input,
 )
-from payintent.operators.operation import (
-    Actor,
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-)
+from payintent.operators.operation import Actor, ChangeOperation, OperationContext, ReadOperation
 
 _LINK_BYTES = 32
 _INVITATION = """\
@@ -38,14 +33,14 @@ Open this link to sign in. It works once, within {hours} hours:
 
 {link}
 
-If you expect no invitation, leave it unopened: whoever sent it has your address by mistake.
+If you did not expect this invitation, do not open the link. It was probably sent by mistake.
 """
 _Email = Annotated[str, argument("The person's e-mail address.")]
 
 
 @dataclass(frozen=True, slots=True)
 class InvitedMember:
-    """An invited member. The result is the only source of a sign-in link that is not mailed."""
+    """An invited member. A link that is not mailed is shown only in this result."""
 
     merchant_id: int
     email: str
@@ -76,7 +71,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, so that no operator alone can read and use the link."""
+        """Require approval over HTTP, because the link grants access to the portal."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -88,7 +83,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
             ),
             "the link is mailed to this address"
             if context.settings.sends_mail
-            else "the link is shown to the approver, to be passed on",
+            else "the link is shown to the approver, who must pass it on",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -106,16 +101,16 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         await member_store.add(tx, self.merchant_id, self.email, self.role, context.who)
         member = await member_store.find_by_email(tx, self.merchant_id, self.email)
         if member is None:
-            raise ConflictError("the member was removed just now; try again")
+            raise ConflictError("the member has just been removed; try again")
         self._check_role(member)
         token = secrets.token_urlsafe(_LINK_BYTES)
         expires_at = await member_store.set_link(tx, member.id, link_digest(context, token))
-        return await hand_over_link(context, tx, member, token, expires_at)
+        return await _deliver_link(context, tx, member, token, expires_at)
 
     def _check_role(self, member: MemberRecord) -> None:
         if member.role is not self.role:
             raise ConflictError(
-                f"{quote_input(member.email)} is a member with the role {member.role}: "
+                f"{quote_input(member.email)} is already a member with the role {member.role}: "
                 "remove the member first"
             )
 
@@ -166,10 +161,10 @@ def link_digest(context: OperationContext, token: str) -> bytes:
     return context.encryption.digest(f"member link:{token}")
 
 
-async def hand_over_link(
+async def _deliver_link(
     context: OperationContext, tx: Tx, member: MemberRecord, token: str, expires_at: datetime
 ) -> InvitedMember:
-    """Mail a sign-in link, or return it to be shown once. No other function reveals links."""
+    """Mail the sign-in link, or return it if no mail server is configured."""
     link: str | None = f"{context.settings.portal_address}/link/{token}"
     if context.settings.sends_mail:
         merchant = await require_merchant(tx, member.merchant_id)

@@ -1,25 +1,25 @@
 """Merchant portal sessions (table `member_session`), identified by cookie digest."""
 
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from payintent.db.database import Executor, Tx
+from payintent.db.lists import build
 from payintent.members.model import SESSION_HOURS, MemberRole
 from payintent.merchants.model import ActivationStatus
 
-_SESSIONS_MAX = 10  # per member, for use on several devices
+_SESSIONS_MAX = 10  # per member, to allow several devices
 _ROTATED_AFTER_S = 3_600
-#: Grace period in which concurrent requests may still send the previous cookie.
-_PREVIOUS_S = 60
+#: How long the previous cookie is still accepted, for concurrent requests.
+_GRACE_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSession:
-    """A session and its member. `is_due` means that the cookie must be rotated."""
+    """A session and its member."""
 
     id: UUID
-    is_due: bool
+    must_rotate: bool  # whether the cookie is older than an hour
     member_id: UUID
     merchant_id: int
     merchant_name: str
@@ -58,11 +58,11 @@ async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
 
 
 async def find(database: Executor, digest: bytes) -> MemberSession | None:
-    """Find a session by its cookie. The previous cookie is valid for a minute after rotation."""
+    """Find a session by its cookie's digest, or by the previous digest within the grace period."""
     row = await database.row(
         """
         SELECT s.id,
-            s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2) AS is_due,
+            s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2) AS must_rotate,
             m.id AS member_id, m.merchant_id, r.name AS merchant_name, r.activation, m.email, m.role
         FROM member_session s
         JOIN member m ON m.id = s.member_id
@@ -73,13 +73,16 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
         """,
         digest,
         _ROTATED_AFTER_S,
-        _PREVIOUS_S,
+        _GRACE_S,
     )
     if row is None:
         return None
-    fields: dict[str, Any] = dict(row)
-    fields |= {"role": MemberRole(row["role"]), "activation": ActivationStatus(row["activation"])}
-    return MemberSession(**fields)
+    return build(
+        MemberSession,
+        row,
+        role=MemberRole(row["role"]),
+        activation=ActivationStatus(row["activation"]),
+    )
 
 
 async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -> bool:

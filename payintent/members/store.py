@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
 from payintent.members.model import LINK_HOURS, MemberRole
 
 _PASSKEYS_MAX = 20
@@ -60,7 +60,7 @@ async def add(tx: Tx, merchant_id: int, email: str, role: MemberRole, invited_by
 
 
 async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
-    """Replace the digest of a member's link; return when the new link expires."""
+    """Replace a member's link with a new one and return its expiry."""
     return await tx.value(
         """
         INSERT INTO member_link (member_id, digest, expires_at)
@@ -75,17 +75,17 @@ async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
     )
 
 
-async def use_link(tx: Tx, digest: bytes) -> UUID | None:
+async def consume_link(tx: Tx, digest: bytes) -> UUID | None:
     """Delete a link and return its member, or None if it was used, replaced or has expired."""
     row = await tx.row(
         """
         DELETE FROM member_link
         WHERE digest = $1
-        RETURNING member_id, expires_at > clock() AS works
+        RETURNING member_id, expires_at > clock() AS is_valid
         """,
         digest,
     )
-    return row["member_id"] if row and row["works"] else None
+    return row["member_id"] if row and row["is_valid"] else None
 
 
 _SELECT = """
@@ -132,7 +132,7 @@ async def list_passkeys(database: Executor, member_id: UUID) -> list[Passkey]:
 
 
 async def find_passkey(database: Executor, credential_id: bytes) -> Passkey | None:
-    """Find a passkey by the id that the device assigned."""
+    """Find a passkey by the id that the authenticator assigned."""
     row = await database.row(_PASSKEY + "WHERE credential_id = $1", credential_id)
     return Passkey(**row) if row else None
 
@@ -142,7 +142,7 @@ async def add_passkey(
 ) -> bool:
     """Store a passkey; return False if it already exists or the member has too many.
 
-    Storing the challenge time ensures that each challenge is accepted only once.
+    The challenge time is stored because each challenge must be accepted only once.
     """
     row = await tx.row(
         """
@@ -171,7 +171,7 @@ async def add_passkey(
 
 
 async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
-    """Record a use and return the member, or None if the challenge or counter was already used."""
+    """Record a use and return the member, or None if the challenge or count was used before."""
     return await tx.value(
         """
         UPDATE member_passkey
@@ -202,5 +202,4 @@ _PASSKEY = """
 
 
 def _to_record(row: Row) -> MemberRecord:
-    fields: dict[str, Any] = dict(row) | {"role": MemberRole(row["role"])}
-    return MemberRecord(**fields)
+    return build(MemberRecord, row, role=MemberRole(row["role"]))

@@ -5,11 +5,11 @@ The tables are `operator_identity` and `completed_sign_in`. An identity's name n
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from payintent.core.access import IDENTITY_HOURS, Role
 from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,5 +173,4 @@ async def unblock(tx: Tx, name: str) -> OperatorIdentityRecord | None:
 
 
 def _to_record(row: Row) -> OperatorIdentityRecord:
-    fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
-    return OperatorIdentityRecord(**fields)
+    return build(OperatorIdentityRecord, row, role=Role(row["role"]))

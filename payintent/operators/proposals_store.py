@@ -139,5 +139,5 @@ async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
     return [Proposal(**row) for row in rows]
 
 
-async def seal(tx: Tx, proposal_id: UUID, sealed: bytes) -> None:
+async def replace_sealed(tx: Tx, proposal_id: UUID, sealed: bytes) -> None:
     await tx.fetch("UPDATE proposal SET sealed = $2 WHERE id = $1", proposal_id, sealed)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from payintent.core.access import Role
 from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
     )
     if row is None:
         return None
-    return AuthenticatedOperator(
-        row["name"], Role(row["role"]), row["digest"], row["used_recently"]
-    )
+    return build(AuthenticatedOperator, row, role=Role(row["role"]))
 
 
 async def record_use(database: Executor, public_id: str) -> None:
@@ -199,5 +197,4 @@ async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
 
 
 def _to_record(row: Row) -> OperatorTokenRecord:
-    fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
-    return OperatorTokenRecord(**fields)
+    return build(OperatorTokenRecord, row, role=Role(row["role"]))

@@ -166,7 +166,7 @@ async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]
     """
     async with context.database.transaction() as tx:
         digest = link_digest(context.operation_context, link)
-        member_id = await member_store.use_link(tx, digest)
+        member_id = await member_store.consume_link(tx, digest)
         if member_id is None:
             raise UnauthorizedError(MEMBER, "unknown")
         token = await _open_session(context, tx, member_id)

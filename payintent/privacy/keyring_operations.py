@@ -99,14 +99,14 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             tx,
             proposals_store.lock_sealed_after,
             lambda row: proposal_context(row.id, row.action, row.proposed_by),
-            proposals_store.seal,
+            proposals_store.replace_sealed,
         )
         await _reencrypt(
             encryption,
             tx,
             mail_store.lock_sealed_after,
             lambda row: mail_context(row.id),
-            mail_store.seal,
+            mail_store.replace_sealed,
         )
         names = [key.name for key in await encryption_keys.list_keys(tx)]
         needed = await seals_store.find_sealing_keys(tx, names)

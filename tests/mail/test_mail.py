@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from payintent.core.addresses import is_mail_address
 from payintent.core.errors import RefusedError
-from payintent.mail.message import Mail, UnsendableMailError, compose, header_text, next_mail_wait_s
+from payintent.mail.message import Mail, UnsendableMailError, compose, retry_delay_s, to_header_line
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SendOutcome, SmtpClient
 from payintent.members.model import MemberRole
@@ -190,7 +190,7 @@ async def test_a_server_that_is_busy_is_asked_again_later_and_at_last_no_more(
         at_s += waits[-1] + 1
         await world.move_clock(at_s)
     assert waits == [60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400]
-    assert next_mail_wait_s(9) is None
+    assert retry_delay_s(9) is None
     said = capsys.readouterr().out
     assert "mail_given_up" in said
     assert "the server returned 451" in said
@@ -395,8 +395,8 @@ def test_names_and_subjects_of_others_add_no_header() -> None:
     assert b"Bcc" not in names
     assert len(names) == len(set(names)) == 9, names
     assert b"eve" not in body
-    assert header_text(evil) == "Shop Bcc: eve@example.com body"
-    assert len(header_text("x" * 1_000)) == 200
+    assert to_header_line(evil) == "Shop Bcc: eve@example.com body"
+    assert len(to_header_line("x" * 1_000)) == 200
 
 
 async def test_a_line_with_a_dot_alone_ends_no_mail(server: SmtpServer, settings: Settings) -> None:
@@ -441,9 +441,9 @@ async def test_it_signs_in_after_the_connection_is_encrypted(
         assert result.outcome is SendOutcome.SENT, result
         assert server.was_encrypted == [security == "starttls"]
         assert "AUTH" in server.commands
-        assert await SmtpClient(chosen).examine() is None
+        assert await SmtpClient(chosen).check_connection() is None
         wrong = chosen.model_copy(update={"smtp_password": SecretStr("guess")})
-        assert await SmtpClient(wrong).examine() == "SMTPAuthenticationError 535"
+        assert await SmtpClient(wrong).check_connection() == "SMTPAuthenticationError 535"
 
 
 async def test_a_certificate_that_is_not_trusted_is_sent_nothing(
@@ -451,7 +451,7 @@ async def test_a_certificate_that_is_not_trusted_is_sent_nothing(
 ) -> None:
     with smtp_server(starttls=authority.server()) as server:
         chosen = _mailing(settings, server.port, smtp_security="starttls")
-        assert "certificate" in str(await SmtpClient(chosen).examine())
+        assert "certificate" in str(await SmtpClient(chosen).check_connection())
         assert not any(one.startswith("MAIL") for one in server.commands)
 
 
@@ -461,14 +461,14 @@ async def test_a_server_without_starttls_is_sent_nothing(
     chosen = _mailing(settings, server.port, smtp_security="starttls")
     mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
     [result] = await SmtpClient(chosen).send([mail])
-    assert (result.outcome, result.why) == (SendOutcome.LATER, "SMTPNotSupportedError")
+    assert (result.outcome, result.reason) == (SendOutcome.RETRY, "SMTPNotSupportedError")
     assert server.received == []
 
 
 async def test_a_server_that_is_away_is_tried_later(settings: Settings) -> None:
     mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
     [result] = await SmtpClient(_mailing(settings, free_port())).send([mail])
-    assert (result.outcome, result.why) == (SendOutcome.LATER, "ConnectionRefusedError")
+    assert (result.outcome, result.reason) == (SendOutcome.RETRY, "ConnectionRefusedError")
 
 
 @pytest.mark.parametrize(
