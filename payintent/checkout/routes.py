@@ -83,7 +83,7 @@ async def post_cancel(visit: CheckoutVisit) -> Response:
 @checkout_route
 async def patch_checkout(visit: CheckoutVisit) -> Response:
     context = visit.context
-    body = await read_json(visit.request, schemas.EMAIL, context.settings.body_bytes_max)
+    body = await read_json(visit.request, schemas.EMAIL_DECODER, context.settings.body_bytes_max)
     check_email(body.payer_email)
     await visit.screen(body.payer_email)
     await require_open_checkout(context.database, visit.snapshot)

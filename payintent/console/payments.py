@@ -44,7 +44,7 @@ async def get_payments(visit: OperatorVisit) -> Response:
     """
     query = visit.request.query_params
     text = query.get("text", "").strip()
-    page, refused = PaymentPage(payments=[], following=None), None
+    page, refused = PaymentPage(payments=[], next_before=None), None
     try:
         if text:
             search = read_query(visit, SearchPayments, limit=ROWS)
@@ -53,7 +53,7 @@ async def get_payments(visit: OperatorVisit) -> Response:
                 url = f"/payments/{payments[0].id}"
                 return RedirectResponse(url, 303, {"Cache-Control": "no-store"})
             last_id = payments[-1].id if len(payments) == ROWS else None
-            page = PaymentPage(payments=payments, following=last_id)
+            page = PaymentPage(payments=payments, next_before=last_id)
         else:
             operation = read_query(visit, ListPayments, limit=ROWS)
             page = await operation.read_page(visit.context.operation_context)
@@ -70,7 +70,7 @@ async def get_payments(visit: OperatorVisit) -> Response:
         currencies=sorted(CURRENCIES),
         kinds=_KINDS,
         ends=ENDS,
-        older=page.following and other_page(visit, before=page.following),
+        older=page.next_before and other_page(visit, before=page.next_before),
         newest=other_page(visit, before=None) if query.get("before") else None,
     )
 

@@ -66,7 +66,7 @@ class OnchainRoutes:
         The hash is not treated as proof of payment.
         """
         self._limit_address(request)
-        body = await read_json(request, schemas.TRANSACTION, self.body_bytes_max)
+        body = await read_json(request, schemas.TRANSACTION_DECODER, self.body_bytes_max)
         if not _TX_HASH.fullmatch(body.tx_hash):
             raise RefusedError(ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")
         if body.step not in _STEPS:

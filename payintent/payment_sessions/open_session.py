@@ -206,7 +206,7 @@ async def _add(
         return
     payments_by_id = {payment.id: payment for payment in locked.payments}
     for result in await session_store.add(tx, sessions_to_add, FIRST_INQUIRY_S, SELECTIONS_MAX):
-        if result.earlier >= SELECTIONS_MAX:
+        if result.earlier_count >= SELECTIONS_MAX:
             outcomes[result.payment_id] = _limit_error(
                 payments_by_id[result.payment_id], locked.now
             )

@@ -1,4 +1,4 @@
-"""Filter payment lists, and list a merchant's payments at a constant cost for any filter."""
+"""Filter payment lists, and list a merchant's payments at a cost that no filter increases."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,16 +14,16 @@ from payintent.payments.store import PaymentSnapshot
 
 #: A payment's sort key in lists: `created_at` and id.
 Position = tuple[datetime, UUID]
-_FIRST = datetime.min.replace(tzinfo=UTC)
-_LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
+_MIN_TIME = datetime.min.replace(tzinfo=UTC)
+_MAX_POSITION = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentFilter:
     """The filter and page of a payment list, newest first.
 
-    The fields from `amount_min` to `ended_before` are not indexed and are available only to
-    operators. If one of them is set (`is_narrow`), payments must be read to apply the filter.
+    The fields from `amount_min` to `ended_before` are only for operators. They are not indexed, so
+    if one of them is set (`is_narrow`), payments must be read to apply the filter.
     """
 
     merchant_id: int | None = None
@@ -48,55 +48,55 @@ class PaymentFilter:
 
     @property
     def is_narrow(self) -> bool:
-        of_session = (self.provider, self.kind, self.country, self.chain, self.token)
-        of_end = (self.end, self.ended_from, self.ended_before)
-        properties = (self.amount_min, self.amount_max, *of_session, *of_end)
+        session_fields = (self.provider, self.kind, self.country, self.chain, self.token)
+        end_fields = (self.end, self.ended_from, self.ended_before)
+        properties = (self.amount_min, self.amount_max, *session_fields, *end_fields)
         return self.unselected or any(value is not None for value in properties)
 
     def bounds(self) -> tuple[datetime, datetime, UUID]:
-        """Return the lower bound, and the lower of `created_before` and `before`."""
-        until = (self.created_before, UUID(int=0)) if self.created_before else _LAST
-        return self.created_from or _FIRST, *min(until, self.before or _LAST)
+        """Return the first creation time, and the earlier of `created_before` and `before`."""
+        until = (self.created_before, UUID(int=0)) if self.created_before else _MAX_POSITION
+        return self.created_from or _MIN_TIME, *min(until, self.before or _MAX_POSITION)
 
 
-_KINDS: LiteralString = """
+_COMBINATIONS: LiteralString = """
     CROSS JOIN unnest($6::text[]) AS c (currency)
     CROSS JOIN unnest($7::text[]) AS s (status)
 """
-_OF_KIND: LiteralString = " AND currency = c.currency AND status = s.status"
+_MATCHES: LiteralString = " AND currency = c.currency AND status = s.status"
 
 
 class NewestPayments:
     """Queries for the newest payments of each of several merchants, one query per index.
 
-    Each query has a single upper bound: an index scan starts at only one bound, and with two the
-    planner might choose the wrong one. The indexes on currency and status are sorted within each
-    combination of both, so the newest payments of each combination are looked up and merged. The
-    NULLS order only selects the index: no column is NULL, and each index has a different order.
+    Each query has a single upper bound, because an index scan starts at one bound, and the planner
+    might choose the wrong one of two. The indexes on currency and status are sorted within each
+    combination of both, so the newest payments of each combination are read and merged. The NULLS
+    order selects the index: no column is NULL, but each index has a different NULLS order.
     """
 
     def __init__(self, merchants: LiteralString, limit: LiteralString = "$5") -> None:
-        """Select up to `limit` payments per merchant; the FROM item `merchants` may use $1."""
-        self.all: LiteralString = _newest(merchants, "", "created_at DESC, id DESC", limit)
-        kinds: LiteralString = merchants + _KINDS
+        """`merchants` is a FROM item aliased as `m`; up to `limit` payments are read for each."""
+        self.all: LiteralString = _newest_query(merchants, "", "created_at DESC, id DESC", limit)
+        combinations: LiteralString = merchants + _COMBINATIONS
         order: LiteralString = "created_at DESC NULLS LAST, id DESC"
-        self.of_kinds: LiteralString = _newest(kinds, _OF_KIND, order, "$5")
+        self.by_status: LiteralString = _newest_query(combinations, _MATCHES, order, "$5")
         order = "created_at DESC, id DESC NULLS LAST"
-        of_payer: LiteralString = " AND payer_uid = $8" + _OF_KIND
-        self.of_payer: LiteralString = _newest(kinds, of_payer, order, "$5")
+        condition: LiteralString = " AND payer_uid = $8" + _MATCHES
+        self.by_payer: LiteralString = _newest_query(combinations, condition, order, "$5")
 
-    def choose(self, payments: PaymentFilter) -> tuple[LiteralString, tuple[object, ...]]:
-        """Return the query for a filter and its arguments."""
+    def build(self, payments: PaymentFilter) -> tuple[LiteralString, tuple[object, ...]]:
+        """Return the query and arguments for a filter."""
         arguments = (payments.merchant_id, *payments.bounds(), payments.limit)
-        kinds = list(payments.currencies), list(payments.statuses)
+        codes, statuses = list(payments.currencies), list(payments.statuses)
         if payments.payer_uid is not None:
-            return self.of_payer, (*arguments, *kinds, payments.payer_uid)
-        if list(map(len, kinds)) == [len(CURRENCIES), len(PaymentStatus)]:
+            return self.by_payer, (*arguments, codes, statuses, payments.payer_uid)
+        if (len(codes), len(statuses)) == (len(CURRENCIES), len(PaymentStatus)):
             return self.all, arguments
-        return self.of_kinds, (*arguments, *kinds)
+        return self.by_status, (*arguments, codes, statuses)
 
 
-def _newest(
+def _newest_query(
     source: LiteralString, condition: LiteralString, order: LiteralString, limit: LiteralString
 ) -> LiteralString:
     return (
@@ -123,8 +123,8 @@ def _newest(
     )
 
 
-# A literal limit (100 payments per page, plus 1) tells the planner to expect few rows. It then uses
-# a generic plan, which halves the cost of a call.
+# The literal limit (100 payments per page, plus 1) tells the planner to expect few rows. It then
+# uses a generic plan, which halves the cost of a call.
 NEWEST = NewestPayments("(SELECT $1::bigint AS id) m", "101")
 # Payments are looked up by id with LATERAL, because the planner may overestimate the page size.
 _PAGE: LiteralString = (
@@ -141,6 +141,6 @@ _PAGE: LiteralString = (
 
 async def list_payments(database: Executor, payment_filter: PaymentFilter) -> list[PaymentSnapshot]:
     """List a merchant's payments; values that cannot be decrypted stay sealed."""
-    query, arguments = NEWEST.choose(payment_filter)
+    query, arguments = NEWEST.build(payment_filter)
     rows = await database.fetch("WITH page AS (" + query + ")" + _PAGE, *arguments)
     return [payment_store.snapshot_from_row(row, database.payer_sealing) for row in rows]

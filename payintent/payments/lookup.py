@@ -1,4 +1,4 @@
-"""Read payments for merchants and for holders of checkout ids."""
+"""Read payments for merchants and buyers. Payments past their deadline are expired first."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,11 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.encryption import EncryptionKeyError
 
-_LIST_TRIES_MAX = 5  # payments that replace expired payments on a page may themselves be due
+_LIST_ATTEMPTS_MAX = 5  # payments that replace expired payments on a page may themselves be due
 
 
 class PaymentLookup:
-    """Reads payments; concurrent readers share statements."""
+    """Reads payments. Concurrent calls share statements."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,9 +39,9 @@ class PaymentLookup:
     async def get_merchant_payment(
         self, merchant_id: int, payment_id: UUID | None
     ) -> PaymentSnapshot:
-        """Return a merchant's payment. If its deadline has passed, it is expired first.
+        """Return a merchant's payment.
 
-        Raises `NOT_FOUND` if it does not exist, or `FORBIDDEN` if it belongs to another merchant.
+        Raises `NOT_FOUND` if it does not exist, and `FORBIDDEN` if it belongs to another merchant.
         """
         snapshot = await self._by_id.run(payment_id) if payment_id else None
         if snapshot is None:
@@ -50,7 +50,7 @@ class PaymentLookup:
             owner = snapshot.payment.merchant_id
             raise await foreign_object_error(self._database, merchant_id, owner, "payment")
         tracing.follow_payment(snapshot.payment.id)
-        return await self._expired_if_due(_require_readable(snapshot))
+        return await self._expire_if_due(_require_readable(snapshot))
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
         """Return the payment of a checkout; raises `CHECKOUT_NOT_FOUND` if it does not exist."""
@@ -59,13 +59,13 @@ class PaymentLookup:
         if snapshot is None:
             raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
         tracing.follow_payment(snapshot.payment.id)
-        return await self._expired_if_due(_require_readable(snapshot))
+        return await self._expire_if_due(_require_readable(snapshot))
 
     async def close(self) -> None:
         await self._by_id.close()
         await self._by_checkout.close()
 
-    async def _expired_if_due(self, snapshot: PaymentSnapshot) -> PaymentSnapshot:
+    async def _expire_if_due(self, snapshot: PaymentSnapshot) -> PaymentSnapshot:
         if not _is_due(snapshot):
             return snapshot
         payment_id = snapshot.payment.id
@@ -76,20 +76,20 @@ class PaymentLookup:
 async def list_merchant_payments(
     database: Database, reading: ReadDatabase, payment_filter: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], Position | None]:
-    """Return a page of a merchant's payments and the cursor of the next page.
+    """Return a page of a merchant's payments and the position that the next page starts after.
 
-    Payments past their deadline are expired first. Payments that cannot be decrypted are omitted.
+    Payments that cannot be decrypted are omitted.
     """
     snapshots: list[PaymentSnapshot] = []
     limit = payment_filter.limit
     source = reading.page_after(payment_filter.before and payment_filter.before[0])
-    for _ in range(_LIST_TRIES_MAX):
+    for _ in range(_LIST_ATTEMPTS_MAX):
         snapshots = await list_store.list_payments(source, replace(payment_filter, limit=limit + 1))
         due_ids = [snapshot.payment.id for snapshot in snapshots if _is_due(snapshot)]
         if not due_ids:
             break
         await expire_if_due(database, *due_ids)
-        source = database  # a replica may not have the changes yet
+        source = database  # the replica may lag behind
     page = snapshots[:limit]
     last = page[-1].payment if len(snapshots) > limit else None
     if PaymentStatus.EXPIRED not in payment_filter.statuses:
@@ -101,7 +101,7 @@ async def list_merchant_payments(
 async def foreign_object_error(
     database: Database, merchant_id: int, owner_id: int, noun: str
 ) -> RefusedError:
-    """Return `FORBIDDEN`, or `NOT_FOUND` if only one of the merchants is in test mode."""
+    """Return `FORBIDDEN` if both merchants are in the same mode, otherwise `NOT_FOUND`."""
     if await merchant_store.share_mode(database, merchant_id, owner_id):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {noun} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {noun}")

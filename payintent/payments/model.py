@@ -30,7 +30,7 @@ class PaymentTrigger(StrEnum):
     FAIL = "fail"  # a gateway or chain reports that the session ended unpaid
     EXPIRE = "expire"
     CANCEL = "cancel"  # by the merchant
-    BUYER_CANCEL = "buyer_cancel"  # the merchant is not notified
+    BUYER_CANCEL = "buyer_cancel"  # without an event for the merchant
     PARTIAL_REFUND = "refund_part"  # part of the amount remains
     FINAL_REFUND = "refund_rest"  # refunds the remaining amount
 
@@ -59,7 +59,7 @@ class CreateAttempt(IdempotentRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePaymentRequest(CreateAttempt):
-    """A valid create request. Its values are stored with the payment, text exactly as received."""
+    """A valid create request. Texts are stored exactly as received."""
 
     currency: str
     amount: Decimal
@@ -149,7 +149,7 @@ TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
     (_S.PROCESSING, _T.EXPIRE): Transition(_S.EXPIRED, EventType.EXPIRED),
     (_S.PAID, _T.PARTIAL_REFUND): Transition(_S.PARTIALLY_REFUNDED),
     (_S.PAID, _T.FINAL_REFUND): Transition(_S.REFUNDED),
-    # A further partial refund does not change the status (not in the spec's table).
+    # Another partial refund does not change the status. The specification's table lacks this row.
     (_S.PARTIALLY_REFUNDED, _T.PARTIAL_REFUND): Transition(_S.PARTIALLY_REFUNDED),
     (_S.PARTIALLY_REFUNDED, _T.FINAL_REFUND): Transition(_S.REFUNDED),
 }
@@ -166,11 +166,11 @@ def find_transition(status: PaymentStatus, trigger: PaymentTrigger) -> Transitio
 
 
 class SessionStatus(StrEnum):
-    """The status of a session (column `life`). Only a gateway or chain report ends a session."""
+    """The status of a session (column `life`). Only a gateway or chain can end a session."""
 
     OPENING = "opening"  # stored before the gateway is called
     OPEN = "open"  # the buyer can pay with it
-    CLOSING = "closing"  # replaced or expired, but the gateway has not closed it yet
+    CLOSING = "closing"  # replaced or expired, but not yet closed by the gateway
     ENDED = "ended"
 
 

@@ -1,4 +1,4 @@
-"""List and search the payments of all merchants, and cancel a payment."""
+"""Operations that list, search and cancel payments."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{40}", re.ASCII | re.IGNORECASE)
 _TEXT_MAX = 300
 _AMOUNT_END = Decimal(10) ** 20  # greater than any possible amount
 #: Maximum number of payments read to apply a narrow filter: per statement, and per page.
-_BATCH, _SCANNED_MAX = 1_000, 10_000
+_BATCH_SIZE, _SCANNED_MAX = 1_000, 10_000
 _COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
 
 PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
@@ -48,10 +48,10 @@ PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentPage:
-    """A page of payments. With a narrow filter, it may be short even if more pages follow."""
+    """A page of payments. With a narrow filter, it may be short although more pages follow."""
 
     payments: list[PaymentRecord]
-    following: str | None  # the `before` of the next page, if any
+    next_before: str | None  # `before` of the next page; None on the last page
 
 
 _Before = Annotated[str | None, option("Next page: the id of the last payment on this page.")]
@@ -85,7 +85,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
     older_than: OlderThan = None
     end: Annotated[
         Literal["PAID", "FAILED", "EXPIRED", "CANCELLED"] | None,
-        option("Only payments that ended so; PAID includes refunded payments.", any_text=True),
+        option("Only this final status; PAID includes refunded payments.", any_text=True),
     ] = None
     ended_since: Annotated[datetime | None, option("Ended at or after this time, UTC.")] = None
     ended_until: Annotated[datetime | None, option("Ended before this time, UTC.")] = None
@@ -102,22 +102,22 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         return (await self.read_page(context)).payments
 
     async def read_page(self, context: OperationContext) -> PaymentPage:
-        await _check(context.database, self.merchant_id, self.limit)
-        database, scope = context.database, await self._scope(context.database)
-        candidates = await self._candidates(database, scope)
-        if candidates is None:
-            return await _scan(database, scope)
-        records = await search_store.list_records(database, candidates, scope)
+        await _check_list(context.database, self.merchant_id, self.limit)
+        database, payment_filter = context.database, await self._build_filter(context.database)
+        candidate_ids = await self._find_candidates(database, payment_filter)
+        if candidate_ids is None:
+            return await _read_page(database, payment_filter)
+        records = await search_store.list_records(database, candidate_ids, payment_filter)
         return PaymentPage(
-            payments=records, following=records[-1].id if len(records) == self.limit else None
+            payments=records, next_before=records[-1].id if len(records) == self.limit else None
         )
 
-    async def _scope(self, database: Executor) -> PaymentFilter:
+    async def _build_filter(self, database: Executor) -> PaymentFilter:
         if self.currency is not None and self.currency not in CURRENCIES:
             raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
-                raise BadRequestError(f"{name} is not an amount")
+                raise BadRequestError(f"{name} must be a number below 10^20")
         creation_range = await parse_time_range(database, self.since, self.until, self.older_than)
         return PaymentFilter(
             merchant_id=self.merchant_id,
@@ -137,35 +137,39 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
             chain=self.chain,
             token=self.token,
             unselected=self.unselected,
-            before=await _before(database, self.before),
+            before=await _read_position(database, self.before),
             limit=self.limit,
         )
 
-    async def _candidates(self, database: Executor, scope: PaymentFilter) -> Sequence[UUID] | None:
-        """Return the payments that match the order, reference and transaction; None if none is set.
+    async def _find_candidates(
+        self, database: Executor, payment_filter: PaymentFilter
+    ) -> Sequence[UUID] | None:
+        """Return the payments with the given order, reference and transaction.
 
-        `list_records` then applies the other filters.
+        Returns None if none of these filters is set. `list_records` applies the other filters.
         """
-        sets: list[Sequence[UUID]] = []
+        matches: list[Sequence[UUID]] = []
         if self.order_id is not None:
-            sets.append(await search_store.find_by_order(database, self.order_id, self.merchant_id))
+            matches.append(
+                await search_store.find_by_order(database, self.order_id, self.merchant_id)
+            )
         if self.reference is not None:
-            sets.append(await search_store.find_by_reference(database, self.reference))
+            matches.append(await search_store.find_by_reference(database, self.reference))
         if self.tx_hash is not None:
             if (tx_hash := _parse_hex(_TX_HASH, self.tx_hash)) is None:
                 raise BadRequestError("tx_hash must be 0x and 64 hexadecimal digits")
-            sets.append(await search_store.find_by_transaction(database, tx_hash))
-        if not sets:
+            matches.append(await search_store.find_by_transaction(database, tx_hash))
+        if not matches:
             return None
-        return list(set(sets[0]).intersection(*sets[1:]))
+        return list(set(matches[0]).intersection(*matches[1:]))
 
 
 class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True):
     """Find payments by any id, order, payer, reference or transaction.
 
-    The text must equal the id of a payment, checkout, session, refund, case or event, or else an
-    order id, a payer, the payer's e-mail address or address on a chain, a gateway's reference or a
-    transaction hash.
+    The text can be the id of a payment, checkout, session, refund, case or event; an order id; the
+    payer's id, e-mail address or chain address; a gateway's reference; or a transaction hash. Only
+    full matches are found.
     """
 
     action: ClassVar[str] = "payment.search"
@@ -179,27 +183,29 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
 
     async def read(self, context: OperationContext) -> list[PaymentRecord]:
         text = self.text.strip()
-        await _check(context.database, self.merchant_id, self.limit)
+        await _check_list(context.database, self.merchant_id, self.limit)
         if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
             raise BadRequestError(f"text must have 1 to {_TEXT_MAX} characters")
-        scope = PaymentFilter(
+        payment_filter = PaymentFilter(
             merchant_id=self.merchant_id,
-            before=await _before(context.database, self.before),
+            before=await _read_position(context.database, self.before),
             limit=self.limit,
         )
         properties: dict[UUID, str] = {}
-        for found_by, payment_ids in await _find_matches(context.database, text, scope):
+        for found_by, payment_ids in await _find_matches(context.database, text, payment_filter):
             for payment_id in payment_ids:
                 properties.setdefault(payment_id, found_by)
-        records = await search_store.list_records(context.database, list(properties), scope)
+        records = await search_store.list_records(
+            context.database, list(properties), payment_filter
+        )
         by_id = {ids.format_id(ids.PAYMENT, key): found_by for key, found_by in properties.items()}
         return [replace(record, found_by=by_id[record.id]) for record in records]
 
 
 async def _find_matches(
-    database: Executor, text: str, scope: PaymentFilter
+    database: Executor, text: str, payment_filter: PaymentFilter
 ) -> list[tuple[str, Sequence[UUID]]]:
-    """Look up a text in every property that it could match; ids are looked up only as ids."""
+    """Look up a text in each property that it could match. An id is only looked up as an id."""
     if ids.is_checkout_id(text):
         return [("checkout", await search_store.find_by_checkout(database, text))]
     for name, prefix in _PREFIXES.items():
@@ -209,18 +215,20 @@ async def _find_matches(
         by_event = await search_store.find_by_id(database, event_id)
         if by_event:
             return [("event", by_event)]
-    owner = scope.merchant_id
+    merchant_id = payment_filter.merchant_id
     matches: list[tuple[str, Sequence[UUID]]] = []
     if (tx_hash := _parse_hex(_TX_HASH, text)) is not None:
         matches.append(("transaction", await search_store.find_by_transaction(database, tx_hash)))
     if (address := _parse_hex(_ADDRESS, text)) is not None:
-        matches.append(("address", await search_store.find_by_address(database, address, owner)))
+        matches.append(
+            ("address", await search_store.find_by_address(database, address, merchant_id))
+        )
     if "@" in text:
-        matches.append(("e-mail", await search_store.find_by_email(database, text, owner)))
-    by_payer = await search_store.list_positions(database, replace(scope, payer_uid=text))
+        matches.append(("e-mail", await search_store.find_by_email(database, text, merchant_id)))
+    by_payer = await search_store.list_positions(database, replace(payment_filter, payer_uid=text))
     matches += [
         ("reference", await search_store.find_by_reference(database, text)),
-        ("order", await search_store.find_by_order(database, text, owner)),
+        ("order", await search_store.find_by_order(database, text, merchant_id)),
         ("payer", [payment_id for _, payment_id in by_payer]),
     ]
     return matches
@@ -245,33 +253,34 @@ def _parse_uuid(text: str) -> UUID | None:
         return None
 
 
-async def _scan(database: Executor, scope: PaymentFilter) -> PaymentPage:
-    """Return a page. With a narrow filter, up to `_SCANNED_MAX` payments are read to fill it."""
-    batch = _BATCH if scope.is_narrow else scope.limit
-    rest = replace(scope, limit=batch)
+async def _read_page(database: Executor, payment_filter: PaymentFilter) -> PaymentPage:
+    """Read a page. With a narrow filter, up to `_SCANNED_MAX` payments are read to fill it."""
+    batch_size = _BATCH_SIZE if payment_filter.is_narrow else payment_filter.limit
+    batch_filter = replace(payment_filter, limit=batch_size)
     records: list[PaymentRecord] = []
-    for _ in range(_SCANNED_MAX // _BATCH):
-        positions = await search_store.list_positions(database, rest)
+    for _ in range(_SCANNED_MAX // _BATCH_SIZE):
+        positions = await search_store.list_positions(database, batch_filter)
         payment_ids = [payment_id for _, payment_id in positions]
-        records += await search_store.list_records(database, payment_ids, scope)
-        if len(records) >= scope.limit:
+        records += await search_store.list_records(database, payment_ids, payment_filter)
+        if len(records) >= payment_filter.limit:
             return PaymentPage(
-                payments=records[: scope.limit], following=records[scope.limit - 1].id
+                payments=records[: payment_filter.limit],
+                next_before=records[payment_filter.limit - 1].id,
             )
-        if len(positions) < batch:
-            return PaymentPage(payments=records, following=None)
-        rest = replace(rest, before=positions[-1])
-    next_id = rest.before and ids.format_id(ids.PAYMENT, rest.before[1])
-    return PaymentPage(payments=records, following=next_id)
+        if len(positions) < batch_size:
+            return PaymentPage(payments=records, next_before=None)
+        batch_filter = replace(batch_filter, before=positions[-1])
+    next_id = batch_filter.before and ids.format_id(ids.PAYMENT, batch_filter.before[1])
+    return PaymentPage(payments=records, next_before=next_id)
 
 
-async def _check(database: Executor, merchant_id: int | None, limit: int) -> None:
+async def _check_list(database: Executor, merchant_id: int | None, limit: int) -> None:
     check_list_limit(limit)
     await check_merchant(database, merchant_id)
 
 
-async def _before(database: Executor, payment_id: str | None) -> Position | None:
-    """Return the position of a payment; raises `NOT_FOUND` if it does not exist."""
+async def _read_position(database: Executor, payment_id: str | None) -> Position | None:
+    """Return a payment's position in the list; raises `NOT_FOUND` if it does not exist."""
     if payment_id is None:
         return None
     last = (await require_payment(database, payment_id)).payment
@@ -287,7 +296,7 @@ class CancelledPayment:
 
 
 class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True):
-    """Cancel a PENDING payment on behalf of its merchant; this sends the event."""
+    """Cancel a PENDING payment on behalf of its merchant, and send the event."""
 
     action: ClassVar[str] = "payment.cancel"
     needs_role: ClassVar[Role] = Role.SUPPORT

@@ -55,9 +55,10 @@ class PaymentRoutes:
         ]
 
     async def post_payment(self, request: Request) -> Response:
-        """Create a payment. Creates count against the create limit, replays against the read limit.
+        """Create a payment, or replay the result of its idempotency key.
 
-        A merchant above the create limit can still replay earlier results, up to a separate limit.
+        New payments count against the create limit and replays against the read limit. A merchant
+        above the create limit can still replay results, up to a separate limit.
         """
         merchant = await self.api.authenticator.authenticate(request)
         try:
@@ -78,10 +79,10 @@ class PaymentRoutes:
                     )
             except FraudDeniedError as denied:
                 if denied.replayed:
-                    await self._spend_as_read(request, merchant)
+                    await self._count_as_read(request, merchant)
                 raise
             if result.replayed:
-                await self._spend_as_read(request, merchant)
+                await self._count_as_read(request, merchant)
         payment = result.payment
         tracing.follow_payment(payment.id, creates=not result.replayed)
         fields = payment_fields(payment, None)
@@ -97,15 +98,15 @@ class PaymentRoutes:
     async def list_payments(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """List payments, newest first; `next_cursor` is present if there are more."""
         payment_filter = read_payment_filter(request.query_params, merchant.merchant_id)
-        snapshots, following = await list_merchant_payments(
+        snapshots, next_position = await list_merchant_payments(
             self.database, self.lists, payment_filter
         )
         base = self.settings.checkout_base
         page: dict[str, object] = {
             "data": [merchant_payment_fields(snapshot, base) for snapshot in snapshots]
         }
-        if following is not None:
-            page["next_cursor"] = write_time_cursor(*following)
+        if next_position is not None:
+            page["next_cursor"] = write_time_cursor(*next_position)
         return json_response(page)
 
     async def cancel_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -123,7 +124,7 @@ class PaymentRoutes:
         payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
         return await self.lookup.get_merchant_payment(merchant.merchant_id, payment_id)
 
-    async def _spend_as_read(self, request: Request, merchant: AuthenticatedMerchant) -> None:
+    async def _count_as_read(self, request: Request, merchant: AuthenticatedMerchant) -> None:
         self.api.limiter.put_back(merchant, RateLimitClass.CREATE)
         await self.api.spend(request, merchant, RateLimitClass.READ)
 

@@ -1,4 +1,4 @@
-"""Parse and validate request bodies and query parameters. A `null` field counts as missing."""
+"""Parse and validate request bodies and query parameters; `null` fields count as missing."""
 
 import json
 from collections.abc import Mapping
@@ -39,17 +39,17 @@ NUMBER_DIGITS_MAX = 1_000
 @dataclass(frozen=True, slots=True)
 class Metadata:
     text: str  # as received
-    canonical: str | None  # the same for equivalent metadata; None if empty
+    canonical: str | None  # equal for equivalent metadata; None if empty
 
 
 _EMPTY = Metadata("{}", None)
 
 
 def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
-    """Validate metadata. Missing metadata counts as `{}`.
+    """Validate metadata; the default is `{}`.
 
-    Raises `BAD_REQUEST` unless it is an object of at most 16 KiB, with at most 32 levels of nesting
-    and numbers of at most 1,000 digits (the sizes are settings).
+    Raises `BAD_REQUEST` if it is not an object, or if its size, its nesting or the length of its
+    numbers exceeds a limit.
     """
     content = bytes(raw)
     if content == b"null":
@@ -58,25 +58,26 @@ def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
         raise RefusedError(ErrorCode.BAD_REQUEST, "metadata must be an object")
     if len(content) > settings.metadata_bytes_max:
         raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
+            ErrorCode.BAD_REQUEST,
+            f"metadata must be at most {settings.metadata_bytes_max} bytes long",
         )
     if nesting_depth(content) > settings.metadata_levels_max:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
-            f"metadata must have at most {settings.metadata_levels_max} levels",
+            f"metadata must have at most {settings.metadata_levels_max} levels of nesting",
         )
     text = content.decode()
-    return Metadata(text, _canonical(text))
+    return Metadata(text, _canonicalize(text))
 
 
-def _canonical(text: str) -> str | None:
-    """Return JSON that is independent of key order, white space and escapes.
+def _canonicalize(text: str) -> str | None:
+    """Return JSON that does not depend on key order, white space or escapes.
 
-    Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that an object in
-    the metadata cannot be mistaken for either. Numbers are compared as text.
+    Objects are encoded as `{"o": [[key, value], ...]}` and numbers as `{"n": "1.50"}`, so that the
+    two encodings cannot be confused. Numbers are compared as text.
     """
-    value = _PARSER.decode(text)
-    return None if value == _NO_PAIRS else json.dumps(value, separators=(",", ":"))
+    value = _METADATA_DECODER.decode(text)
+    return None if value == _EMPTY_OBJECT else json.dumps(value, separators=(",", ":"))
 
 
 def _tag_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,14 +89,14 @@ def _tag_number(text: str) -> dict[str, str]:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
             f"a number in metadata must have at most {NUMBER_DIGITS_MAX} digits;"
-            " send a longer one as a string",
+            " send longer numbers as strings",
         )
     return {"n": text}
 
 
-_NO_PAIRS = _tag_object([])
-# The parse hooks receive the text of a number before Python converts it.
-_PARSER = json.JSONDecoder(
+_EMPTY_OBJECT = _tag_object([])
+# The hooks receive the text of a number before Python converts it.
+_METADATA_DECODER = json.JSONDecoder(
     object_pairs_hook=_tag_object, parse_float=cast("Any", _tag_number), parse_int=_tag_number
 )
 
@@ -141,12 +142,12 @@ class OnrampOrderBody(msgspec.Struct):
     country: str  # the only field that is used
 
 
-CREATE = MetadataDecoder(CreatePaymentBody)
-EMAIL = msgspec.json.Decoder(PayerEmailBody)
-TRANSACTION = msgspec.json.Decoder(PostTransactionBody)
-REFUND = msgspec.json.Decoder(CreateRefundBody)
-ONRAMP = msgspec.json.Decoder(OnrampOrderBody)
-_TEXT = msgspec.json.Decoder(str)
+CREATE_DECODER = MetadataDecoder(CreatePaymentBody)
+EMAIL_DECODER = msgspec.json.Decoder(PayerEmailBody)
+TRANSACTION_DECODER = msgspec.json.Decoder(PostTransactionBody)
+REFUND_DECODER = msgspec.json.Decoder(CreateRefundBody)
+ONRAMP_DECODER = msgspec.json.Decoder(OnrampOrderBody)
+_STRING_DECODER = msgspec.json.Decoder(str)
 
 
 async def read_create(
@@ -160,7 +161,7 @@ async def read_create(
     key = read_idempotency_key(request.headers)
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
-    body = await read_json(request, CREATE, settings.body_bytes_max)
+    body = await read_json(request, CREATE_DECODER, settings.body_bytes_max)
     return parse_create(key, body, merchant, settings)
 
 
@@ -213,7 +214,7 @@ def _check_create_values(
     merchant: AuthenticatedMerchant,
     settings: Settings,
 ) -> CreatePaymentRequest:
-    """Validate a create request. The order of the checks determines which error is returned."""
+    """Validate a create request. If several values are invalid, the first check decides."""
     payable, pegged = merchant.payable, body.include_pegged_assets is not False
     require_accepting_payments(merchant.activation)
     require_payable_currency(body.currency, payable, pegged=pegged)
@@ -268,18 +269,18 @@ def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFi
         statuses=tuple(PaymentStatus) if status is None else (PaymentStatus(status),),
         currencies=tuple(CURRENCIES) if currency is None else (currency,),
         payer_uid=payer,
-        created_from=_time("created_from", query.get("created_from")),
-        created_before=_time("created_to", query.get("created_to")),
+        created_from=_read_time("created_from", query.get("created_from")),
+        created_before=_read_time("created_to", query.get("created_to")),
         before=None if cursor is None else read_time_cursor(cursor),
         limit=read_limit(query.get("limit")),
     )
 
 
-def _time(name: str, raw: str | None) -> datetime | None:
+def _read_time(name: str, raw: str | None) -> datetime | None:
     return None if raw is None else read_time(name, raw)
 
 
-def check_refund(body: CreateRefundBody) -> None:
+def check_refund_texts(body: CreateRefundBody) -> None:
     check_text("reason", body.reason, _REASON_MAX)
     check_text("destination", body.destination, _DESTINATION_MAX)
 
@@ -287,24 +288,25 @@ def check_refund(body: CreateRefundBody) -> None:
 def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
     """Raise `INVALID_AMOUNT` if none of the merchant's tokens can represent the amount.
 
-    `payable` maps each currency to the highest number of decimals of the merchant's methods.
+    `payable` maps each currency to the maximum number of decimals that the merchant's methods
+    support.
     """
     if not CURRENCIES[currency].crypto:
         return
     decimals = payable[currency]
     if to_smallest_unit(amount, decimals) is None:
         raise RefusedError(
-            ErrorCode.INVALID_AMOUNT, f"{currency} of this merchant has at most {decimals} decimals"
+            ErrorCode.INVALID_AMOUNT, f"{currency} amounts must have at most {decimals} decimals"
         )
 
 
 def decode_amount(raw: msgspec.Raw) -> Any:
-    """Return the text of a JSON string, or None for any other JSON value."""
+    """Decode a JSON string; return None for any other JSON value."""
     encoded = bytes(raw)
     if not encoded.startswith(b'"'):
         return None
     try:
-        return _TEXT.decode(encoded)
+        return _STRING_DECODER.decode(encoded)
     except msgspec.DecodeError:
         return None
 
@@ -312,8 +314,8 @@ def decode_amount(raw: msgspec.Raw) -> Any:
 def read_refund_amount(raw: msgspec.Raw) -> str | None:
     """Return the text of a refund amount, or None if the field is missing.
 
-    Raises `INVALID_AMOUNT` if it is not a string. `null` is also rejected, so that a client error
-    cannot refund the whole payment.
+    Raises `INVALID_AMOUNT` if the value is not a string. `null` is rejected too, because a client
+    bug must not refund the whole payment.
     """
     if not bytes(raw):
         return None

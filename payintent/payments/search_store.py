@@ -1,6 +1,6 @@
 """Search the payments of all merchants, for operators.
 
-Every lookup uses an index, and has a limit unless the index itself bounds the number of rows.
+Every query uses an index, and has a limit unless its index bounds the number of rows.
 """
 
 from collections.abc import Sequence
@@ -44,12 +44,12 @@ _NEWEST = NewestPayments(
 )
 
 
-async def list_positions(database: Executor, scope: PaymentFilter) -> list[Position]:
+async def list_positions(database: Executor, payment_filter: PaymentFilter) -> list[Position]:
     """List the positions of payments that match the indexed conditions, newest first.
 
     The conditions that make a filter narrow (`is_narrow`) are not applied.
     """
-    query, arguments = _NEWEST.choose(scope)
+    query, arguments = _NEWEST.build(payment_filter)
     rows = await database.fetch(query, *arguments)
     return [(row["created_at"], row["id"]) for row in rows]
 
@@ -57,7 +57,7 @@ async def list_positions(database: Executor, scope: PaymentFilter) -> list[Posit
 async def find_by_address(
     database: Executor, address: bytes, merchant_id: int | None = None
 ) -> list[UUID]:
-    """Find payments by the payer's chain address, for one merchant or all merchants."""
+    """Find payments by the payer's chain address, of one merchant or of all merchants."""
     rows = await database.fetch(
         """
         SELECT s.payment_id
@@ -109,7 +109,7 @@ async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
 
 
 async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
-    """Find payments by the hash of a transaction that pays or refunds them, confirmed or not."""
+    """Find payments by the hash of a transaction that pays or refunds them, even if unconfirmed."""
     rows = await database.fetch(
         """
         WITH paying AS (
@@ -197,7 +197,7 @@ _RECORDS = KeysetList(
     kind="s.kind = {}",
     country="s.country = {}",
     chain="s.chain = {}",
-    token="s.token = {}",  # noqa: S106 - of a chain
+    token="s.token = {}",  # noqa: S106 - a token of a chain
     unselected="NOT {} OR s.id IS NULL",
     end="""CASE {}::text WHEN 'PAID' THEN p.paid_at WHEN 'FAILED' THEN p.failed_at
         WHEN 'EXPIRED' THEN p.expired_at ELSE p.cancelled_at END IS NOT NULL""",
@@ -207,11 +207,13 @@ _RECORDS = KeysetList(
 
 
 async def list_records(
-    database: Executor, payment_ids: Sequence[UUID], scope: PaymentFilter
+    database: Executor, payment_ids: Sequence[UUID], payment_filter: PaymentFilter
 ) -> list[PaymentRecord]:
     """List the given payments that match a filter, newest first."""
-    _, *last = scope.bounds()
-    rows = await _RECORDS.page(database, tuple(last), **asdict(scope), payment_ids=payment_ids)
+    _, *last = payment_filter.bounds()
+    rows = await _RECORDS.page(
+        database, tuple(last), **asdict(payment_filter), payment_ids=payment_ids
+    )
     return [_record(row, database.payer_sealing) for row in rows]
 
 

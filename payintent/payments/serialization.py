@@ -1,4 +1,4 @@
-"""Serialize payments as JSON, for the API and for merchants' events."""
+"""Serialize payments as JSON, for the API and for events."""
 
 import json
 from datetime import datetime
@@ -16,7 +16,7 @@ from payintent.webhooks.model import EventType, event_payload_fields
 
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    """Return the fields of spec section 2.1; fields without a value are omitted."""
+    """Return the fields of spec section 2.1, without those that have no value."""
     currency = CURRENCIES[payment.currency]
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
@@ -45,7 +45,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
 
 
 def optional_term_fields(payment: Payment) -> dict[str, Any]:
-    """Return the optional create fields that are shown to both the merchant and the buyer."""
+    """Return the optional fields of a create request that merchant and buyer can both read."""
     return {"include_pegged_assets": payment.include_pegged_assets}
 
 
@@ -60,7 +60,7 @@ def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> di
 def event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
-    """Return the event envelope of spec section 6.1, which is stored and sent byte for byte."""
+    """Return the event envelope of spec section 6.1. It is stored and sent byte for byte."""
     fields = payment_fields(payment, session)
     data = {name: fields[name] for name in event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
@@ -69,7 +69,7 @@ def event_body(
 
 def erase_payer(body: str, replacement: str) -> str:
     """Replace the payer in an event's body and remove the metadata."""
-    # Metadata may contain unpaired surrogates, which msgspec rejects.
+    # msgspec rejects unpaired surrogates, but metadata may contain them.
     envelope: dict[str, Any] = json.loads(body)
     envelope["data"]["payment"] |= {"payer_uid": replacement, "metadata": {}}
     return encode_json(envelope).decode()
@@ -108,7 +108,7 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     }
 
 
-_DENIAL_MESSAGE = "this payment cannot be made"  # does not reveal the reason to the buyer
+_DENIAL_MESSAGE = "this payment cannot be made"  # the buyer is not told the reason
 
 
 def denial_fields(denial: FraudDenial) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Store payment sessions: attempts to pay at a gateway, each with its frozen quote."""
+"""Store payment sessions: attempts to pay at a gateway or on a chain, with their quotes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ async def find_account_id(database: Executor, session_id: UUID) -> int | None:
 
 
 async def find_unfinished(database: Executor, account_id: int, reference: str) -> UUID | None:
-    """Find an unfinished session by its gateway reference."""
+    """Return the id of an unfinished session with a gateway reference."""
     return await database.value(
         """
         SELECT id
@@ -78,7 +78,7 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session
 
 
 async def lock(tx: Tx, session_id: UUID) -> Session:
-    """Lock a session; the payment must already be locked."""
+    """Lock a session. Its payment must be locked."""
     row = await tx.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1 FOR UPDATE", session_id)
     assert row is not None  # noqa: S101 - sessions are never deleted
     return from_row(row)
@@ -206,10 +206,10 @@ async def mark_unresponsive(database: Executor, session_id: UUID) -> None:
     )
 
 
-async def is_read_past(database: Executor, chain: str, past: datetime) -> bool:
-    """Return whether a chain is watched and has been read past the given time.
+async def is_read_past(database: Executor, chain: str, time: datetime) -> bool:
+    """Return whether a chain is watched and has been read past a time.
 
-    Only blocks that are final, or on which two endpoints agree, count as read.
+    A block counts as read if it is final or two endpoints agree on it.
     """
     row = await database.row(
         """
@@ -218,13 +218,13 @@ async def is_read_past(database: Executor, chain: str, past: datetime) -> bool:
         WHERE k.chain = $1 AND (k.window_at > $2 OR k.at > $2) AND"""
         + WATCHED,
         chain,
-        past,
+        time,
     )
     return row is not None
 
 
-async def record_return(database: Executor, session_id: UUID, every_s: float) -> bool:
-    """Record the buyer's return. Returns False if the last return was less than `every_s` ago."""
+async def record_return(database: Executor, session_id: UUID, interval_s: float) -> bool:
+    """Record the buyer's return; return False if the last return was within `interval_s`."""
     row = await database.row(
         """
         UPDATE session
@@ -234,13 +234,13 @@ async def record_return(database: Executor, session_id: UUID, every_s: float) ->
         RETURNING id
         """,
         session_id,
-        every_s,
+        interval_s,
     )
     return row is not None
 
 
 async def record_form_shown(database: Executor, session_id: UUID) -> bool:
-    """Record that the page shows the gateway's form. Returns False if it was shown before."""
+    """Record that the page shows the gateway's form; return False if it was shown before."""
     row = await database.row(
         """
         UPDATE session
@@ -260,12 +260,11 @@ async def request_inquiry(database: Executor, session_id: UUID) -> None:
 
 
 async def request_chain_inquiries(database: Executor, chain: str) -> None:
-    """Request inquiries for a chain's sessions that can be decided now.
+    """Request inquiries for a chain's sessions that can be decided now. Skips locked sessions.
 
     After its deadline, a session can be decided once final blocks past the deadline have been read.
     If no transfer of the session was ever seen, blocks on which two endpoints agree are enough.
     Before its deadline, a session can be decided if the buyer's own transactions have failed.
-    Locked sessions are left for the next call.
     """
     await database.fetch(
         """
@@ -375,7 +374,7 @@ _ADD: LiteralString = """
 @dataclass(frozen=True, slots=True)
 class AddedSession:
     payment_id: UUID
-    earlier: int  # number of the payment's earlier sessions
+    earlier_count: int  # sessions that the payment already had
     is_stored: bool
 
 

@@ -205,7 +205,7 @@ async def post_refund_form(visit: MemberVisit) -> Response:
             reason=form.get("reason"),
             destination=form.get("destination"),
         )
-        schemas.check_refund(body)
+        schemas.check_refund_texts(body)
         await visit.context.refund_creator.create(
             CreateRefundRequest(
                 merchant_id=visit.merchant_id,

@@ -65,7 +65,7 @@ class PublicRoutes:
 
     async def create_onramp_order(self, request: Request) -> Response:
         """Refuse the order: only the country restrictions are implemented."""
-        body = await read_json(request, schemas.ONRAMP, self.body_bytes_max)
+        body = await read_json(request, schemas.ONRAMP_DECODER, self.body_bytes_max)
         check_iso_country(body.country)
         if body.country in (await self.policies.restrictions()).onramp:
             raise RefusedError(

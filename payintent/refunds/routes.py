@@ -56,9 +56,9 @@ class RefundRoutes:
         if key is None:
             raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
         body = await read_json(
-            request, schemas.REFUND, self.body_bytes_max, schemas.CreateRefundBody()
+            request, schemas.REFUND_DECODER, self.body_bytes_max, schemas.CreateRefundBody()
         )
-        schemas.check_refund(body)
+        schemas.check_refund_texts(body)
         amount = schemas.read_refund_amount(body.amount)
         payment = await self._get_payment(request, merchant)
         created = await self.refunds.create(
