@@ -21,8 +21,7 @@ from payintent.gateways.port import (
     SessionCreated,
 )
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.gateways.twoc2p.jwt import verify_jwt
-from payintent.gateways.twoc2p.messages import invoice_no
+from payintent.gateways.twoc2p.messages import invoice_no, verify_jwt
 from payintent.gateways.twoc2p.response_codes import FAILURES
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from joserfc import jwe, jws
 from joserfc.jwk import RSAKey
 
-from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
+from payintent.gateways.twoc2p.messages import InvalidTokenError, sign_jwt, verify_jwt
 from payintent.gateways.twoc2p.sealed import TwoC2pKeys, encrypt_and_sign, verify_and_decrypt
 from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public

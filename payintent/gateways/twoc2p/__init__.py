@@ -1,1 +1,1 @@
-"""2C2P: the adapter, its JWTs, amounts, response codes and refunds."""
+"""The gateway 2C2P."""

@@ -1,7 +1,7 @@
-"""The adapter for 2C2P's hosted page (PGW 4.3): all messages are signed JWTs.
+"""The adapter for 2C2P's hosted payment page (PGW 4.3).
 
-A session is an invoice, which is paid at most once. 2C2P cannot close an invoice: its payment token
-expires half an hour after its creation, and a payment that began before may still complete.
+A session is an invoice, which can be paid once. 2C2P cannot close an invoice. Its payment token
+expires half an hour after creation, but a payment that started earlier may still complete.
 """
 
 import re
@@ -11,8 +11,17 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 from uuid import UUID
 
+import msgspec
+from msgspec import Struct
+
 from payintent.core import ids
-from payintent.gateways.account_check import credentials_rejected
+from payintent.gateways.account_check import (
+    account_works,
+    check_response,
+    credentials_rejected,
+    plain_text,
+    unexpected_response,
+)
 from payintent.gateways.http_client import (
     GatewayHttpClient,
     HttpAnswer,
@@ -24,6 +33,7 @@ from payintent.gateways.http_client import (
 from payintent.gateways.minor_units import parse_capture
 from payintent.gateways.port import (
     AccountCheck,
+    AccountProblem,
     CallbackAnswer,
     CallbackRequest,
     Capture,
@@ -38,6 +48,7 @@ from payintent.gateways.port import (
     GatewaySessionState,
     InvalidCallbackError,
     OutcomeUnknown,
+    RefundReport,
     RefundResult,
     SessionCreated,
     SessionRejected,
@@ -46,8 +57,6 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 from payintent.gateways.twoc2p import response_codes as codes
-from payintent.gateways.twoc2p.account_check import check_twoc2p_account
-from payintent.gateways.twoc2p.jwt import InvalidTokenError, open_envelope, post_jwt
 from payintent.gateways.twoc2p.messages import (
     DECIMALS,
     LIVE,
@@ -55,33 +64,37 @@ from payintent.gateways.twoc2p.messages import (
     PAGE_ORIGINS,
     SANDBOX,
     TOKEN_LIFE_S,
+    InvalidTokenError,
     TwoC2pPayment,
     TwoC2pToken,
-    ends_at,
-    inquiry,
+    inquiry_body,
     invoice_no,
     merchant_id_of,
-    write_order,
+    order_body,
+    payment_deadline,
+    post_jwt,
+    verify_envelope,
 )
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
-#: Clocks differ, and a buyer may pay in the last second.
+CHECK_INVOICE = "0AccountCheck0000000"  # never used: invoice numbers are random
+#: Allows for clock differences and for payments at the last second.
 TOKEN_MARGIN_S = 5 * 60
 DETAIL_CHARS_MAX = 200
 
-#: Countries of 2C2P's merchants; an account usually supports some of them.
+#: Countries of 2C2P's merchants. An account usually supports some of them.
 COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
 _OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
-_INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # including those of the merchant's other shops
+_INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # may belong to another shop of the merchant
 _TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,50}")
 _PAGE_URL = re.compile(r"https?://[^\s/].{0,2036}")
-_INVALID_OFFSET = "utc_offset is missing, or is not like +08:00"
+_INVALID_OFFSET = "utc_offset is missing or does not look like +08:00"
 _SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A JSON response, signed with the account's key or not signed."""
+    """A JSON response. If it is signed, its signature is verified."""
 
     status: int
     content: bytes
@@ -89,11 +102,11 @@ class _Answer:
 
 
 class TwoC2pGateway:
-    """2C2P, as a `Gateway`.
+    """The `Gateway` for 2C2P.
 
-    Credentials: `merchant_id`, `secret_key`; for refunds `merchant_private_key` and
-    `gateway_public_key`, both PEM; `utc_offset`, such as `+08:00`, the time zone of deadlines for
-    this merchant; optionally `page_url` and `maintenance_url`.
+    Credentials: `merchant_id` and `secret_key`; for refunds `merchant_private_key` and
+    `gateway_public_key`, both PEM; `utc_offset`, such as `+08:00`, the time zone of this merchant's
+    deadlines; optionally `page_url` and `maintenance_url`.
     """
 
     provider = "2c2p"
@@ -120,10 +133,10 @@ class TwoC2pGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Request a payment token; the session id is both the invoice and the idempotency key."""
+        """Request a payment token. The session id is both the invoice and the idempotency key."""
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return SessionRejected(detail=f"the account's {_INVALID_OFFSET}")
-        answer = await self._request(account, "paymentToken", write_order(account, request))
+        answer = await self._request(account, "paymentToken", order_body(account, request))
         if isinstance(answer, OutcomeUnknown):
             return answer
         token = decode_json(answer.content, TwoC2pToken)
@@ -133,9 +146,11 @@ class TwoC2pGateway:
         detail = _response_detail(token.respCode, token.respDesc)
         if token.respCode == codes.OK and answer.is_signed and _is_page(token.webPaymentUrl):
             reference = _reference(account, request.session_id)
-            return SessionCreated.redirect(reference, token.webPaymentUrl, ends_at(request))
-        # Refusals may be unsigned, because a server that cannot decode the request has no key to
-        # sign with. They are safe to trust, because no buyer can pay without a page.
+            return SessionCreated.redirect(
+                reference, token.webPaymentUrl, payment_deadline(request)
+            )
+        # Rejections may be unsigned, because a server that cannot decode the request has no key to
+        # sign with. It is safe to trust them, because no buyer can pay without a page.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
             return OutcomeUnknown(detail=detail, has_responded=answer.is_signed)
         return SessionRejected(detail=detail)
@@ -143,13 +158,13 @@ class TwoC2pGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Query the session, which cannot be closed before its token expires."""
+        """Query the session, because it cannot be closed before its token expires."""
         return await self.inquire(account, session)
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        """Query an invoice; only a signed response is trusted."""
+        """Query an invoice. Unsigned responses are not trusted."""
         invoice = invoice_no(session.session_id)
-        answer = await self._request(account, "paymentInquiry", inquiry(account, invoice))
+        answer = await self._request(account, "paymentInquiry", inquiry_body(account, invoice))
         if isinstance(answer, OutcomeUnknown):
             return answer
         payment = decode_json(answer.content, TwoC2pPayment) if answer.is_signed else None
@@ -168,17 +183,17 @@ class TwoC2pGateway:
         facts = _verified_facts(account, request.body)
         payment, merchant_id = decode_json(facts, TwoC2pPayment), merchant_id_of(account)
         if payment is None or payment.merchantID != merchant_id or not _has_reference(payment):
-            raise InvalidCallbackError("the signed body is invalid or another merchant's")
-        # Not a hash of the body, because a repeated notification may have other bytes.
+            raise InvalidCallbackError("the signed body is invalid or belongs to another merchant")
+        # Not a hash of the body, because the body may differ when a notification is repeated.
         callback_id = f"{payment.invoiceNo}.{payment.tranRef or ''}.{payment.respCode}"
         try:
             report = _session_report(payment)
         except ValueError:
-            raise InvalidCallbackError("the signed body contradicts itself") from None
+            raise InvalidCallbackError("the signed body is inconsistent") from None
         session_id = ids.parse_id(ids.SESSION, payment.userDefined1 or "")
         if session_id is not None and invoice_no(session_id) != payment.invoiceNo:
             raise InvalidCallbackError("the signed body refers to two sessions")
-        if report is None:  # verified but inconclusive: an inquiry follows
+        if report is None:  # inconclusive, so the session is queried later
             return VerifiedCallback(id=callback_id, facts=facts)
         return VerifiedCallback(
             id=callback_id,
@@ -192,7 +207,7 @@ class TwoC2pGateway:
         return CallbackAnswer(body=b"OK", content_type="text/plain")
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        """Refund a settled payment, or void an unsettled payment in full."""
+        """Refund a settled payment, or fully void an unsettled payment."""
         return await self._maintenance.refund(account, request)
 
     async def inquire_refund(
@@ -206,18 +221,25 @@ class TwoC2pGateway:
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return credentials_rejected(_INVALID_OFFSET)
-        return await check_twoc2p_account(self._http, self._maintenance, account, self._now())
+        query = inquiry_body(account, CHECK_INVOICE)
+        response = await post_jwt(self._http, account, "paymentInquiry", query)
+        answer = check_response(account, response, self._now())
+        if isinstance(answer, AccountCheck):
+            return answer
+        if problem := _find_payment_problem(account, answer):
+            return problem
+        return _check_refunds(await self._maintenance.inquire(account, _unknown_refund()))
 
     def _unpaid_report(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        """Report an unpaid invoice; the buyer can still pay as long as a token may be valid."""
+        """Report an unpaid invoice. The buyer can pay as long as a token may be valid."""
         age_s = self._now() - session.opened_at.timestamp()
-        is_over = age_s >= TOKEN_LIFE_S + TOKEN_MARGIN_S
+        is_expired = age_s >= TOKEN_LIFE_S + TOKEN_MARGIN_S
         if session.reference == _reference(account, session.session_id):
             return SessionReport(
-                state=GatewaySessionState.CLOSED if is_over else GatewaySessionState.OPEN
+                state=GatewaySessionState.CLOSED if is_expired else GatewaySessionState.OPEN
             )
-        if session.reference is None and not is_over:
-            return inconclusive_response("not paid, but there may be a token")
+        if session.reference is None and not is_expired:
+            return inconclusive_response("not paid, but a payment token may exist")
         return SessionReport(state=GatewaySessionState.ABSENT)
 
     async def _request(
@@ -230,7 +252,7 @@ class TwoC2pGateway:
 
 
 def _reference(account: GatewayAccount, session_id: UUID) -> str:
-    """Return the reference of a token; an invoice number is only unique within a merchant."""
+    """Return a session's reference. Invoice numbers are only unique within a merchant."""
     return f"{merchant_id_of(account)}.{invoice_no(session_id)}"
 
 
@@ -240,7 +262,7 @@ def _is_page(url: str | None) -> TypeGuard[str]:
 
 def _parse_answer(answer: HttpAnswer, secret: str) -> _Answer | OutcomeUnknown:
     try:
-        content = open_envelope(answer.body, secret)
+        content = verify_envelope(answer.body, secret)
     except InvalidTokenError as error:
         return unusable_response(answer.status, f"status {answer.status}: {error}")
     is_signed = content is not None
@@ -251,7 +273,7 @@ def _parse_answer(answer: HttpAnswer, secret: str) -> _Answer | OutcomeUnknown:
 
 def _verified_facts(account: GatewayAccount, body: bytes) -> bytes:
     try:
-        facts = open_envelope(body, account.credentials.get("secret_key", ""))
+        facts = verify_envelope(body, account.credentials.get("secret_key", ""))
     except InvalidTokenError as error:
         raise InvalidCallbackError(str(error)) from None
     if facts is None:
@@ -263,17 +285,17 @@ def _inquiry_report(payment: TwoC2pPayment) -> SessionResult:
     try:
         report = _session_report(payment)
     except ValueError:
-        return inconclusive_response("the response contradicts itself")
+        return inconclusive_response("the response is inconsistent")
     if report is None:
         detail = _response_detail(payment.respCode, payment.respDesc)
         return inconclusive_response(detail)
-    if report.state is GatewaySessionState.ATTEMPTED:  # only callbacks report this state
+    if report.state is GatewaySessionState.ATTEMPTED:  # only callbacks may report this state
         return SessionReport(state=GatewaySessionState.OPEN)
     return report
 
 
 def _session_report(payment: TwoC2pPayment) -> SessionReport | None:
-    """Map a payment to a report; None for an inconclusive code, ValueError for invalid data."""
+    """Map a payment to a report; None for an inconclusive code. Raises `ValueError` if invalid."""
     state = codes.STATES.get(payment.respCode)
     if state is None:
         return None
@@ -286,7 +308,7 @@ def _session_report(payment: TwoC2pPayment) -> SessionReport | None:
 
 
 def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | None:
-    """Report a chargeback, which has no id and no deadline, of the full transaction."""
+    """Report a chargeback of the full transaction. It has no id and no deadline."""
     code = payment.respCode
     dispute = codes.DISPUTES.get(code)
     if dispute is None or report.capture is None:
@@ -304,9 +326,9 @@ def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | N
 
 
 def _capture(payment: TwoC2pPayment) -> Capture:
-    """Build the capture; its reference includes the invoice, which refunds need.
+    """Build the capture. Its reference includes the invoice number, which refunds require.
 
-    If `tranRef` is missing, the reference ends with the dot, and a later report completes it.
+    If `tranRef` is missing, the reference ends with a dot, and a later report completes it.
     """
     if not _has_reference(payment):
         raise ValueError("the capture has no reference")
@@ -321,12 +343,12 @@ def _capture(payment: TwoC2pPayment) -> Capture:
 
 
 def _without_padding(amount: str) -> str:
-    """Remove the padding zeros of notifications."""
-    whole, point, places = amount.partition(".")
-    if not whole.isdigit() or (point and not places.isdigit()):
+    """Remove the zeros with which notifications pad amounts."""
+    whole, point, fraction = amount.partition(".")
+    if not whole.isdigit() or (point and not fraction.isdigit()):
         return amount
-    places = places.rstrip("0")
-    return (whole.lstrip("0") or "0") + (f".{places}" if places else "")
+    fraction = fraction.rstrip("0")
+    return (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
 
 
 def _has_reference(payment: TwoC2pPayment) -> bool:
@@ -336,3 +358,55 @@ def _has_reference(payment: TwoC2pPayment) -> bool:
 
 def _response_detail(code: str, description: str | None) -> str:
     return f"response {code}: {(description or '')[:DETAIL_CHARS_MAX]}"
+
+
+class _InquiryResponse(Struct, frozen=True):
+    code: str = msgspec.field(name="respCode")
+    description: str | None = msgspec.field(name="respDesc", default=None)
+
+    @property
+    def text(self) -> str:
+        return f"{plain_text(self.code)} {plain_text(self.description or '')}".rstrip()
+
+
+def _check_refunds(report: RefundResult) -> AccountCheck:
+    if isinstance(report, RefundReport):
+        return account_works("2C2P accepts the credentials for payments and refunds")
+    if report.is_throttled:
+        return AccountCheck(problem=AccountProblem.THROTTLED, detail=f"refunds: {report.detail}")
+    if report.has_responded:  # for example, the maintenance API of a different country
+        return credentials_rejected(f"2C2P rejects the refund inquiry: {plain_text(report.detail)}")
+    if report.problem is not AccountProblem.CREDENTIALS:
+        return AccountCheck(problem=report.problem, detail=f"refunds: {report.detail}")
+    return credentials_rejected(
+        "2C2P accepts merchant_id and secret_key, but refunds would fail because of "
+        f"merchant_private_key or gateway_public_key: {plain_text(report.detail)}"
+    )
+
+
+def _find_payment_problem(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck | None:
+    try:
+        content = verify_envelope(answer.body, account.credentials.get("secret_key", ""))
+    except InvalidTokenError:
+        return credentials_rejected("2C2P signs with a secret_key that differs from this account's")
+    response = decode_json(answer.body if content is None else content, _InquiryResponse)
+    if response is None:
+        return unexpected_response(account, answer)
+    if content is None:  # rejections are not signed
+        return credentials_rejected(f"2C2P rejects merchant_id or secret_key: {response.text}")
+    if response.code not in codes.NOT_FOUND:
+        return credentials_rejected(f"2C2P rejects the inquiry: {response.text}")
+    return None
+
+
+def _unknown_refund() -> GatewayRefundRequest:
+    return GatewayRefundRequest(
+        refund_id=UUID(int=0),
+        reference=None,
+        session=None,
+        capture=Capture(reference=f"{CHECK_INVOICE}.0", amount_minor=100, currency="THB"),
+        amount_minor=100,
+        reason="",
+        destination=None,
+        callback_url="",
+    )

@@ -1,5 +1,12 @@
-"""Messages of 2C2P's payment API, with the field names of the wire."""
+"""Messages of 2C2P's payment API, and the JWTs that sign them with a shared secret.
 
+The maintenance API uses the format in `sealed.py`.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
 import html
 import re
 from datetime import datetime, timedelta
@@ -11,16 +18,20 @@ from msgspec import Meta, Raw, Struct
 
 from payintent.core import ids
 from payintent.core.money import minor_decimals
+from payintent.gateways.http_client import GatewayHttpClient, HttpResult, decode_json
 from payintent.gateways.minor_units import from_gateway, to_gateway
 from payintent.gateways.port import GatewayAccount, GatewaySessionRequest
 
 TOKEN_LIFE_S = 30 * 60
-INVOICE_CHARS = 20  # the limit of QR payments
+INVOICE_CHARS = 20  # QR payments allow no more
 DESCRIPTION_CHARS_MAX = 250
 
-_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # by default all channels of the merchant
-#: The languages of 2C2P's pages; it rejects orders in any further language.
+_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # other kinds: all of the merchant's channels
+#: The languages of 2C2P's pages. Orders with any other language are rejected.
 _LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
+_BASE64URL = re.compile(r"[0-9A-Za-z_-]*")
+_JWT_HEADER = b'{"alg":"HS256","typ":"JWT"}'
+_HTTP_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 _Code = Annotated[str, Meta(pattern=r"^[0-9]{4}\Z")]
 
 
@@ -29,7 +40,7 @@ class TwoC2pEnvelope(Struct, frozen=True):
 
 
 class TwoC2pToken(Struct, frozen=True):
-    respCode: _Code  # noqa: N815 - the wire's names, here and below
+    respCode: _Code  # noqa: N815 - 2C2P's field names, here and below
     respDesc: str | None = None  # noqa: N815
     webPaymentUrl: str | None = None  # noqa: N815
 
@@ -48,37 +59,38 @@ class TwoC2pPayment(Struct, frozen=True):
 #: The decimals of ISO 4217, except that rupiah are whole.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
 
-_PLACES = 5
-_REFUND_PLACES = 2  # the maintenance API always writes two
+_AMOUNT_DECIMALS_MAX = 5
+_REFUND_DECIMALS_MIN = 2  # the maintenance API always uses two
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
 
 
 def format_order_amount(amount_minor: int, currency: str) -> str:
-    """Format a price, such as `1590.00`; ValueError if 2C2P cannot represent it."""
+    """Format a price, such as `1590.00`. Raises `ValueError` if 2C2P cannot represent it."""
     return _format(amount_minor, currency, DECIMALS[currency])
 
 
 def format_action_amount(amount_minor: int, currency: str) -> str:
-    """Format a refund with at least two places; ValueError if 2C2P cannot represent it.
+    """Format a refund amount. Raises `ValueError` if 2C2P cannot represent it.
 
-    Any currency is possible, because unexpected captures can be refunded too.
+    The currency may be any, because unexpected captures can be refunded too.
     """
     decimals = DECIMALS.get(currency, minor_decimals(currency))
     to_gateway(amount_minor, currency, decimals)
-    return _format(amount_minor, currency, max(_REFUND_PLACES, decimals))
+    return _format(amount_minor, currency, max(_REFUND_DECIMALS_MIN, decimals))
 
 
 def parse_order_amount(text: str, currency: str) -> int:
-    """Parse an amount to our minor units; ValueError if it is malformed or has more decimals."""
+    """Convert to our minor units. Raises `ValueError` if malformed or with too many decimals."""
     if not currency or not _AMOUNT.fullmatch(text):
         raise ValueError("the amount or the currency is malformed")
-    whole, _, places = text.partition(".")
-    return from_gateway(int(whole + places.ljust(_PLACES, "0")), currency, _PLACES)
+    whole, _, fraction = text.partition(".")
+    units = int(whole + fraction.ljust(_AMOUNT_DECIMALS_MAX, "0"))
+    return from_gateway(units, currency, _AMOUNT_DECIMALS_MAX)
 
 
 def _format(amount_minor: int, currency: str, decimals: int) -> str:
-    whole, rest = divmod(to_gateway(amount_minor, currency, decimals), 10**decimals)
-    return f"{whole}.{rest:0{decimals}}" if decimals else str(whole)
+    whole, fraction = divmod(to_gateway(amount_minor, currency, decimals), 10**decimals)
+    return f"{whole}.{fraction:0{decimals}}" if decimals else str(whole)
 
 
 LIVE, SANDBOX = "https://pgw.2c2p.com", "https://sandbox-pgw.2c2p.com"
@@ -93,8 +105,8 @@ MAINTENANCE_URLS = {
     LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
     SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",
 }
-#: Indonesia's maintenance API. The account does not show its country, so the operator must set
-#: `maintenance_url`.
+#: Indonesia has its own maintenance API. Nothing in an account shows its country, so the operator
+#: must set `maintenance_url`.
 INDONESIA = "https://pgwcore.dp.alipay.com"
 ORIGINS = frozenset(
     {
@@ -105,30 +117,30 @@ ORIGINS = frozenset(
 
 
 def invoice_no(session_id: UUID) -> str:
-    """Return a session's invoice number: the last 20 base62 digits of its id, 119 bits."""
+    """Return a session's invoice number: the last 20 base62 digits (119 bits) of its id."""
     return ids.to_base62(session_id.int, ids.UUID_CHARS)[-INVOICE_CHARS:]
 
 
-def inquiry(account: GatewayAccount, invoice: str) -> bytes:
+def inquiry_body(account: GatewayAccount, invoice: str) -> bytes:
     query = {"merchantID": merchant_id_of(account), "invoiceNo": invoice, "locale": "en"}
     return msgspec.json.encode(query)
 
 
-def write_order(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
-    """Return the order as JSON; the session id is both the invoice and the idempotency key."""
-    name = ids.format_id(ids.SESSION, request.session_id)
+def order_body(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
+    """Return the order as JSON. The session id is both the invoice and the idempotency key."""
+    reference = ids.format_id(ids.SESSION, request.session_id)
     order: dict[str, Any] = {
         "merchantID": merchant_id_of(account),
         "invoiceNo": invoice_no(request.session_id),
-        "idempotencyID": name,
+        "idempotencyID": reference,
         "description": _description(request.description),
-        # A number, but not converted to a float.
+        # A JSON number with the exact digits of the amount.
         "amount": Raw(format_order_amount(request.amount_minor, request.currency).encode()),
         "currencyCode": request.currency,
         "frontendReturnUrl": request.return_url,
         "backendReturnUrl": request.callback_url,
-        "userDefined1": name,
-        "paymentExpiry": _expiry(account, request),
+        "userDefined1": reference,
+        "paymentExpiry": _format_deadline(account, request),
     }
     optional = {
         "paymentChannel": _CHANNELS.get(request.kind),
@@ -144,24 +156,94 @@ def _language(locale: str | None) -> str | None:
 
 
 def _description(text: str) -> str:
-    """Escape HTML, as 2C2P requires, and shorten without cutting an escape."""
+    """Escape HTML, as 2C2P requires, and shorten the text without splitting an escape."""
     escaped = ""
-    for letter in text:
-        longer = escaped + html.escape(letter)
+    for char in text:
+        longer = escaped + html.escape(char)
         if len(longer) > DESCRIPTION_CHARS_MAX:
             break
         escaped = longer
     return escaped or "-"
 
 
-def _expiry(account: GatewayAccount, request: GatewaySessionRequest) -> str:
+def _format_deadline(account: GatewayAccount, request: GatewaySessionRequest) -> str:
     zone = datetime.strptime(account.credentials["utc_offset"], "%z").tzinfo
-    return ends_at(request).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
+    return payment_deadline(request).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def ends_at(request: GatewaySessionRequest) -> datetime:
+def payment_deadline(request: GatewaySessionRequest) -> datetime:
     return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFE_S))
 
 
 def merchant_id_of(account: GatewayAccount) -> str:
     return account.credentials.get("merchant_id", "")
+
+
+class InvalidTokenError(Exception):
+    """A token is not signed by 2C2P or is malformed."""
+
+
+class _JwtHeader(Struct, frozen=True):
+    alg: str
+    crit: object = None
+
+
+async def post_jwt(
+    http: GatewayHttpClient, account: GatewayAccount, name: str, content: bytes
+) -> HttpResult:
+    """Send a request to the payment API, signed with the account's secret key."""
+    token = sign_jwt(content, account.credentials.get("secret_key", ""))
+    url = f"{account.base_url.rstrip('/')}/payment/4.3/{name}"
+    body = msgspec.json.encode({"payload": token})
+    return await http.request("POST", url, headers=_HTTP_HEADERS, body=body)
+
+
+def verify_envelope(body: bytes, secret: str) -> bytes | None:
+    """Return the signed JSON in a message, or None if the message is not signed.
+
+    Raises `InvalidTokenError` if the signature is wrong.
+    """
+    envelope = decode_json(body, TwoC2pEnvelope)
+    return None if envelope is None else verify_jwt(envelope.payload, secret)
+
+
+def sign_jwt(content: bytes, secret: str) -> str:
+    """Sign JSON as a JWT with HS256. The secret is used as text, even if it looks hexadecimal."""
+    signed = f"{_base64url(_JWT_HEADER)}.{_base64url(content)}"
+    return f"{signed}.{_mac(signed, secret)}"
+
+
+def verify_jwt(token: str, secret: str) -> bytes:
+    """Return the JSON in a JWT. Raises `InvalidTokenError` unless it is signed with this secret."""
+    if not secret:  # anyone could sign with an empty secret
+        raise InvalidTokenError("the account has no secret key")
+    signed, _, mac = token.rpartition(".")
+    # Compare the encoded text, because different base64 texts can decode to the same bytes.
+    if not hmac.compare_digest(_mac(signed, secret).encode(), mac.encode(errors="replace")):
+        raise InvalidTokenError("the signature does not match this account")
+    head, _, content = signed.partition(".")
+    try:
+        header = msgspec.json.decode(_decode_base64url(head), type=_JwtHeader)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidTokenError("the header cannot be parsed") from None
+    if header.alg != "HS256" or header.crit is not None:
+        raise InvalidTokenError("the algorithm is not HS256")
+    return _decode_base64url(content)
+
+
+def _mac(signed: str, secret: str) -> str:
+    content = signed.encode(errors="replace")
+    return _base64url(hmac.new(secret.encode(), content, hashlib.sha256).digest())
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _decode_base64url(text: str) -> bytes:
+    if not _BASE64URL.fullmatch(text):
+        raise InvalidTokenError("the token is not base64url")
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        raise InvalidTokenError("the token is not base64url") from None

@@ -1,11 +1,11 @@
 """2C2P's maintenance API: refunds, voids and inquiries, as encrypted and signed XML.
 
-A settled payment can be refunded in full or in parts. An unsettled payment cannot be refunded, but
+A settled payment can be refunded fully or partially. An unsettled payment cannot be refunded, but
 it can be voided in full until the end of the acquirer's day, which has the same effect.
 
-2C2P responds to a repeated `idempotencyID` with its first response, so refunds can be sent again.
-The refund list does not contain our ids, so a refund without a response is identified by sending
-it again.
+2C2P returns its first response when an `idempotencyID` is repeated, so refunds can be sent again.
+The list of refunds does not contain our ids, so the outcome of a refund without a response is found
+by sending it again.
 """
 
 import asyncio
@@ -31,30 +31,31 @@ from payintent.gateways.port import (
     RefundResult,
 )
 from payintent.gateways.twoc2p import response_codes as codes
-from payintent.gateways.twoc2p.jwt import InvalidTokenError
 from payintent.gateways.twoc2p.messages import (
     MAINTENANCE_PATH,
     MAINTENANCE_URLS,
+    InvalidTokenError,
     format_action_amount,
     parse_order_amount,
 )
 
 VERSION = "4.3"
-BOTH_TIMEOUT_S = 15.0  # for a refund and a void together
-XML_BYTES_MAX = 40 * 1024  # a list of about 250 refunds
+REFUND_TIMEOUT_S = 15.0  # for a refund and a void together
+XML_BYTES_MAX = 40 * 1024  # enough for about 250 listed refunds
 DETAIL_CHARS_MAX = 200
-REPEATABLE_FOR_S = 24 * 3600  # our assumption: 2C2P does not document the life of an idempotencyID
+#: How long 2C2P is assumed to remember an `idempotencyID`; it documents no period.
+REPLAY_WINDOW_S = 24 * 3600
 
 _OK = 200
 _ABSENT = GatewayRefundState.ABSENT
 _TIMED_VERSIONS = frozenset({7, 8})
-#: Suffixes of our id. A void with the key of the refund would get the refund's refusal, and a query
-#: with a key would get the response of an earlier query.
+#: Suffixes of our id in the idempotency key. If a void had the refund's key, 2C2P would repeat its
+#: rejection of the refund. Queries have no key, because 2C2P would repeat an earlier response.
 _IDEMPOTENCY_SUFFIXES = {"R": "", "V": "-void"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _ListedRefund:
     amount: str
     status: str
     reference: str
@@ -68,7 +69,7 @@ class _Reply:
     invoice: str
     status: str
     reference: str | None
-    items: tuple[_Item, ...]
+    refunds: tuple[_ListedRefund, ...]
 
     @property
     def detail(self) -> str:
@@ -81,15 +82,15 @@ class TwoC2pRefundApi:
         self._now = now
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        """Refund or void a payment; a repeated request has no further effect.
+        """Refund or void a payment. A repeated request has no further effect.
 
-        After a day 2C2P may have forgotten the first request, so it is queried first.
+        After a day, 2C2P may have forgotten the first request, so the refund is queried first.
         """
         try:
-            async with asyncio.timeout(BOTH_TIMEOUT_S):
+            async with asyncio.timeout(REFUND_TIMEOUT_S):
                 return await self._refund(account, request)
         except TimeoutError:
-            return OutcomeUnknown(detail=f"no response within {BOTH_TIMEOUT_S:g} s")
+            return OutcomeUnknown(detail=f"no response within {REFUND_TIMEOUT_S:g} s")
 
     async def inquire(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         total = request.capture.amount_minor
@@ -101,15 +102,15 @@ class TwoC2pRefundApi:
         if reply.code != codes.DONE:
             return inconclusive_response(reply.detail)
         if reply.status in codes.VOIDS and request.amount_minor == total:
-            return _accepted_report(reply.status, _own_reference(request, "V"), reply.detail)
+            return _accepted_report(reply.status, _substitute_reference(request, "V"), reply.detail)
         return _identify_refund(reply, request, self._now())
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         try:
             format_action_amount(request.amount_minor, request.capture.currency)
-        except ValueError as error:  # this amount can never be sent
+        except ValueError as error:  # 2C2P cannot represent this amount
             return RefundReport(state=GatewayRefundState.DECLINED, detail=str(error))
-        if request.sent_before and _age_s(request, self._now()) > REPEATABLE_FOR_S:
+        if request.sent_before and _age_s(request, self._now()) > REPLAY_WINDOW_S:
             earlier = await self.inquire(account, request)
             if isinstance(earlier, OutcomeUnknown):
                 return earlier
@@ -118,7 +119,7 @@ class TwoC2pRefundApi:
         reply = await self._request(account, request, "R", request.amount_minor)
         is_full = request.amount_minor == request.capture.amount_minor
         if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and is_full:
-            # Certainly not refunded, so the void is not a second refund.
+            # The refund was certainly not made, so the void is not a second refund.
             reply = await self._request(account, request, "V", request.amount_minor)
         if isinstance(reply, OutcomeUnknown):
             return reply
@@ -127,18 +128,18 @@ class TwoC2pRefundApi:
         return _refund_report(reply, request)
 
     async def _decline_repeated(
-        self, account: GatewayAccount, request: GatewayRefundRequest, refusal: _Reply
+        self, account: GatewayAccount, request: GatewayRefundRequest, rejection: _Reply
     ) -> RefundResult:
-        """Decline a refused repetition, unless the first request may have succeeded."""
+        """Report a rejected repetition as declined, unless the first request may have succeeded."""
         total = request.capture.amount_minor
         reply = await self._request(account, request, "RS", total)
         if isinstance(reply, OutcomeUnknown):
             return reply
         is_voided = reply.status in codes.VOIDS and request.amount_minor == total
-        is_listed = is_voided or any(_may_match(item, request) for item in reply.items)
+        is_listed = is_voided or any(_may_match(item, request) for item in reply.refunds)
         if reply.code == codes.NO_TRANSACTION or (reply.code == codes.DONE and not is_listed):
-            return _refund_report(refusal, request)
-        return inconclusive_response(f"refused when sent again: {refusal.detail}")
+            return _refund_report(rejection, request)
+        return inconclusive_response(f"rejected when sent again: {rejection.detail}")
 
     async def _request(
         self,
@@ -147,7 +148,7 @@ class TwoC2pRefundApi:
         process: str,
         amount_minor: int,
     ) -> _Reply | OutcomeUnknown:
-        # Imported when used: its libraries are large, and most processes do not refund.
+        # Imported here because its libraries are large and most processes do not make refunds.
         from payintent.gateways.twoc2p import sealed
 
         keys = sealed.TwoC2pKeys(
@@ -175,7 +176,7 @@ class TwoC2pRefundApi:
         except (InvalidTokenError, ValueError):
             return replace(
                 unusable_response(answer.status, f"invalid response, status {answer.status}"),
-                problem=AccountProblem.CREDENTIALS,  # our keys probably do not match
+                problem=AccountProblem.CREDENTIALS,  # probably, the keys do not match
             )
         if answer.status != _OK or not _is_reply_to(reply, process, _invoice(request)):
             detail = f"status {answer.status}: {reply.detail}"
@@ -189,20 +190,20 @@ class TwoC2pRefundApi:
         process: str,
         amount_minor: int,
     ) -> bytes:
-        name = ids.format_id(ids.REFUND, request.refund_id)
-        moment = datetime.fromtimestamp(self._now(), UTC)
+        refund_id = ids.format_id(ids.REFUND, request.refund_id)
+        now = datetime.fromtimestamp(self._now(), UTC)
         root = ET.Element("PaymentProcessRequest")
         fields = {
             "version": VERSION,
-            "timeStamp": moment.strftime("%d%m%y%H%M%S"),
+            "timeStamp": now.strftime("%d%m%y%H%M%S"),
             "merchantID": account.credentials.get("merchant_id", ""),
             "processType": process,
             "invoiceNo": _invoice(request),
             "actionAmount": format_action_amount(amount_minor, request.capture.currency),
-            "userDefined1": name,
+            "userDefined1": refund_id,
         }
         if process in _IDEMPOTENCY_SUFFIXES:
-            fields["idempotencyID"] = f"{name}{_IDEMPOTENCY_SUFFIXES[process]}"
+            fields["idempotencyID"] = f"{refund_id}{_IDEMPOTENCY_SUFFIXES[process]}"
         for tag, text in fields.items():
             ET.SubElement(root, tag).text = text
         return ET.tostring(root, encoding="utf-8")
@@ -219,14 +220,14 @@ def _invoice(request: GatewayRefundRequest) -> str:
 
 
 def _is_reply_to(reply: _Reply, process: str, invoice: str) -> bool:
-    """Return True if a reply belongs to this request; refusals may omit some fields."""
+    """Return whether a reply belongs to this request. Rejections may omit some fields."""
     if reply.code in codes.REFUSED:
         return reply.process in {"", process} and reply.invoice in {"", invoice}
     return (reply.process, reply.invoice) == (process, invoice)
 
 
 def _refund_report(reply: _Reply, request: GatewayRefundRequest) -> RefundResult:
-    reference = reply.reference or _own_reference(request, reply.process)
+    reference = reply.reference or _substitute_reference(request, reply.process)
     if reply.code == codes.DONE:
         return _accepted_report(reply.status, reference, reply.detail)
     if reply.code == codes.REFUND_PENDING:
@@ -240,10 +241,10 @@ def _refund_report(reply: _Reply, request: GatewayRefundRequest) -> RefundResult
     return inconclusive_response(reply.detail)
 
 
-def _own_reference(request: GatewayRefundRequest, process: str) -> str:
-    """Return the reference of a refund that 2C2P accepted without a reference.
+def _substitute_reference(request: GatewayRefundRequest, process: str) -> str:
+    """Return our own reference for a refund that 2C2P accepted without assigning a reference.
 
-    It uses the invoice, because the capture's reference may be completed later.
+    It contains only the invoice, because the capture's reference may be completed later.
     """
     return f"{_invoice(request)}-{process}"
 
@@ -254,20 +255,20 @@ def _accepted_report(status: str, reference: str | None, detail: str) -> RefundR
 
 
 def _identify_refund(reply: _Reply, request: GatewayRefundRequest, now: float) -> RefundResult:
-    """Report our refund from the list of all refunds of its invoice.
+    """Find our refund in the list of its invoice's refunds, and report its state.
 
-    If it was accepted without a reference, its state is that of the refunds with its amount,
-    provided that their states agree. If it is not known to be accepted, it is ABSENT even if it may
-    be in the list: sending it again returns the first response or performs it. After a day 2C2P may
-    have forgotten the first response, so the outcome is unknown and an operator must decide.
+    A refund that was accepted without a reference has the state of the listed refunds with the same
+    amount, if their states agree. A refund that is not known to be accepted is ABSENT even if it
+    may be listed, because sending it again either returns the first response or performs it. After
+    a day, 2C2P may have forgotten the first response, so the outcome is unknown.
     """
-    for item in reply.items:
+    for item in reply.refunds:
         if item.reference and item.reference == request.reference:
             return _accepted_report(item.status, item.reference, f"refund {item.status}")
-    candidates = [item for item in reply.items if _may_match(item, request)]
+    candidates = [item for item in reply.refunds if _may_match(item, request)]
     unknown = inconclusive_response(f"{len(candidates)} listed refunds may be this refund")
-    if request.reference != _own_reference(request, "R"):
-        if candidates and _age_s(request, now) > REPEATABLE_FOR_S:
+    if request.reference != _substitute_reference(request, "R"):
+        if candidates and _age_s(request, now) > REPLAY_WINDOW_S:
             return unknown
         return RefundReport(state=GatewayRefundState.ABSENT, detail="not among the refunds")
     reports = [_accepted_report(item.status, request.reference, item.status) for item in candidates]
@@ -277,12 +278,12 @@ def _identify_refund(reply: _Reply, request: GatewayRefundRequest, now: float) -
 
 
 def _age_s(request: GatewayRefundRequest, now: float) -> float:
-    """Return the age of a refund; 0 if its id does not contain a time."""
-    is_timed = request.refund_id.version in _TIMED_VERSIONS
-    return now - ids.unix_ms_of_timed(request.refund_id) / 1000 if is_timed else 0
+    """Return the age of a refund, or 0 if its id contains no timestamp."""
+    has_timestamp = request.refund_id.version in _TIMED_VERSIONS
+    return now - ids.unix_ms_of_timed(request.refund_id) / 1000 if has_timestamp else 0
 
 
-def _may_match(item: _Item, request: GatewayRefundRequest) -> bool:
+def _may_match(item: _ListedRefund, request: GatewayRefundRequest) -> bool:
     try:
         return parse_order_amount(item.amount, request.capture.currency) == request.amount_minor
     except ValueError:
@@ -290,10 +291,10 @@ def _may_match(item: _Item, request: GatewayRefundRequest) -> bool:
 
 
 def _parse_reply(content: bytes) -> _Reply:
-    """Parse a reply; ValueError if it is invalid.
+    """Parse a reply. Raises `ValueError` if it is invalid.
 
-    XML of this size is only dangerous because of entities, which need a document type. It is parsed
-    as text, so that a declared encoding cannot hide a document type.
+    XML of this size is only dangerous if it has entities, which require a document type. The reply
+    is decoded before parsing, so that an encoding declaration cannot hide a document type.
     """
     text = content.decode()
     if len(content) > XML_BYTES_MAX or "<!" in text:
@@ -312,8 +313,8 @@ def _parse_reply(content: bytes) -> _Reply:
         invoice=root.findtext("invoiceNo") or "",
         status=root.findtext("status") or "",
         reference=root.findtext("refundReferenceNo") or None,
-        items=tuple(
-            _Item(
+        refunds=tuple(
+            _ListedRefund(
                 amount=refund.get("amount", ""),
                 status=refund.get("status", ""),
                 reference=refund.get("referenceNo", ""),

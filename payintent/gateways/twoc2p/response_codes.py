@@ -1,7 +1,7 @@
 """The meaning of 2C2P's response codes for payments and refunds.
 
-Every published payment code has a unique meaning here. A code that is published later results in
-`OutcomeUnknown`, and the gateway is queried again.
+Every published payment code has exactly one meaning here. Any other code leads to
+`OutcomeUnknown`, and the payment is queried again.
 """
 
 from payintent.gateways.port import (
@@ -13,16 +13,16 @@ from payintent.gateways.port import (
 )
 
 OK = "0000"
-SOFT_DECLINED = "0004"  # the buyer must authenticate by 3-D Secure and retry
+SOFT_DECLINED = "0004"  # the buyer must authenticate with 3-D Secure and retry
 INVOICE_EXISTS = "9015"
 
-#: No payment was attempted. The response is the same with and without a payment token.
+#: No payment was attempted. A payment token may exist: the response does not show it.
 NOT_FOUND = frozenset({"2002", "4071", "4140"})
 
-#: Refusals after which the order may exist.
+#: Rejections after which the order may nevertheless exist.
 UNSETTLED = frozenset(
     {INVOICE_EXISTS, "0001", "0999", "2001", "2003", "4009", "4094", "5002", "5005", "9038", "9041"}
-    | {f"99{last}" for last in range(90, 100)}
+    | {f"99{suffix}" for suffix in range(90, 100)}
 )
 
 _DECLINED = """
@@ -43,8 +43,8 @@ FAILURES: dict[str, FailureReason] = (
     | {SOFT_DECLINED: FailureReason.DECLINED}
 )
 
-#: Captures that deviate from the order: another amount, after the deadline, partial or special
-#: approval. The meaning of `amount` is not documented in these cases, so an operator must decide.
+#: Captures that deviate from the order: a different amount, a late payment, or a partial or special
+#: approval. 2C2P does not document what `amount` means in these cases, so an operator must decide.
 DEVIATIONS = {
     "4010": "partial amount approved",
     "4011": "approved as VIP",
@@ -59,8 +59,8 @@ _CAPTURED = """
     0000 4045 4110
     4120 4121 4122
     4130 4131 4132
-"""  # paid or settled, also if refunded or charged back later
-_CANCELLED = "0003 4017 4047 4080 5010 5019"  # by the buyer, on the page or by leaving it
+"""  # paid or settled, even if later refunded or charged back
+_CANCELLED = "0003 4017 4047 4080 5010 5019"  # by the buyer, who cancelled or left the page
 
 #: The session states that inquiries and callbacks report.
 STATES: dict[str, GatewaySessionState] = (
@@ -87,12 +87,12 @@ _UNDECIDED = """
     9993 9994 9995 9996 9997 9998 9999
 """
 
-#: Published codes without the result of a payment: errors of 2C2P or of a request, card
+#: Published codes that do not give the result of a payment: errors of 2C2P or of a request, card
 #: verification, tokens, reconciliation, cancellation, settlement, and reserved codes.
 UNDECIDED = NOT_FOUND | frozenset(_UNDECIDED.split())
 
-#: Disputes and their effect on the money. Only 4130 is documented; the meaning of 4131 and 4132
-#: has to be confirmed with 2C2P (`docs/refunds.md`, "Disputed money").
+#: Disputes and their effect on the money. Only 4130 is documented. The meaning of 4131 and 4132 is
+#: still to be confirmed by 2C2P (`docs/refunds.md`, "Disputed money").
 DISPUTES: dict[str, tuple[DisputeState, DisputedFunds]] = {
     "4130": (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
     "4131": (DisputeState.WON, DisputedFunds.REINSTATED),
@@ -104,14 +104,14 @@ DONE = "00"
 NO_TRANSACTION = "16"
 REFUND_PENDING = "42"
 
-#: Unsettled payments cannot be refunded, but they can be voided in full.
+#: The payment is not settled, so it cannot be refunded but can be voided in full.
 UNREFUNDABLE = frozenset({"12", "41"})
 
 _REFUSED = """
     02 03 10 11 12 13 14 15 16 17 18 21 22 25 30 40 41 43 44 45 46 47 48 49 54 61 65 96 97
 """
 
-#: Refusals without any effect. After 29, 50 to 53, 95, 98 and 99 the request may be in progress.
+#: Final rejections. After 29, 50 to 53, 95, 98 and 99 the request may still be in progress.
 REFUSED = frozenset(_REFUSED.split())
 
 #: The states of transactions and refunds after a successful request.

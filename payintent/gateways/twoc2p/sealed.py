@@ -21,52 +21,49 @@ from joserfc import jwe, jws
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 
-from payintent.gateways.twoc2p.jwt import InvalidTokenError
+from payintent.gateways.twoc2p.messages import InvalidTokenError
 
-KEYS_MAX = 128  # cached keys; parsing and checking a private key takes 20 ms
+KEYS_MAX = 128  # size of the cache: parsing and checking a private key takes 20 ms
 
-_SEALING = {"alg": "RSA-OAEP", "enc": "A256GCM"}
-_SIGNING = {"alg": "PS256", "typ": "JWT"}
+_JWE_HEADER = {"alg": "RSA-OAEP", "enc": "A256GCM"}
+_JWS_HEADER = {"alg": "PS256", "typ": "JWT"}
 _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 
 @dataclass(frozen=True, slots=True)
 class TwoC2pKeys:
-    """Our private key and the gateway's public key, as PEM or base64 of DER."""
+    """Our private key and the gateway's public key, each as PEM or base64-encoded DER."""
 
     private_key: str = field(repr=False)
     gateway_key: str
 
 
 def encrypt_and_sign(content: bytes, keys: TwoC2pKeys) -> str:
-    """Encrypt for the gateway, then sign; ValueError if the keys are invalid."""
-    sealed = jwe.encrypt_compact(
-        dict(_SEALING),
-        content,
-        _parse_public_key(keys.gateway_key),
-        algorithms=list(_SEALING.values()),
+    """Encrypt for the gateway, then sign. Raises `ValueError` if the keys are invalid."""
+    gateway_key = _parse_public_key(keys.gateway_key)
+    private_key = _parse_private_key(keys.private_key)
+    encrypted = jwe.encrypt_compact(
+        dict(_JWE_HEADER), content, gateway_key, algorithms=list(_JWE_HEADER.values())
     )
     return jws.serialize_compact(
-        dict(_SIGNING), sealed, _parse_private_key(keys.private_key), algorithms=[_SIGNING["alg"]]
+        dict(_JWS_HEADER), encrypted, private_key, algorithms=[_JWS_HEADER["alg"]]
     )
 
 
 def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
-    """Verify the gateway's signature, then decrypt (`InvalidTokenError`).
+    """Verify the gateway's signature, then decrypt.
 
-    ValueError if the keys are invalid.
+    Raises `InvalidTokenError`, or `ValueError` if the keys are invalid.
     """
-    gateway_key, private_key = (
-        _parse_public_key(keys.gateway_key),
-        _parse_private_key(keys.private_key),
-    )
+    gateway_key = _parse_public_key(keys.gateway_key)
+    private_key = _parse_private_key(keys.private_key)
     try:
-        signed = jws.deserialize_compact(token, gateway_key, algorithms=[_SIGNING["alg"]])
+        signed = jws.deserialize_compact(token, gateway_key, algorithms=[_JWS_HEADER["alg"]])
         content = jwe.decrypt_compact(
-            signed.payload, private_key, algorithms=list(_SEALING.values())
+            signed.payload, private_key, algorithms=list(_JWE_HEADER.values())
         )
     except (JoseError, ValueError, TypeError):
-        raise InvalidTokenError("the token is not the gateway's, or not for us") from None
+        raise InvalidTokenError("the signature or the encryption is invalid") from None
     if content.plaintext is None:
         raise InvalidTokenError("the token is empty")
     return content.plaintext
@@ -74,7 +71,7 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
 
 @lru_cache(maxsize=KEYS_MAX)
 def _parse_public_key(text: str) -> RSAKey:
-    """Parse a public key or its certificate, because 2C2P issues both."""
+    """Parse a public key or a certificate, because 2C2P issues both."""
     content, is_pem = _key_bytes(text)
     if is_pem:
         is_certificate = content.startswith(_CERTIFICATE)
@@ -104,9 +101,9 @@ def _parse_private_key(text: str) -> RSAKey:
 
 
 def _key_bytes(text: str) -> tuple[bytes, bool]:
-    """Return a key's bytes and True for PEM; DER is base64 with or without line breaks.
+    """Return a key's bytes, and True if they are PEM or False if they are DER.
 
-    ValueError if it is neither.
+    DER is base64-encoded, with or without line breaks. Raises `ValueError` if the text is neither.
     """
     content = text.strip().encode()
     if content.startswith(b"-----BEGIN"):
