@@ -38,7 +38,7 @@ from payintent.payments import sessions_store as session_store
 from payintent.payments.captures_store import MoneyOrigin
 from payintent.refunds import store as refund_store
 from payintent.refunds.record_outside import (
-    RefundUnderWayError,
+    RefundInProgressError,
     open_outside_refund_case,
     record_outside_refund,
 )
@@ -161,7 +161,7 @@ class CallbackReceiver:
             session = ids.format_id(ids.SESSION, error.session_id)
             _log.warning("report_early", account=incoming.account_id, session=session)
             raise _retry_error("this capture is not known yet, retry later") from None
-        except RefundUnderWayError:
+        except RefundInProgressError:
             report = incoming.callback.outside_refund
             assert report is not None  # noqa: S101 - only an outside refund raises this error
             async with self._database.transaction() as tx:

@@ -37,7 +37,7 @@ from payintent.payments.schemas import read_payment_filter
 from payintent.payments.serialization import payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.portal.visits import PAGE_ROWS, MemberVisit, member_page, redirect
-from payintent.refunds import store as refund_store
+from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.lookup import refund_fields
 
@@ -311,7 +311,7 @@ async def _payment_page(
 ) -> Response:
     payment = snapshot.payment
     database = visit.context.database
-    refunds = await refund_store.list_for_payment(database, payment.id, None, _REFUNDS_MAX)
+    refunds = await refund_lists.list_for_payment(database, payment.id, None, _REFUNDS_MAX)
     cases = await case_lists.list_for_merchant(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
     )

@@ -46,7 +46,7 @@ from payintent.reconciliation.runs import (
     read_digest,
 )
 from payintent.reconciliation.runs_store import NewRun, ReportingAccount
-from payintent.refunds.record_outside import RefundUnderWayError, record_outside_refund
+from payintent.refunds.record_outside import RefundInProgressError, record_outside_refund
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
@@ -262,7 +262,7 @@ async def _record_outside_refunds(
     for refund in refunds:
         if not await capture_store.is_known(database, account.account_id, refund.capture):
             continue
-        with suppress(EarlyReportError, RefundUnderWayError):
+        with suppress(EarlyReportError, RefundInProgressError):
             async with database.transaction() as tx:
                 await record_outside_refund(tx, account.account_id, refund)
 

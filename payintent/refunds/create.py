@@ -31,7 +31,7 @@ from payintent.refunds.model import (
     Refund,
     RefundableRemainder,
     RefundStatus,
-    capture_share,
+    convert_to_capture_units,
     format_payment_amount,
 )
 from payintent.refunds.store import NewRefund
@@ -49,25 +49,25 @@ class CreateRefundRequest:
     requested_by: str | None = None  # the operator; None for the merchant
     api_key_id: str = ""  # the public part of the merchant's key
     member: str = ""  # the member's e-mail address, if no API key was used
-    amount: str | None = None  # as sent; None refunds the full remainder
+    amount: str | None = None  # as received; None refunds the full remainder
     reason: str | None = None
     destination: str | None = None  # an address on the capture's chain
 
-    def under_key(self, key: UUID) -> IdempotentRequest:
-        payment = str(self.payment_id)
+    def to_idempotent(self, key: UUID) -> IdempotentRequest:
+        payment_id = str(self.payment_id)
         return IdempotentRequest(
             merchant_id=self.merchant_id,
             key=key,
             request_hash=request_fingerprint(
                 self.operation,
-                payment=payment,
+                payment=payment_id,
                 amount=trim_zeros(self.amount),
                 reason=self.reason,
                 destination=self.destination and self.destination.lower(),
                 requested_by=self.requested_by,
             ),
             raw_fields=(
-                *(OPERATION, payment, self.amount, self.reason, self.destination),
+                *(OPERATION, payment_id, self.amount, self.reason, self.destination),
                 *(() if self.requested_by is None else (self.requested_by,)),
             ),
         )
@@ -116,12 +116,12 @@ class RefundCreator:
         request: CreateRefundRequest,
         unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> CreatedRefund:
-        """Like `create`, but in the caller's transaction."""
+        """Create a refund as `create` does, in the caller's transaction."""
         refund_id = tx.id_generator.new_id()
         if request.key is not None:
-            existing_refund = await _claim_key(tx, request, request.key, refund_id)
-            if existing_refund is not None:
-                return CreatedRefund(as_originally_accepted(existing_refund), replayed=True)
+            existing = await _claim_key(tx, request, request.key, refund_id)
+            if existing is not None:
+                return CreatedRefund(as_originally_accepted(existing), replayed=True)
         refund = await self._reserve(tx, request, refund_id, unavailable)
         return CreatedRefund(refund, replayed=False)
 
@@ -132,8 +132,8 @@ class RefundCreator:
         refund_id: UUID,
         unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        locked_payments = await payment_store.lock(tx, [request.payment_id])
-        payment = locked_payments.payments[0]
+        locked = await payment_store.lock(tx, [request.payment_id])
+        payment = locked.payments[0]
         if payment.status not in _REFUNDABLE:
             raise RefusedError(
                 ErrorCode.INVALID_PAYMENT_STATE,
@@ -145,7 +145,7 @@ class RefundCreator:
         remainder = payment.amount - payment.refunded_amount
         remainder -= await payment_store.get_reserved_amount(tx, payment.id)
         refundable_amount = _undisputed_remainder(payment, capture, remainder, capabilities)
-        amount, text = _parse_refund_amount(payment, request.amount, refundable_amount)
+        amount, amount_text = _parse_refund_amount(payment, request.amount, refundable_amount)
         amount_minor = _to_gateway_units(payment, capture, amount, remainder, capabilities)
         if capabilities is None or (capture.account_id, GatewayChannel.REFUNDS) in unavailable:
             raise RefusedError(
@@ -164,14 +164,14 @@ class RefundCreator:
                 payment_id=payment.id,
                 capture_id=capture.id,
                 amount=amount,
-                amount_text=text,
+                amount_text=amount_text,
                 currency=payment.currency,
                 amount_minor=amount_minor,
                 reason=request.reason,
                 destination=destination,
                 step=step,
                 requested_by=request.requester,
-                at=locked_payments.now,
+                at=locked.now,
             ),
         )
 
@@ -202,7 +202,7 @@ async def auto_refund_case(
 
 
 async def refund_case(
-    tx: Tx, case_id: UUID, capture_id: UUID, who: str, destination: str | None = None
+    tx: Tx, case_id: UUID, capture_id: UUID, requested_by: str, destination: str | None = None
 ) -> Refund:
     """Queue a refund of a case's remaining money, which was not credited to a payment.
 
@@ -212,9 +212,11 @@ async def refund_case(
     """
     capture = await capture_store.lock(tx, capture_id)
     if capture.credited:
-        raise RefusedError(ErrorCode.CONFLICT, "this money pays a payment: refund the payment")
+        raise RefusedError(
+            ErrorCode.CONFLICT, "this money was credited to a payment; refund the payment instead"
+        )
     if capture.undisputed_minor == 0:
-        raise RefusedError(ErrorCode.CONFLICT, "nothing is left to refund")
+        raise RefusedError(ErrorCode.CONFLICT, "no refundable money remains")
     destination, step = await choose_destination_and_step(
         tx, capture, destination, capture.undisputed_minor
     )
@@ -230,7 +232,7 @@ async def refund_case(
             amount_minor=capture.undisputed_minor,
             destination=destination,
             step=step,
-            requested_by=who,
+            requested_by=requested_by,
             at=await current_time(tx),
         ),
     )
@@ -240,13 +242,13 @@ async def _claim_key(
     tx: Tx, request: CreateRefundRequest, key: UUID, refund_id: UUID
 ) -> Refund | None:
     """Claim the key for this request, or return the refund that was created with it."""
-    idempotent = request.under_key(key)
+    idempotent = request.to_idempotent(key)
     payment_id = request.payment_id
-    first = await claim_or_match(tx, request.operation, idempotent, payment_id, refund_id)
-    if first is None:
+    first_use = await claim_or_match(tx, request.operation, idempotent, payment_id, refund_id)
+    if first_use is None:
         return None
-    assert first.refund_id is not None  # noqa: S101 - the key is stored with its refund
-    return await refund_store.get(tx, first.refund_id)
+    assert first_use.refund_id is not None  # noqa: S101 - the key is stored with its refund
+    return await refund_store.get(tx, first_use.refund_id)
 
 
 def _parse_refund_amount(
@@ -315,15 +317,15 @@ def _to_gateway_units(
             unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
     refundable_remainder = RefundableRemainder(
         amount=payment.amount,
-        left=remainder,
+        remaining=remainder,
         capture_minor=capture.amount_minor,
-        capture_left=capture.remaining_minor,
+        capture_remaining_minor=capture.remaining_minor,
     )
-    amount_minor = capture_share(amount, refundable_remainder, unit)
+    amount_minor = convert_to_capture_units(amount, refundable_remainder, unit)
     if amount_minor > capture.undisputed_minor:  # the rest is disputed
         amount_minor = capture.undisputed_minor // unit * unit
     if amount_minor == 0:
-        raise _unsupported("cannot refund so small an amount")
+        raise _unsupported("cannot refund such a small amount")
     return amount_minor
 
 

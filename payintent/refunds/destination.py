@@ -1,4 +1,4 @@
-"""Chooses a refund's destination and whether it needs a second approver."""
+"""Chooses a refund's destination, and whether a second operator must approve the refund."""
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import TENDER
@@ -22,7 +22,7 @@ async def choose_destination_and_step(
         if requested_address is not None:
             raise RefusedError(
                 ErrorCode.UNPROCESSABLE,
-                "destination: the provider of this payment refunds to its payment method only",
+                "destination: this payment can only be refunded to its payment method",
             )
         destination, needs_approval = None, await _exceeds_gateway_limit(tx, capture, amount_minor)
     else:
@@ -31,7 +31,7 @@ async def choose_destination_and_step(
         if destination is None:
             raise RefusedError(
                 ErrorCode.UNPROCESSABLE,
-                "destination: the payer's address is no longer stored, so an address is required",
+                "destination is required, because the payer's address is no longer stored",
             )
         needs_approval = destination != payer or await _exceeds_chain_limit(
             tx, capture, capture.chain, amount_minor
@@ -43,13 +43,13 @@ async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: i
     if capture.merchant_id is None or capture.merchant_approval_above is None:
         return False
     decimals = TENDER[capture.currency].amount_decimals
-    above_minor = capture.merchant_approval_above.scaleb(decimals)
-    if amount_minor > above_minor:
+    limit_minor = capture.merchant_approval_above.scaleb(decimals)
+    if amount_minor > limit_minor:
         return True
     refunded_minor = await refund_lists.sum_unapproved_at_gateways(
         tx, capture.merchant_id, capture.currency
     )
-    return amount_minor + refunded_minor > above_minor
+    return amount_minor + refunded_minor > limit_minor
 
 
 async def _exceeds_chain_limit(
@@ -64,15 +64,15 @@ async def _exceeds_chain_limit(
         return True
     if amount_minor > capture.approval_above_minor:
         return True
-    tokens = await refund_lists.sum_unapproved(tx, capture.merchant_id, chain)
+    tokens = await refund_lists.sum_unapproved_on_chain(tx, capture.merchant_id, chain)
     return amount_minor + tokens * 10**capture.token_decimals > capture.approval_above_minor
 
 
 def _parse_address(text: str) -> str:
     try:
-        value = parse_address(text)
+        address = parse_address(text)
     except ValueError as error:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"destination: {error}") from None
-    if not any(value):
+    if not any(address):
         raise RefusedError(ErrorCode.BAD_REQUEST, "destination must not be the zero address")
-    return f"0x{value.hex()}"
+    return f"0x{address.hex()}"

@@ -1,4 +1,4 @@
-"""Refund lists and details, approvals, and daily totals of refunds without approval."""
+"""Lists refunds, approves them, and sums the unapproved refunds of the last day."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -183,8 +183,8 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
 
 
-async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
-    """Return a merchant's total of refunds without approval on a chain in the last day, in tokens.
+async def sum_unapproved_on_chain(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
+    """Return a merchant's total of unapproved refunds on a chain in the last day, in tokens.
 
     Takes a lock, so that no concurrent transaction can add to the total. Tokens that are no longer
     configured do not count, since their refunds always need a second operator.
@@ -211,7 +211,7 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
 
 
 async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
-    """Return a merchant's total of refunds without approval at gateways in the last day.
+    """Return a merchant's total of unapproved refunds at gateways in the last day.
 
     The total is in smallest units of the captures' currency. Refunds made directly at the gateway
     do not count. Takes a lock, so that no concurrent transaction can add to the total.
@@ -238,8 +238,12 @@ async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) ->
 
 
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-_MERCHANT_NEWEST = KeysetList(
-    "SELECT" + refund_store.COLUMNS + "FROM refund r",
+_REFUNDS: LiteralString = "SELECT" + refund_store.COLUMNS + "FROM refund r"
+_NEWEST_OF_PAYMENT = KeysetList(
+    _REFUNDS, "r.id", "r.payment_id = {payment_id} AND r.case_id IS NULL"
+)
+_NEWEST_OF_MERCHANT = KeysetList(
+    _REFUNDS,
     "r.id",
     "r.payment_id IS NOT NULL AND r.case_id IS NULL",
     merchant="r.merchant_id",
@@ -248,7 +252,7 @@ _MERCHANT_NEWEST = KeysetList(
 
 def _build_list_by_update(*where: LiteralString) -> KeysetList:
     return KeysetList(
-        "SELECT" + refund_store.COLUMNS + "FROM refund r",
+        _REFUNDS,
         "r.updated_at, r.id",
         "r.merchant_id = {merchant_id} AND r.payment_id IS NOT NULL AND r.case_id IS NULL",
         *where,
@@ -256,10 +260,8 @@ def _build_list_by_update(*where: LiteralString) -> KeysetList:
     )
 
 
-_BY_UPDATE, _BY_UPDATE_OF_STATUS = (
-    _build_list_by_update(),
-    _build_list_by_update("r.status = {status}"),
-)
+_BY_UPDATE = _build_list_by_update()
+_BY_UPDATE_OF_STATUS = _build_list_by_update("r.status = {status}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,11 +272,19 @@ class MerchantRefundFilter:
     before: tuple[datetime, UUID] | None = None  # keyset cursor: (updated_at, id)
 
 
+async def list_for_payment(
+    database: Executor, payment_id: UUID, before: UUID | None, limit: int
+) -> list[Refund]:
+    """List a payment's refunds, newest first. Refunds of cases are excluded."""
+    rows = await _NEWEST_OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
+    return [refund_store.from_row(row) for row in rows]
+
+
 async def list_for_merchant(
     database: Executor, merchant_id: int, before: UUID | None, limit: int
 ) -> list[Refund]:
     """List a merchant's refunds, newest first. Refunds of cases are excluded."""
-    rows = await _MERCHANT_NEWEST.page(database, before, limit, merchant_id=merchant_id)
+    rows = await _NEWEST_OF_MERCHANT.page(database, before, limit, merchant_id=merchant_id)
     return [refund_store.from_row(row) for row in rows]
 
 

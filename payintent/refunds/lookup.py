@@ -1,4 +1,4 @@
-"""The merchant's view of refunds, shared by the API, the portal and events."""
+"""The merchant's view of refunds, for the API and the portal."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The refund record, rounding of partial refunds, and the effect of gateway reports."""
+"""The refund record, the rounding of partial refunds, and the effects of gateway reports."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,23 +64,25 @@ class Refund:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundableRemainder:
     amount: Decimal  # the payment's full amount
-    left: Decimal  # neither refunded nor reserved
+    remaining: Decimal  # neither refunded nor reserved
     capture_minor: int  # the full capture
-    capture_left: int
+    capture_remaining_minor: int
 
 
-def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> int:
-    """Convert a part of the payment's amount to the capture's smallest units.
+def convert_to_capture_units(amount: Decimal, remainder: RefundableRemainder, unit: int) -> int:
+    """Convert part of a payment's amount to the smallest units of its capture.
 
     The result is rounded down to a multiple of the gateway's `unit`; the last refund receives the
-    rounding remainder. It is also capped at the same share of the remaining capture: failed refunds
-    that were rounded down leave less than their share, and later refunds still need part of it.
+    rounding remainder. The result is also at most the same share of the remaining capture. Without
+    this limit, rounding after failed refunds could leave too little for later refunds.
     """
-    if part == remainder.left:
-        return remainder.capture_left
-    of_all = Fraction(part) / Fraction(remainder.amount) * remainder.capture_minor
-    of_left = Fraction(part) / Fraction(remainder.left) * remainder.capture_left
-    return int(min(of_all, of_left) / unit) * unit
+    if amount == remainder.remaining:
+        return remainder.capture_remaining_minor
+    full_share = Fraction(amount) / Fraction(remainder.amount) * remainder.capture_minor
+    remaining_share = (
+        Fraction(amount) / Fraction(remainder.remaining) * remainder.capture_remaining_minor
+    )
+    return int(min(full_share, remaining_share) / unit) * unit
 
 
 def format_payment_amount(amount: Decimal, currency: str) -> str:
@@ -90,7 +92,7 @@ def format_payment_amount(amount: Decimal, currency: str) -> str:
 
 
 class RefundEffect(StrEnum):
-    NOTHING = "nothing"
+    NONE = "none"
     WAIT = "wait"  # in progress, or outcome unknown
     SUCCEED = "succeed"
     FAIL = "fail"
@@ -104,9 +106,7 @@ def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:
         RefundStatus.SUCCEEDED: GatewayRefundState.DECLINED,
         RefundStatus.FAILED: GatewayRefundState.DONE,
     }
-    return (
-        RefundEffect.CONTRADICT if report.state is contradiction[status] else RefundEffect.NOTHING
-    )
+    return RefundEffect.CONTRADICT if report.state is contradiction[status] else RefundEffect.NONE
 
 
 _PENDING = {

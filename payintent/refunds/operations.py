@@ -1,4 +1,4 @@
-"""Operations that create, list, show and resend refunds."""
+"""Operations that list, create, approve, reject and resend refunds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,18 +31,19 @@ from payintent.operators.operation import (
 from payintent.payments.operations import PaymentId, describe_payment
 from payintent.payments.store import require_payment
 from payintent.refunds import list_store as refund_lists
-from payintent.refunds import sending_store as refund_queue
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import RefundDetails, RefundFilter
-from payintent.refunds.model import Refund, RefundStatus, RefundStep
+from payintent.refunds.model import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.refunds.settle import lock_refund
 
+_REASON_MAX = 500
+_DESTINATION_MAX = 100
 RefundReference = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
 
 
 class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
-    """List refunds, newest first; refunds that need approval also oldest first."""
+    """List refunds, newest first. Refunds that need approval can be listed oldest first."""
 
     action: ClassVar[str] = "refund.list"
     columns = (
@@ -57,7 +58,7 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
     changed_since: Annotated[
         datetime | None,
-        option("Updated at or after this time, UTC (for ended refunds: their end)."),
+        option("Updated at or after this time, UTC. An ended refund was last updated at its end."),
     ] = None
     changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
     before: Annotated[str | None, option("The last refund of the previous page.")] = None
@@ -95,124 +96,14 @@ class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
     refund_id: RefundReference
 
     async def read(self, context: OperationContext) -> RefundDetails:
-        return await read_refund_details(context.database, self.refund_id)
-
-
-class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Retry a refund that was handed over to an operator; a second person must approve.
-
-    A worker first queries the gateway or the chain. It sends the refund again only if nothing was
-    refunded, or if the gateway executes a refund once however often it is sent.
-    """
-
-    action: ClassVar[str] = "refund.resend"
-    needs_role: ClassVar[Role] = Role.FINANCE
-    is_destructive: ClassVar[bool] = True
-    refund_id: RefundReference
-    note: Annotated[str, option("Stored with its case; default: the reason.", or_reason=True)]
-
-    async def needs_approval(self, context: OperationContext) -> bool:
-        return True  # moves money on a later day than the day whose limits counted it
-
-    async def changes(self, context: OperationContext) -> list[str]:
-        refund = await read_refund_details(context.database, self.refund_id)
-        amount = refund.goes_back or f"{refund.amount_minor} smallest units of an unknown token"
-        destination = refund.destination or "the payer"
-        return [
-            f"refund {self.refund_id} of merchant {refund.merchant_id} is retried",
-            f"{amount} are refunded to {destination}, unless they were refunded before",
-            f"note: {self.note}",
-        ]
-
-    async def check(self, context: OperationContext) -> None:
-        check_note(self.note)
-        refund = await _require_refund(context.database, self.refund_id)
-        await _check_resendable(context, context.database, refund.id)
-
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        refund, _ = await lock_refund_by_id(tx, self.refund_id)
-        await _check_resendable(context, tx, refund.id)
-        await refund_queue.resume(tx, refund.id, context.approved_by or context.who)
-        note = f"resent by {context.who}: {self.note}"
-        await case_store.reopen_for_refund(tx, refund.id, note)
-        return await read_refund_details(tx, self.refund_id)
-
-
-@dataclass(frozen=True, slots=True)
-class RefundsToInquire:
-    refunds: int
-
-
-class AskRefundsFirst(ChangeOperation[RefundsToInquire], frozen=True, kw_only=True):
-    """Query the gateway for every queued refund before sending it; run this after a restore.
-
-    Run it before any worker starts. A refund that was queued in the backup may have been sent
-    since, so it is marked as sent now and a worker queries its gateway or its chain. It is sent
-    again only if the gateway executes a refund once per id, or the contract has not executed it.
-    """
-
-    action: ClassVar[str] = "refund.ask-first"
-    needs_role: ClassVar[Role] = Role.FINANCE
-    is_destructive: ClassVar[bool] = True
-
-    async def changes(self, context: OperationContext) -> list[str]:
-        return [
-            "every queued refund is queried at its gateway before it is sent",
-            "if its gateway does not know it, it fails after ten minutes unless resending is safe",
-        ]
-
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundsToInquire:
-        return RefundsToInquire(await refund_queue.mark_queued_as_sent(tx))
-
-    def audit_details(self, result: RefundsToInquire) -> Mapping[str, object]:
-        return {"refunds": result.refunds}
-
-
-async def read_refund_details(database: Executor, refund_id: str) -> RefundDetails:
-    refund = await _require_refund(database, refund_id)
-    details = await refund_lists.get(database, refund.id)
-    assert details is not None  # noqa: S101 - refunds are never deleted
-    return details
-
-
-async def _require_refund(database: Executor, refund_id: str) -> Refund:
-    parsed = ids.parse_id(ids.REFUND, refund_id)
-    refund = await refund_store.get(database, parsed) if parsed else None
-    if refund is None:
-        raise NotFoundError(f"no refund {quote_input(refund_id)}")
-    return refund
-
-
-async def lock_refund_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
-    """Lock the payment, the capture and the refund, in this order; also return the time."""
-    _, refund, now = await lock_refund(tx, (await _require_refund(tx, refund_id)).id)
-    return refund, now
-
-
-async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` if a refund is still polled or was possibly executed."""
-    refund = await refund_queue.get(database, refund_id)
-    if not refund.is_resting:
-        state = refund.status if refund.step == RefundStep.ENDED else refund.step
-        raise ConflictError(f"the refund was not handed over to an operator: it is {state}")
-    if refund.is_logged:
-        raise ConflictError("the chain shows a transfer under this refund's id")
-    if refund.is_disputed:
-        raise ConflictError("a dispute holds the money of this refund")
-    capabilities = context.capabilities(refund.provider)
-    is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
-    if refund.step == RefundStep.SENT and not is_repeatable:
-        raise UnprocessableError(
-            f"{refund.provider} may have executed this refund and could execute it twice: "
-            "settle it at the gateway"
-        )
+        return await _read_details(context.database, self.refund_id)
 
 
 class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Refund a payment in full or in part on behalf of its merchant; a worker sends the refund.
+    """Refund a payment in full or in part on behalf of its merchant. A worker sends the refund.
 
-    On a chain, it needs a second operator if it exceeds the threshold or if its destination is not
-    the payer's address.
+    On a chain, a second operator must approve if the refund exceeds the threshold or its
+    destination is not the payer's address.
     """
 
     action: ClassVar[str] = "payment.refund"
@@ -220,14 +111,14 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
     payment_id: PaymentId
     amount: Annotated[
-        str | None, option("Part of the payment's amount; by default, the remaining amount.")
+        str | None, option("The amount to refund; default: the remaining amount.")
     ] = None
-    reason: Annotated[str | None, option("The reason that the merchant sees.")] = None
+    reason: Annotated[str | None, option("The reason shown to the merchant.")] = None
     destination: Annotated[
-        str | None, option("On a chain: the receiving address, if not the payer's.")
+        str | None, option("The receiving address on a chain; default: the payer's address.")
     ] = None
     key: Annotated[
-        UUID | None, option("Idempotency key: a repeated request within 24 hours has no effect.")
+        UUID | None, option("Idempotency key; repeating a request within 24 hours has no effect.")
     ] = None
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -258,13 +149,179 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         refund = (await creator.create_within(tx, request, unavailable_channels)).refund
         if refund.step is RefundStep.APPROVAL and context.is_approved:
             await refund_store.skip_approval(tx, refund.id)
-        return await read_refund_details(tx, ids.format_id(ids.REFUND, refund.id))
+        return await _read_details(tx, ids.format_id(ids.REFUND, refund.id))
 
     def audit_details(self, result: RefundDetails) -> dict[str, object]:
         return {"refund_id": result.id}
 
 
-_REASON_MAX = 500
+class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Approve a refund. The requester cannot approve it."""
+
+    action: ClassVar[str] = "refund.approve"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    refund_id: RefundReference
+    note: Annotated[str, option("Required if the destination is not the payer.")] = ""
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note, required=False)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, now = await _lock_by_id(tx, self.refund_id)
+        if refund.step is not RefundStep.APPROVAL:
+            raise ConflictError(
+                f"the refund does not need approval: it is {_describe_refund(refund)}"
+            )
+        if refund.requested_by == context.who:
+            requester = quote_input(refund.requested_by)
+            raise ConflictError(
+                f"an operator other than {requester}, who requested it, must approve the refund"
+            )
+        details = await _read_details(tx, self.refund_id)
+        if refund.destination != details.payer:
+            check_note(self.note)
+        await refund_lists.approve(tx, refund.id, context.who, self.note, now)
+        return await _read_details(tx, self.refund_id)
 
 
-_DESTINATION_MAX = 100
+class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Reject a refund that needs approval or was never sent, and release its amount.
+
+    The requester can also withdraw it this way.
+    """
+
+    action: ClassVar[str] = "refund.reject"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    refund_id: RefundReference
+    note: Annotated[str, option("Stored with the refund; default: the reason.", or_reason=True)]
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, now = await _lock_by_id(tx, self.refund_id)
+        is_unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
+        if not is_unsent and refund.step is not RefundStep.APPROVAL:
+            raise ConflictError(f"the refund cannot be rejected: it is {_describe_refund(refund)}")
+        await refund_store.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
+        await refund_lists.add_note(tx, refund.id, self.note)
+        return await _read_details(tx, self.refund_id)
+
+
+class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Retry a refund that was handed over to an operator. A second operator must approve.
+
+    A worker first queries the gateway or the chain. It sends the refund again only if nothing was
+    refunded, or if the gateway executes each refund at most once.
+    """
+
+    action: ClassVar[str] = "refund.resend"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    refund_id: RefundReference
+    note: Annotated[str, option("Stored with its case; default: the reason.", or_reason=True)]
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        return True  # the money moves on a later day than the day whose limits counted it
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        refund = await _read_details(context.database, self.refund_id)
+        amount = refund.goes_back or f"{refund.amount_minor} smallest units of an unknown token"
+        destination = refund.destination or "the payer"
+        return [
+            f"refund {self.refund_id} of merchant {refund.merchant_id} is retried",
+            f"{amount} is refunded to {destination}, unless it was refunded before",
+            f"note: {self.note}",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        check_note(self.note)
+        refund = await _require_refund(context.database, self.refund_id)
+        await _check_resendable(context, context.database, refund.id)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
+        refund, _ = await _lock_by_id(tx, self.refund_id)
+        await _check_resendable(context, tx, refund.id)
+        await refund_store.resume(tx, refund.id, context.approved_by or context.who)
+        note = f"resent by {context.who}: {self.note}"
+        await case_store.reopen_for_refund(tx, refund.id, note)
+        return await _read_details(tx, self.refund_id)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRefundCount:
+    refunds: int
+
+
+class InquireQueuedRefunds(ChangeOperation[QueuedRefundCount], frozen=True, kw_only=True):
+    """Query the gateway for every queued refund before sending it; run this after a restore.
+
+    Run it before any worker starts. A refund that was queued in the backup may have been sent
+    since, so it is marked as sent and a worker first queries its gateway or chain. It is sent again
+    only if the gateway executes each refund at most once, or if the contract has not executed it.
+    """
+
+    action: ClassVar[str] = "refund.ask-first"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        return [
+            "the gateway is queried for every queued refund before the refund is sent",
+            "a refund unknown to its gateway fails after ten minutes, unless resending is safe",
+        ]
+
+    async def apply(self, context: OperationContext, tx: Tx) -> QueuedRefundCount:
+        return QueuedRefundCount(await refund_store.mark_queued_as_sent(tx))
+
+    def audit_details(self, result: QueuedRefundCount) -> Mapping[str, object]:
+        return {"refunds": result.refunds}
+
+
+async def _read_details(database: Executor, refund_id: str) -> RefundDetails:
+    refund = await _require_refund(database, refund_id)
+    details = await refund_lists.get(database, refund.id)
+    assert details is not None  # noqa: S101 - refunds are never deleted
+    return details
+
+
+async def _require_refund(database: Executor, refund_id: str) -> Refund:
+    parsed = ids.parse_id(ids.REFUND, refund_id)
+    refund = await refund_store.get(database, parsed) if parsed else None
+    if refund is None:
+        raise NotFoundError(f"no refund {quote_input(refund_id)}")
+    return refund
+
+
+async def _lock_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
+    """Lock the payment, the capture and the refund, in this order; also return the time."""
+    _, refund, now = await lock_refund(tx, (await _require_refund(tx, refund_id)).id)
+    return refund, now
+
+
+async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
+    """Raise `CONFLICT` or `UNPROCESSABLE` if a refund is still polled or was possibly executed."""
+    refund = await refund_store.get_resend_state(database, refund_id)
+    if not refund.is_handed_over:
+        state = refund.status if refund.step == RefundStep.ENDED else refund.step
+        raise ConflictError(f"the refund was not handed over to an operator: it is {state}")
+    if refund.has_transfer:
+        raise ConflictError("the chain has a transfer with this refund's id")
+    if refund.is_disputed:
+        raise ConflictError("a dispute holds the money of this refund")
+    capabilities = context.capabilities(refund.provider)
+    is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
+    if refund.step == RefundStep.SENT and not is_repeatable:
+        raise UnprocessableError(
+            f"{refund.provider} may have executed this refund and could execute it twice; "
+            "settle it at the gateway"
+        )
+
+
+def _describe_refund(refund: Refund) -> str:
+    """Return the failure reason or the step, with a warning if the refund may have been sent."""
+    if refund.step is RefundStep.QUEUED and refund.sent_at is not None:
+        return "queued, and may have been sent before"
+    return refund.failure_reason or refund.step

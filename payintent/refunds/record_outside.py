@@ -30,67 +30,61 @@ _log = get_logger("outside_refund")
 _REASON = "Made at the payment provider"
 
 
-class RefundUnderWayError(Exception):
+class RefundInProgressError(Exception):
     """The money is reserved by pending refunds that were requested here."""
 
 
 async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) -> UUID | None:
     """Apply a report and return the payment's id. Duplicate and late reports are safe.
 
-    Raises `EarlyReportError` if the capture is not known yet, and `RefundUnderWayError` while
+    Raises `EarlyReportError` if the capture is not known yet, and `RefundInProgressError` while
     pending refunds that were requested here reserve the same money.
     """
-    reported_capture = await lock_reported_capture(tx, account_id, report.capture)
-    if reported_capture is None:
+    reported = await lock_reported_capture(tx, account_id, report.capture)
+    if reported is None:
         _log.warning("outside_refund_unknown", account=account_id, refund=report.reference)
         return None
-    refund_id = await refund_store.find_by_reference(
-        tx, reported_capture.capture.id, report.reference
-    )
+    refund_id = await refund_store.find_by_reference(tx, reported.capture.id, report.reference)
     if refund_id is None:
-        refund_id = await _add_refund(tx, reported_capture, report)
+        refund_id = await _add_refund(tx, reported, report)
     if refund_id is not None:
-        as_reported = RefundReport(
+        refund_report = RefundReport(
             state=report.state, reference=report.reference, detail=report.detail
         )
-        await settle_refund(tx, refund_id, as_reported)
-    return reported_capture.origin.payment_id
+        await settle_refund(tx, refund_id, refund_report)
+    return reported.origin.payment_id
 
 
 async def open_outside_refund_case(tx: Tx, account_id: int, report: OutsideRefund) -> None:
     """Open a case for a refund that cannot be counted yet, unless it already has a case."""
-    reported_capture = await lock_reported_capture(tx, account_id, report.capture)
-    if reported_capture is not None:
+    reported = await lock_reported_capture(tx, account_id, report.capture)
+    if reported is not None:
         await _open_case(
-            tx, reported_capture, report, "not counted: refunds requested here reserve this money"
+            tx, reported, report, "not counted: this money is reserved by refunds requested here"
         )
 
 
-async def _add_refund(
-    tx: Tx, reported_capture: ReportedCapture, report: OutsideRefund
-) -> UUID | None:
+async def _add_refund(tx: Tx, reported: ReportedCapture, report: OutsideRefund) -> UUID | None:
     """Store a newly reported refund; return its id, or None if it cannot be counted."""
-    capture, amount_minor = reported_capture.capture, report.amount_minor
+    capture, amount_minor = reported.capture, report.amount_minor
     has_failed = report.state not in {GatewayRefundState.DONE, GatewayRefundState.PENDING}
     unrefunded_minor = capture.remaining_minor + capture.reserved_minor
-    is_part = amount_minor <= unrefunded_minor and report.currency == capture.currency
-    is_free = is_part and amount_minor <= capture.remaining_minor
+    fits_capture = amount_minor <= unrefunded_minor and report.currency == capture.currency
+    is_free = fits_capture and amount_minor <= capture.remaining_minor
     if amount_minor <= 0 or (has_failed and not is_free):
         return None
     if not is_free:
-        if is_part:
-            raise RefundUnderWayError
-        await _open_case(
-            tx, reported_capture, report, "not counted: it exceeds the remaining capture"
-        )
+        if fits_capture:
+            raise RefundInProgressError
+        await _open_case(tx, reported, report, "not counted: it exceeds the remaining capture")
         return None
-    amount = await _to_payment_amount(tx, reported_capture.payment, capture, amount_minor)
+    amount = await _to_payment_amount(tx, reported.payment, capture, amount_minor)
     if amount is None and has_failed:
         return None
-    case_id = None if has_failed else await _open_case(tx, reported_capture, report, "counted")
-    payment, text = (None if amount is None else reported_capture.payment), None
+    case_id = None if has_failed else await _open_case(tx, reported, report, "counted")
+    payment, amount_text = (None if amount is None else reported.payment), None
     if payment is not None and amount is not None:
-        text = format_payment_amount(amount, payment.currency)
+        amount_text = format_payment_amount(amount, payment.currency)
     refund = await refund_store.add(
         tx,
         NewRefund(
@@ -100,13 +94,13 @@ async def _add_refund(
             capture_id=capture.id,
             case_id=case_id if amount is None else None,
             amount=amount,
-            amount_text=text,
+            amount_text=amount_text,
             currency=payment.currency if payment else capture.currency,
             amount_minor=amount_minor,
             reason=_REASON,
             step=RefundStep.SENT,
             requested_by=OUTSIDE,
-            at=reported_capture.now,
+            at=reported.now,
             reference=report.reference,
         ),
     )
@@ -126,24 +120,22 @@ async def _to_payment_amount(
     remainder -= await payment_store.get_reserved_amount(tx, payment.id)
     if amount_minor == capture.remaining_minor:
         return remainder or None
-    rest_minor = capture.remaining_minor - amount_minor
+    remaining_minor = capture.remaining_minor - amount_minor
     amount = remainder - undisputed_part(
-        payment.amount, remainder, capture.amount_minor, rest_minor
+        payment.amount, remainder, capture.amount_minor, remaining_minor
     )
     places = CURRENCIES[payment.currency].amount_decimals
     return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, EXACT) or None
 
 
-async def _open_case(
-    tx: Tx, reported_capture: ReportedCapture, report: OutsideRefund, remark: str
-) -> UUID:
+async def _open_case(tx: Tx, reported: ReportedCapture, report: OutsideRefund, remark: str) -> UUID:
     amount = format_smallest_units(report.amount_minor, report.currency, None, on_chain=False)
     note = f"{report.reference}: {amount or report.amount_minor} {report.currency} {report.state}"
     case_id = await open_case(
         tx,
         CaseKind.OUTSIDE_REFUND,
-        reported_capture.origin,
-        capture_id=reported_capture.capture.id,
+        reported.origin,
+        capture_id=reported.capture.id,
         subject=report.reference,
         note=f"{note}; {remark}",
     )
@@ -151,7 +143,7 @@ async def _open_case(
         _log.error("outside_refund", case=ids.format_id(ids.CASE, case_id))
         return case_id
     earlier_id = await case_store.find_by_subject(
-        tx, CaseKind.OUTSIDE_REFUND, report.reference, reported_capture.origin.session_id
+        tx, CaseKind.OUTSIDE_REFUND, report.reference, reported.origin.session_id
     )
     assert earlier_id is not None  # noqa: S101 - the case already exists
     await case_store.add_note(tx, earlier_id, remark)

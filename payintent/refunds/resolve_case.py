@@ -26,9 +26,9 @@ from payintent.refunds.model import RefundStatus, RefundStep
 
 
 class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
-    """Close a case or refund its money; no payment changes and no event is sent.
+    """Close a case or refund its money. No payment is changed, and no event is sent.
 
-    A refunded case stays OPEN until the refund has succeeded, and becomes REFUNDED then.
+    A refunded case stays OPEN until the refund succeeds; it then becomes REFUNDED.
     """
 
     action: ClassVar[str] = "case.resolve"
@@ -37,11 +37,11 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
     case_id: CaseId
     resolution: Annotated[
         Literal["accept", "dismiss", "refund"],
-        argument("`accept`: keep the money; `dismiss`: there is none; `refund`: return it."),
+        argument("`accept`: keep the money; `dismiss`: there is no money; `refund`: return it."),
     ]
     note: Annotated[str, option("Stored with the case; default: the reason.", or_reason=True)]
     destination: Annotated[
-        str | None, option("For money on a chain: the receiver, if not its payer.")
+        str | None, option("The receiving address on a chain; default: the payer's address.")
     ] = None
 
     def required_role(self) -> Role:
@@ -58,7 +58,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
             await self._refund(context, tx, case)
         else:
             await _lock(tx, case)
-            await case_store.close(tx, case.id, _CLOSED[self.resolution], context.who, self.note)
+            await case_store.close(tx, case.id, _STATUSES[self.resolution], context.who, self.note)
             await ledger_store.add_resolution(tx, case.id)
         return await read_case_details(tx, self.case_id)
 
@@ -73,14 +73,14 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
         await case_store.add_note(tx, case.id, self.note)
 
 
-_CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
+_STATUSES = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 
 
 async def _lock(tx: Tx, case: CaseState) -> None:
     """Lock the payment, the capture and the case, in this order.
 
-    Raises `CONFLICT` if the case is closed or being refunded, or if money has arrived for it since
-    `case` was read.
+    Raises `CONFLICT` if the case is closed or being refunded, or if money has arrived since `case`
+    was read.
     """
     if case.payment_id is not None:
         await payment_store.lock(tx, [case.payment_id])
@@ -95,15 +95,15 @@ async def _lock(tx: Tx, case: CaseState) -> None:
         refund_id = ids.format_id(ids.REFUND, current.refund_id)
         raise ConflictError(f"the money of this case is already being refunded: {refund_id}")
     if current.capture_id != case.capture_id:
-        raise ConflictError("money has just arrived for this case: review it again")
+        raise ConflictError("money has just arrived for this case; review it again")
 
 
 def _explain_no_money(case: CaseState) -> str:
     if case.kind in _KINDS_WITHOUT_MONEY:
-        return f"a {case.kind} case holds no money: settle it at the provider, then close it"
+        return f"a {case.kind} case holds no funds; resolve it at the provider, then close the case"
     if case.credited:
-        return "the money of this case pays a payment: refund the payment"
-    return "this case has no money that we are known to hold, so there is nothing to refund"
+        return "the money of this case was credited to a payment; refund the payment instead"
+    return "no captured money is recorded for this case, so nothing can be refunded"
 
 
 _KINDS_WITHOUT_MONEY = (

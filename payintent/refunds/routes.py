@@ -26,7 +26,6 @@ from payintent.payments import schemas
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
-from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import MerchantRefundFilter
 from payintent.refunds.lookup import get_merchant_refund, refund_fields
@@ -82,7 +81,7 @@ class RefundRoutes:
         limit = read_limit(request.query_params.get("limit"))
         before = read_id_cursor(request.query_params.get("cursor"))
         payment = await self._get_payment(request, merchant)
-        refunds = await refund_store.list_for_payment(self.database, payment.id, before, limit + 1)
+        refunds = await refund_lists.list_for_payment(self.database, payment.id, before, limit + 1)
         return page_response(refunds, limit, refund_fields, lambda last: write_id_cursor(last.id))
 
     async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:

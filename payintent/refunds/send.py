@@ -1,4 +1,4 @@
-"""Sends refunds to gateways and polls them until they have ended.
+"""Sends refunds to gateways and polls them until they end.
 
 A refund is marked as sent before the gateway is called, so a crash is followed by an inquiry
 instead of a second request. It is sent again only if the gateway has definitely not executed it, or
@@ -41,11 +41,11 @@ _log = get_logger("submit_refund")
 _RefundCall = Callable[[GatewayAccount, GatewayRefundRequest], Awaitable[RefundResult]]
 
 #: Seconds between inquiries about a pending refund; the last value repeats.
-WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+INQUIRY_DELAYS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 #: Maximum delay for unsent refunds, so that they are sent soon after the gateway recovers.
-UNSENT_WAIT_MAX_S = 60.0
-#: A refund unknown to its gateway counts as never received after this time. Until then, our
-#: request may still be in transit.
+UNSENT_DELAY_MAX_S = 60.0
+#: A refund unknown to its gateway counts as never received after this time, because our request
+#: may still be in transit until then.
 ABSENT_IS_FINAL_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
@@ -64,7 +64,7 @@ class RefundSender:
             await self._process(due)
         except (StorageUnavailableError, LockTimeoutError):
             raise
-        except Exception as error:  # a bug; still hand the refund over after a week
+        except Exception as error:  # a bug; the refund is still handed over after a week
             await self._schedule(due, OutcomeUnknown(detail=type(error).__name__))
             raise
 
@@ -122,8 +122,8 @@ class RefundSender:
         """Decline an unsent refund if a dispute already returns the money."""
         async with self.database.transaction() as tx:
             _, refund, _ = await lock_refund(tx, due.refund.id)
-            unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
-            if not unsent or not await refund_store.is_disputed(tx, refund.capture_id):
+            is_unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
+            if not is_unsent or not await refund_store.is_disputed(tx, refund.capture_id):
                 return
             report = RefundReport(state=GatewayRefundState.DECLINED, detail="disputed")
             await settle_refund(tx, refund.id, report)
@@ -150,16 +150,18 @@ class RefundSender:
         is_hopeless = isinstance(answer, RefundReport) and answer.needs_operator
         # Counted from acceptance or approval (`updated_at`), since approval may take long.
         if is_hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
-            await self._hand_over(due)
+            await self._hand_over_to_operator(due)
         elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
-            await refund_store.schedule_inquiry(self.database, refund.id, WAITS_S[0], inquiries=0)
+            await refund_store.schedule_inquiry(
+                self.database, refund.id, INQUIRY_DELAYS_S[0], inquiries=0
+            )
         else:
-            wait_s = WAITS_S[min(refund.inquiries, len(WAITS_S) - 1)]
+            delay_s = INQUIRY_DELAYS_S[min(refund.inquiries, len(INQUIRY_DELAYS_S) - 1)]
             if isinstance(answer, NotContacted):
-                wait_s = min(wait_s, UNSENT_WAIT_MAX_S)
+                delay_s = min(delay_s, UNSENT_DELAY_MAX_S)
             inquiries = refund.inquiries + 1
             await refund_store.schedule_inquiry(
-                self.database, refund.id, wait_s, inquiries=inquiries
+                self.database, refund.id, delay_s, inquiries=inquiries
             )
 
     async def _build_request(self, due: DueRefund) -> GatewayRefundRequest:
@@ -185,17 +187,17 @@ class RefundSender:
         if due.session_id is not None:
             session = await session_store.get(self.database, due.session_id)
             return session.gateway_ref if session else None
-        if due.named_session_id is None:
+        if due.callback_session_id is None:
             return None
         return GatewaySessionRef(
-            session_id=due.named_session_id,
+            session_id=due.callback_session_id,
             reference=None,
             amount_minor=due.capture_minor,
             currency=due.capture_currency,
             opened_at=due.captured_at,
         )
 
-    async def _hand_over(self, due: DueRefund) -> None:
+    async def _hand_over_to_operator(self, due: DueRefund) -> None:
         """Stop polling and open a case. The amount remains reserved."""
         refund = due.refund
         async with self.database.transaction() as tx:
@@ -210,5 +212,7 @@ class RefundSender:
                 refund_id=refund.id,
             )
             if case_id is None:
-                await case_store.reopen_for_refund(tx, refund.id, "it was handed over again")
+                await case_store.reopen_for_refund(
+                    tx, refund.id, "handed over to an operator again"
+                )
             await refund_store.stop_inquiries(tx, refund.id)

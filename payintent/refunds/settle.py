@@ -21,7 +21,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("settle_refund")
 _NOTE_MAX = 500
-_DONE_AFTER_ALL = "the gateway now reports that the money was refunded"
+_REFUNDED_LATER = "the gateway now reports that the money was refunded"
 
 
 async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> RefundEffect:
@@ -37,7 +37,7 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
         if report.detail and not refund.note:  # the note is only visible to operators
             await refund_lists.add_note(tx, refund.id, report.detail[:_NOTE_MAX])
     elif effect is RefundEffect.CONTRADICT:
-        await _contradict(tx, refund)
+        await _report_contradiction(tx, refund)
     elif report.reference is not None and refund.reference is None:
         await refund_store.set_reference(tx, refund.id, report.reference)
     return effect
@@ -77,14 +77,14 @@ async def _succeed(
     await apply_transitions(tx, [transition])
 
 
-async def _contradict(tx: Tx, refund: Refund) -> None:
+async def _report_contradiction(tx: Tx, refund: Refund) -> None:
     """Open a case, at most once, because a report contradicts the refund's final status.
 
     A refund that was handed over to an operator already has a case, which is reopened instead.
     """
     has_failed = refund.failure_reason is not None
     kind = CaseKind.RECONCILIATION if has_failed else CaseKind.REFUND_REVERSED
-    note = _DONE_AFTER_ALL if has_failed else ""
+    note = _REFUNDED_LATER if has_failed else ""
     case_id = await open_case(
         tx,
         kind,

@@ -1,4 +1,4 @@
-"""Stores refunds and the amounts that they reserve on captures and payments."""
+"""Stores refunds, and the amounts that they reserve on captures and payments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,14 @@ from uuid import UUID
 from payintent.accounting import ledger_store
 from payintent.accounting.model import Fact, refund_entry
 from payintent.db.database import Executor, Row, Tx
-from payintent.db.lists import KeysetList, build
-from payintent.refunds.model import Refund, RefundFailureReason, RefundStatus, RefundStep
+from payintent.db.lists import build
+from payintent.refunds.model import (
+    AUTO_REFUND,
+    Refund,
+    RefundFailureReason,
+    RefundStatus,
+    RefundStep,
+)
 
 COLUMNS = """
     r.id, r.merchant_id, r.payment_id, r.capture_id, r.case_id, r.amount, r.amount_text,
@@ -23,7 +29,6 @@ DISPUTED = """
     (c.disputed_minor > 0
         AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
 """
-_OF_PAYMENT_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +59,19 @@ class DueRefund:
     capture_currency: str
     capture_minor: int
     session_id: UUID | None
-    named_session_id: UUID | None  # from the callback, if the session is unknown
+    callback_session_id: UUID | None  # the session named by the callback, if it is unknown here
     captured_at: datetime
     now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundResendState:
+    status: str
+    step: str
+    provider: str
+    is_handed_over: bool  # not ended, and no longer polled
+    has_transfer: bool  # a final log with its id is ours or not yet classified
+    is_disputed: bool  # a dispute holds part of its amount
 
 
 async def add(tx: Tx, new: NewRefund) -> Refund:
@@ -71,7 +86,7 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
             SET reserved_minor = reserved_minor + $9
             WHERE id = $4
             RETURNING id, account_id, currency, credited, payment_id
-        ), promised AS (
+        ), reserved_payment AS (
             UPDATE payment
             SET reserved_amount = reserved_amount + $6
             WHERE id = $3 AND $6::numeric IS NOT NULL
@@ -107,11 +122,13 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         new.reference,
     )
     assert row is not None  # noqa: S101 - RETURNING returns the inserted row
-    await _record(tx, Fact.REFUND_RESERVED, row, new.id, new.amount_minor)
+    await _add_ledger_entry(tx, Fact.REFUND_RESERVED, row, new.id, new.amount_minor)
     return from_row(row)
 
 
-async def _record(tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int) -> None:
+async def _add_ledger_entry(
+    tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int
+) -> None:
     await ledger_store.add(
         tx, [refund_entry(fact, ledger_store.read_captured_money(row), refund_id, amount_minor)]
     )
@@ -120,21 +137,6 @@ async def _record(tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: i
 async def get(database: Executor, refund_id: UUID) -> Refund | None:
     row = await database.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1", refund_id)
     return from_row(row) if row else None
-
-
-_OF_PAYMENT = KeysetList(
-    "SELECT" + COLUMNS + "FROM refund r",
-    "r.id",
-    "r.payment_id = {payment_id} AND r.case_id IS NULL",
-)
-
-
-async def list_for_payment(
-    database: Executor, payment_id: UUID, before: UUID | None, limit: int
-) -> list[Refund]:
-    """List a payment's refunds, newest first. Refunds of cases are excluded."""
-    rows = await _OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
-    return [from_row(row) for row in rows]
 
 
 async def find_account_and_payment(
@@ -170,52 +172,40 @@ async def lock(tx: Tx, refund_id: UUID) -> Refund:
 
 async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
     """Mark a refund as succeeded. The caller must update the payment's status."""
-    row = await tx.row(
-        """
-        WITH returned AS (
-            UPDATE capture
-            SET refunded_minor = refunded_minor + $2, reserved_minor = reserved_minor - $2
-            WHERE id = $3
-            RETURNING id, account_id, currency, credited, payment_id
-        ), ended AS (
-            UPDATE refund
-            SET status = 'SUCCEEDED', step = 'ended', next_at = NULL, updated_at = $4,
-                reference = coalesce($5, reference)
-            WHERE id = $1
-        )
-        SELECT"""
-        + ledger_store.MONEY
-        + "FROM returned c"
-        + ledger_store.MONEY_SOURCES,
-        refund.id,
-        Decimal(refund.amount_minor),
-        refund.capture_id,
-        at,
-        reference,
-    )
-    assert row is not None  # noqa: S101 - a refund's capture is never deleted
-    await _record(tx, Fact.REFUND_DONE, row, refund.id, refund.amount_minor)
+    await _end(tx, refund, RefundStatus.SUCCEEDED, None, reference, at)
 
 
 async def mark_failed(
     tx: Tx, refund: Refund, why: RefundFailureReason, reference: str | None, at: datetime
 ) -> None:
-    """Mark a refund as failed and release its reserved amount."""
+    """Mark a refund as failed and release the amount that it reserved on its payment."""
+    await _end(tx, refund, RefundStatus.FAILED, why, reference, at)
+
+
+async def _end(
+    tx: Tx,
+    refund: Refund,
+    status: RefundStatus,
+    failure_reason: RefundFailureReason | None,
+    reference: str | None,
+    at: datetime,
+) -> None:
+    has_failed = status is RefundStatus.FAILED
     row = await tx.row(
         """
         WITH released AS (
             UPDATE capture
-            SET reserved_minor = reserved_minor - $2
-            WHERE id = $3
+            SET refunded_minor = refunded_minor + $2, reserved_minor = reserved_minor - $3
+            WHERE id = $4
             RETURNING id, account_id, currency, credited, payment_id
-        ), unpromised AS (
+        ), released_payment AS (
             UPDATE payment
-            SET reserved_amount = reserved_amount - $4
-            WHERE id = $5 AND $4::numeric IS NOT NULL
+            SET reserved_amount = reserved_amount - $5
+            WHERE id = $6 AND $5::numeric IS NOT NULL
         ), ended AS (
             UPDATE refund
-            SET status = 'FAILED', step = 'ended', next_at = NULL, failure_reason = $6,
-                updated_at = $7, reference = coalesce($8, reference)
+            SET status = $7, step = 'ended', next_at = NULL, failure_reason = $8,
+                updated_at = $9, reference = coalesce($10, reference)
             WHERE id = $1
         )
         SELECT"""
@@ -223,16 +213,19 @@ async def mark_failed(
         + "FROM released c"
         + ledger_store.MONEY_SOURCES,
         refund.id,
+        Decimal(0 if has_failed else refund.amount_minor),
         Decimal(refund.amount_minor),
         refund.capture_id,
-        refund.amount,
+        refund.amount if has_failed else None,
         refund.payment_id,
-        why,
+        status,
+        failure_reason,
         at,
         reference,
     )
     assert row is not None  # noqa: S101 - a refund's capture is never deleted
-    await _record(tx, Fact.REFUND_REVERSED, row, refund.id, refund.amount_minor)
+    fact = Fact.REFUND_REVERSED if has_failed else Fact.REFUND_DONE
+    await _add_ledger_entry(tx, fact, row, refund.id, refund.amount_minor)
 
 
 async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
@@ -262,7 +255,7 @@ async def claim_due(
         )
         SELECT clock() AS now, c.account_id, a.provider, c.reference AS capture_reference,
             c.currency AS capture_currency, c.amount_minor AS capture_minor, c.session_id,
-            c.captured_at, b.session_id AS named_session_id,"""
+            c.captured_at, b.session_id AS callback_session_id,"""
         + COLUMNS
         + """
         FROM claimed r
@@ -342,7 +335,7 @@ async def mark_unsent(database: Executor, refund_id: UUID, sent_before: datetime
 
 
 async def schedule_inquiry(
-    database: Executor, refund_id: UUID, wait_s: float, *, inquiries: int
+    database: Executor, refund_id: UUID, delay_s: float, *, inquiries: int
 ) -> None:
     """Schedule the next attempt; `inquiries` counts attempts without a result."""
     await database.fetch(
@@ -352,7 +345,7 @@ async def schedule_inquiry(
         WHERE id = $1 AND step IN ('queued', 'sent')
         """,
         refund_id,
-        wait_s,
+        delay_s,
         inquiries,
     )
 
@@ -360,6 +353,71 @@ async def schedule_inquiry(
 async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
     """Stop polling a refund. A callback can still settle it."""
     await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
+
+
+async def get_resend_state(database: Executor, refund_id: UUID) -> RefundResendState:
+    row = await database.row(
+        """
+        SELECT f.status, f.step, a.provider,
+            f.step IN ('queued', 'sent') AND f.next_at IS NULL AS is_handed_over,
+            EXISTS (SELECT FROM chain_refund l
+                WHERE l.refund_ref = f.id AND l.disposition IS DISTINCT FROM 'foreign'
+            ) AS has_transfer,
+            """
+        + DISPUTED
+        + """ AS is_disputed
+        FROM refund f
+        JOIN capture c ON c.id = f.capture_id
+        JOIN provider_account a ON a.id = c.account_id
+        WHERE f.id = $1
+        """,
+        refund_id,
+    )
+    assert row is not None  # noqa: S101 - refunds are never deleted
+    return RefundResendState(**row)
+
+
+async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
+    """Resume polling a refund for another week and three more reverts. It must be locked.
+
+    An automatic refund then counts as approved, so the limits on automatic refunds no longer apply.
+    """
+    await tx.fetch(
+        """
+        WITH reset_reverts AS (
+            UPDATE chain_refund_try
+            SET reverts = 0
+            WHERE refund_id = $1
+        )
+        UPDATE refund
+        SET next_at = clock(), updated_at = clock(), inquiries = 0,
+            approved_by = CASE WHEN requested_by = $3 THEN $2 ELSE approved_by END
+        WHERE id = $1 AND step IN ('queued', 'sent') AND next_at IS NULL
+        """,
+        refund_id,
+        approved_by,
+        AUTO_REFUND,
+    )
+
+
+async def mark_queued_as_sent(tx: Tx) -> int:
+    """Mark all queued refunds as sent, so that each starts with an inquiry; return their number.
+
+    Refunds that are no longer polled are not polled again.
+    """
+    return await tx.value(
+        """
+        WITH marked AS (
+            UPDATE refund
+            SET step = 'sent', sent_at = clock(), inquiries = 0,
+                next_at = CASE WHEN next_at IS NOT NULL THEN t.now END
+            FROM (SELECT clock() AS now) t
+            WHERE step = 'queued'
+            RETURNING id
+        )
+        SELECT count(*) FROM marked
+        """
+    )
 
 
 def from_row(row: Row) -> Refund:

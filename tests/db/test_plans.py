@@ -125,7 +125,7 @@ async def _look_up(service: Service, payment_id: UUID) -> None:
     await payment_search.find_by_reference(database, "pi_7")
     await payment_search.find_by_id(database, payment_id)
     await payment_search.find_by_checkout(database, "cs_0000000000000007")
-    await refund_store.list_for_payment(database, payment_id, None, 10)
+    await refund_lists.list_for_payment(database, payment_id, None, 10)
     async with database.transaction() as tx:
         await capture_store.find(tx, 1, "pi_7")
         new = callback_store.NewCallback(

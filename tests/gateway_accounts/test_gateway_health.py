@@ -27,7 +27,7 @@ from payintent.gateways.port import (
 )
 from payintent.payments.model import Payment
 from payintent.quotes.list_quotes import QuoteQuery, list_quotes
-from payintent.refunds.send import UNSENT_WAIT_MAX_S
+from payintent.refunds.send import UNSENT_DELAY_MAX_S
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.payments.test_expire import ask_all
@@ -422,6 +422,6 @@ async def test_refunds_wait_through_an_outage_and_go_on_after_it(
     world.gateway.answer_refund = FakeGateway().answer_refund
     async with asyncio.timeout(PATIENCE_S):  # this process looks once a second whether it is over
         while {await world.status(payment) for payment in made} != {"REFUNDED"}:
-            await clock.move(round(UNSENT_WAIT_MAX_S * 1000) + 1)
+            await clock.move(round(UNSENT_DELAY_MAX_S * 1000) + 1)
             await work(world)
     assert len({one.refund_id for one in world.gateway.refunds[FAILURES_MAX:]}) == len(made)

@@ -22,9 +22,8 @@ from payintent.payment_history.operations import ShowPayment
 from payintent.privacy.operations import ErasePayer
 from payintent.privacy.retention_store import prune_step
 from payintent.refunds import list_store as refund_lists
-from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.create import refund_case
-from payintent.refunds.operations import ResendRefund
+from payintent.refunds.operations import ApproveRefund, RejectRefund, ResendRefund
 from payintent.runtime.settings import RetentionRule
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until
@@ -476,7 +475,7 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
     assert await steps("0.1") == ["approval"]
     async with world.database.transaction() as tx:
         sums = [
-            await refund_lists.sum_unapproved(tx, merchant_id, chain)
+            await refund_lists.sum_unapproved_on_chain(tx, merchant_id, chain)
             for merchant_id, chain in (
                 (world.merchant_id, "native"),
                 (world.merchant_id + 1, "native"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.refunds.operations import AskRefundsFirst
+from payintent.refunds.operations import InquireQueuedRefunds
 from payintent.refunds.send import ABSENT_IS_FINAL_AFTER_S
 from tests.refunds.refund_gateway import RefundGateway, able
 from tests.refunds.refunding import ABSENT, DONE, asked, kept, paid, wait_s, work
@@ -16,7 +16,7 @@ def gateway() -> FakeGateway:
 
 
 async def ask_first(world: World) -> int:
-    return (await world.perform(AskRefundsFirst())).refunds
+    return (await world.perform(InquireQueuedRefunds())).refunds
 
 
 async def test_a_refund_that_was_sent_since_is_not_sent_again(world: World) -> None:

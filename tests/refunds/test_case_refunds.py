@@ -12,7 +12,7 @@ from payintent.gateways.port import GatewaySessionState, SessionReport
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
-from payintent.refunds import store as refund_store
+from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import auto_refund_case, refund_case
 from payintent.refunds.model import AUTO_REFUND, RefundStatus
 from tests.payments.test_expire import ask_all, sweep
@@ -190,7 +190,7 @@ async def test_a_cases_refund_is_none_of_its_payments(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await _double(world)
     refund = await asked(world, payment, "1")
-    [shown] = await refund_store.list_for_payment(world.database, payment.id, None, 10)
+    [shown] = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
     assert shown.id == refund.id
 
 

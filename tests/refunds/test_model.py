@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.gateways.port import GatewayRefundState, RefundReport
-from payintent.refunds.model import RefundableRemainder, capture_share, decide_refund
+from payintent.refunds.model import RefundableRemainder, convert_to_capture_units, decide_refund
 from payintent.refunds.model import RefundStatus as Status
 
 #: Every status and every word, in full: what follows.
@@ -76,11 +76,11 @@ class Book:
         """Give back a part, in cents; 0 where the gateway cannot count so little."""
         remainder = RefundableRemainder(
             amount=Decimal(self.amount).scaleb(-2),
-            left=Decimal(self.left).scaleb(-2),
+            remaining=Decimal(self.left).scaleb(-2),
             capture_minor=self.capture,
-            capture_left=self.capture_left,
+            capture_remaining_minor=self.capture_left,
         )
-        taken = capture_share(Decimal(part).scaleb(-2), remainder, self.unit)
+        taken = convert_to_capture_units(Decimal(part).scaleb(-2), remainder, self.unit)
         assert taken % self.unit == 0
         if taken:
             self.left -= part
@@ -167,8 +167,8 @@ def test_what_is_given_back_is_whole_units_of_a_gateway_that_counts_in_dollars()
 def test_no_fraction_is_too_fine_for_a_token() -> None:
     remainder = RefundableRemainder(
         amount=Decimal("0.000000000000000003"),
-        left=Decimal("0.000000000000000003"),
+        remaining=Decimal("0.000000000000000003"),
         capture_minor=3,
-        capture_left=3,
+        capture_remaining_minor=3,
     )
-    assert capture_share(Decimal("0.000000000000000001"), remainder, 1) == 1
+    assert convert_to_capture_units(Decimal("0.000000000000000001"), remainder, 1) == 1

@@ -21,7 +21,7 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 from payintent.payments.model import Payment
-from payintent.refunds import store as refund_store
+from payintent.refunds import list_store as refund_lists
 from payintent.refunds.resolve_case import ResolveCase
 from tests.refunds import refunding
 from tests.refunds.refunding import Books, asked, books, paid, work
@@ -158,7 +158,7 @@ async def test_what_our_own_refunds_reserve_waits_for_their_end(world: World) ->
     await hear(world, report(payment, 159000))
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await cases(world)
-    assert case.note.endswith("refunds requested here reserve this money; counted")
+    assert case.note.endswith("this money is reserved by refunds requested here; counted")
 
 
 @pytest.mark.parametrize("changes", [{"currency": "USD"}, {"amount_minor": 159001}])
@@ -221,7 +221,7 @@ async def test_the_books_hold_whatever_was_refunded_at_the_gateway(world: World)
         await hear(world, report(payment, amount_minor, reference=f"re_{number}"))
     seen = (await world.see(payment)).payment
     assert str(seen.refunded_amount) == "1033.340000000000000000"
-    listed = await refund_store.list_for_payment(world.database, payment.id, None, 10)
+    listed = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
     assert [refund.amount_text for refund in listed] == ["700.00", "333.33", "0.01"]
     assert await ledger_holds(world)
 

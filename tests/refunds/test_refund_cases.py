@@ -20,9 +20,8 @@ from payintent.operators.operation import Actor
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
 from payintent.payments.model import Payment
-from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.create import CreateRefundRequest, refund_case
-from payintent.refunds.operations import ListRefunds
+from payintent.refunds.operations import ApproveRefund, ListRefunds, RejectRefund
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.refunds.settle import settle_refund
 from payintent.runtime.settings import Settings
@@ -144,11 +143,11 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
 @pytest.mark.parametrize(
     ("kind", "of", "words"),
     [
-        (CaseKind.UNKNOWN_REFERENCE, None, "this case has no money that we are known to hold"),
-        (CaseKind.RECONCILIATION, None, "a RECONCILIATION case holds no money"),
-        (CaseKind.RECONCILIATION, "second", "a RECONCILIATION case holds no money"),
-        (CaseKind.REFUND_REVERSED, "second", "a REFUND_REVERSED case holds no money"),
-        (CaseKind.ORPHAN_CAPTURE, "credited", "the money of this case pays a payment"),
+        (CaseKind.UNKNOWN_REFERENCE, None, "no captured money is recorded for this case"),
+        (CaseKind.RECONCILIATION, None, "a RECONCILIATION case holds no funds"),
+        (CaseKind.RECONCILIATION, "second", "a RECONCILIATION case holds no funds"),
+        (CaseKind.REFUND_REVERSED, "second", "a REFUND_REVERSED case holds no funds"),
+        (CaseKind.ORPHAN_CAPTURE, "credited", "the money of this case was credited to a payment"),
     ],
 )
 async def test_a_case_without_money_of_its_own_is_not_refunded(
@@ -204,7 +203,7 @@ async def test_in_the_sandbox_a_terminal_sends_money_elsewhere_alone(world: Worl
 
 async def test_a_case_of_a_gateway_has_no_destination(world: World) -> None:
     _, case = await _paid_twice(world)
-    with pytest.raises(RefusedError, match="refunds to its payment method only"):
+    with pytest.raises(RefusedError, match="can only be refunded to its payment method"):
         await world.perform(_refund(case, destination=_ELSEWHERE))
 
 

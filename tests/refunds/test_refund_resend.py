@@ -119,7 +119,7 @@ async def test_silence_is_waited_for_another_week_and_opens_the_case_again(
     await let_rest(world, refund, weeks=2)
     assert len(world.gateway.refunds) == 1
     assert await case(world) == (
-        *("OPEN", "resent by Ada: the gateway is back; it was handed over again"),
+        *("OPEN", "resent by Ada: the gateway is back; handed over to an operator again"),
     )
 
 

@@ -13,7 +13,7 @@ from payintent.payments import store as payment_store
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.resolve_case import ResolveCase
-from payintent.refunds.send import ABSENT_IS_FINAL_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
+from payintent.refunds.send import ABSENT_IS_FINAL_AFTER_S, GIVE_UP_AFTER_S, INQUIRY_DELAYS_S
 from payintent.refunds.settle import settle_refund
 from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.refunds.refunding import (
@@ -122,14 +122,14 @@ async def test_a_pending_refund_is_asked_about_ever_more_rarely_until_it_ends(wo
     refund = await asked(world, payment)
     await work(world)
     moved, waits = 0.0, []
-    for _ in range(len(WAITS_S) + 2):
+    for _ in range(len(INQUIRY_DELAYS_S) + 2):
         wait = await wait_s(world, refund)
         assert wait is not None
         waits.append(round(wait))
         moved += wait + 1
         await world.move_clock(moved)
         assert await work(world) == 1
-    assert waits == [5, *(round(one) for one in WAITS_S), round(WAITS_S[-1])]
+    assert waits == [5, *(round(one) for one in INQUIRY_DELAYS_S), round(INQUIRY_DELAYS_S[-1])]
     assert len(world.gateway.refunds) == 1
     assert {one.reference for one in world.gateway.refunds_inquired} == {"re_1"}
     world.gateway.answer_inquire_refund = DONE
@@ -251,9 +251,9 @@ async def test_what_never_left_us_is_sent_later(world: World, again: bool) -> No
     await work(world)
     queued = await kept(world, refund)
     assert (queued.step, queued.status) == (RefundStep.QUEUED, RefundStatus.PENDING)
-    assert await wait_s(world, refund) == pytest.approx(WAITS_S[0], abs=2)
+    assert await wait_s(world, refund) == pytest.approx(INQUIRY_DELAYS_S[0], abs=2)
     world.gateway.answer_refund = DONE
-    await world.move_clock(WAITS_S[0] + 1)
+    await world.move_clock(INQUIRY_DELAYS_S[0] + 1)
     await work(world)
     assert len(world.gateway.refunds) == 2
     assert world.gateway.refunds_inquired == []
@@ -419,7 +419,7 @@ async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is
     world.gateway.refund = broken  # type: ignore[assignment, method-assign]
     world.gateway.inquire_refund = broken  # type: ignore[assignment, method-assign]
     refund = await asked(world, payment)
-    for wait in (WAITS_S[0], WAITS_S[1]):
+    for wait in (INQUIRY_DELAYS_S[0], INQUIRY_DELAYS_S[1]):
         with pytest.raises(KeyError):
             await work(world)
         assert await wait_s(world, refund) == pytest.approx(wait, abs=2)
@@ -454,7 +454,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
         await refund_lists.approve(tx, refund.id, "bob", "it is theirs", at)
     assert await work(world) == 1
     assert await world.cases(payment) == []
-    assert await wait_s(world, refund) == pytest.approx(WAITS_S[0], abs=2)
+    assert await wait_s(world, refund) == pytest.approx(INQUIRY_DELAYS_S[0], abs=2)
 
 
 async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
