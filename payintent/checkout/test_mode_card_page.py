@@ -23,14 +23,14 @@ from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.model import Session
 from payintent.test_mode import store as test_mode_store
-from payintent.test_mode.buyer_simulator import Step
+from payintent.test_mode.buyer_simulator import SessionAction
 from payintent.test_mode.model import (
     TEST_CARDS,
     TestSession,
     TestSessionStatus,
     answer_challenge,
+    cancel_for_buyer,
     enter_test_card,
-    give_up,
 )
 
 _UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
@@ -57,11 +57,11 @@ async def post_card_page(request: Request) -> Response:
     """`POST /c/test/card/{session_id}`: submit a card or a 3-D Secure response, or cancel."""
     context = get_checkout_context(request)
     page = await _load_page(request, context)
-    step = _read_step(await read_form_fields(request))
-    if step is None:
+    action = _read_action(await read_form_fields(request))
+    if action is None:
         return _render(request, page, _UNKNOWN_CARD)
     try:
-        updated = await context.buyer_simulator.enter(page.session.id, step)
+        updated = await context.buyer_simulator.enter(page.session.id, action)
     except RefusedError as refusal:
         if refusal.code is not ErrorCode.INVALID_CHECKOUT_STATE:
             raise
@@ -72,13 +72,13 @@ async def post_card_page(request: Request) -> Response:
     return RedirectResponse(next_url, 303, HEADERS)
 
 
-def _read_step(form: dict[str, str]) -> Step | None:
+def _read_action(form: dict[str, str]) -> SessionAction | None:
     """Return the state change that the buyer requests; None if the card number is unknown."""
     if "challenge" in form:
         approved = form["challenge"] == "approve"
         return lambda session, _now: answer_challenge(session, approved=approved)
     if "cancel" in form:
-        return lambda session, _now: give_up(session)
+        return lambda session, _now: cancel_for_buyer(session)
     number = "".join(form.get("card", "").split())
     if number not in TEST_CARDS:
         return None

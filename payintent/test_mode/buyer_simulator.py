@@ -1,7 +1,7 @@
 """Simulate buyers and banks at the test gateway.
 
-The gateway's tables are updated first, in one transaction. Its callback is then processed in this
-process, like any other callback. If the process crashes in between, an inquiry or a repeated
+The gateway's tables are updated first, in one transaction. Then this process handles the gateway's
+callback like any other callback. If the process crashes in between, an inquiry or a repeated
 request completes the settlement.
 """
 
@@ -30,11 +30,11 @@ from payintent.test_mode.model import (
     TestSessionStatus,
     answer_challenge,
     enter_test_card,
-    list_notices,
-    move_dispute,
+    list_callbacks,
+    set_dispute_state,
 )
 
-Step = Callable[[TestSession, datetime], TestSession | None]
+SessionAction = Callable[[TestSession, datetime], TestSession | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class TestRequest:
     operation: str
     fields: tuple[str, ...]
     key: UUID | None
-    step: Step
+    action: SessionAction
 
-    def under_key(self, merchant_id: int, key: UUID) -> IdempotentRequest:
+    def to_idempotent(self, merchant_id: int, key: UUID) -> IdempotentRequest:
         return IdempotentRequest(
             merchant_id=merchant_id,
             key=key,
@@ -62,7 +62,7 @@ class BuyerSimulator:
     receiver: CallbackReceiver
 
     async def pay(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Apply a buyer's action. If necessary, the test card method is selected first.
+        """Apply a buyer's action, selecting the test card method first if necessary.
 
         Returns False if the key was already used for the same request. Raises
         `INVALID_PAYMENT_STATE` if the payment or its session is not waiting for the buyer,
@@ -79,7 +79,7 @@ class BuyerSimulator:
         return await self._apply(payment, session.id, request)
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Apply an action of the buyer's bank to a paid payment; otherwise the same as `pay`."""
+        """Apply an action of the buyer's bank to a paid payment. See `pay` for the result."""
         if await self._is_repeated(snapshot.payment, request):
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session
@@ -87,10 +87,13 @@ class BuyerSimulator:
             raise _wrong_status(snapshot.payment)
         return await self._apply(snapshot.payment, session.id, request)
 
-    async def enter(self, session_id: UUID, step: Step) -> TestSession:
-        """Apply an action on the card page; raises `INVALID_CHECKOUT_STATE` if too late."""
+    async def enter(self, session_id: UUID, action: SessionAction) -> TestSession:
+        """Apply an action on the card page.
+
+        Raises `INVALID_CHECKOUT_STATE` if the session does not accept the action.
+        """
         async with self.selection.database.transaction() as tx:
-            after = await _apply_step(tx, session_id, step)
+            after = await _apply_action(tx, session_id, action)
             if after is None:
                 raise RefusedError(
                     ErrorCode.INVALID_CHECKOUT_STATE, "this session no longer accepts a card"
@@ -101,7 +104,9 @@ class BuyerSimulator:
     async def _apply(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
         async with self.selection.database.transaction() as tx:
             is_new = request.key is None or await _claim(tx, payment, request, request.key)
-            after = await _apply_step(tx, session_id, request.step if is_new else _keep)
+            after = await _apply_action(
+                tx, session_id, request.action if is_new else _leave_unchanged
+            )
             if after is None:
                 raise _wrong_status(payment)
         await self._send_callbacks(after)
@@ -125,7 +130,7 @@ class BuyerSimulator:
         )
         if first is None:
             return False
-        require_match(first, request.under_key(payment.merchant_id, request.key))
+        require_match(first, request.to_idempotent(payment.merchant_id, request.key))
         return True
 
     async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
@@ -133,36 +138,35 @@ class BuyerSimulator:
         method = next((m for m in setup.methods if m.provider == PROVIDER and m.enabled), None)
         if method is None:
             raise RefusedError(
-                ErrorCode.PAYMENT_METHOD_NOT_FOUND, "this test side has no test card method"
+                ErrorCode.PAYMENT_METHOD_NOT_FOUND, "the test merchant has no test card method"
             )
         selection = QuoteSelection(payment_method_id=method.id)
         restrictions = await self.policies.restrictions()
         return (await select_quote(self.selection, snapshot, selection, restrictions)).session
 
     async def _send_callbacks(self, session: TestSession) -> None:
-        """Process the session's callbacks as for any other gateway."""
         connection = await self.selection.accounts.connect(session.account_id, PROVIDER)
         assert connection is not None  # noqa: S101 - the session was opened through it
-        for number, notice in enumerate(list_notices(session)):
-            callback = write_callback(connection.account, notice, spaces=number)
+        for number, test_callback in enumerate(list_callbacks(session)):
+            callback = write_callback(connection.account, test_callback, spaces=number)
             await answer_callback(self.receiver, connection, callback)
 
 
-def enter_card(number: str) -> Step:
+def enter_card(number: str) -> SessionAction:
     return _enter(number, approved=True)
 
 
-def enter_declined_card(code: str) -> Step:
+def enter_declined_card(code: str) -> SessionAction:
     return _enter(DECLINED_CARDS[code], approved=False)
 
 
-def _enter(number: str, *, approved: bool) -> Step:
-    """Return a step that enters a card and answers its challenge.
+def _enter(number: str, *, approved: bool) -> SessionAction:
+    """Return an action that enters a card and answers its challenge.
 
-    If the challenge is already open, the step only answers it.
+    If the challenge is already open, the action only answers it.
     """
 
-    def step(session: TestSession, now: datetime) -> TestSession | None:
+    def action(session: TestSession, now: datetime) -> TestSession | None:
         is_challenge = session.status is TestSessionStatus.CHALLENGE
         if is_challenge and TEST_CARDS[number].challenge:
             return answer_challenge(session, approved=approved)
@@ -171,27 +175,27 @@ def _enter(number: str, *, approved: bool) -> Step:
             return new_session
         return answer_challenge(new_session, approved=approved)
 
-    return step
+    return action
 
 
-def decide_dispute(state: DisputeState) -> Step:
-    return lambda session, _now: move_dispute(session, state)
+def decide_dispute(state: DisputeState) -> SessionAction:
+    return lambda session, _now: set_dispute_state(session, state)
 
 
-def _keep(session: TestSession, _now: datetime) -> TestSession:
+def _leave_unchanged(session: TestSession, _now: datetime) -> TestSession:
     return session
 
 
-async def _apply_step(tx: Tx, session_id: UUID, step: Step) -> TestSession | None:
+async def _apply_action(tx: Tx, session_id: UUID, action: SessionAction) -> TestSession | None:
     current = await test_mode_store.lock_session(tx, session_id)
-    after = step(current.session, current.now) if current else None
+    after = action(current.session, current.now) if current else None
     if after is not None:
         await test_mode_store.update_session(tx, after)
     return after
 
 
 async def _claim(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
-    attempt = request.under_key(payment.merchant_id, key)
+    attempt = request.to_idempotent(payment.merchant_id, key)
     return await claim_or_match(tx, request.operation, attempt, payment.id) is None
 
 

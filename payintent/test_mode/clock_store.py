@@ -7,7 +7,7 @@ from payintent.db.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovedTimes:
+class AdvancedRows:
     """Numbers of rows whose times were brought forward."""
 
     payments: int
@@ -17,15 +17,15 @@ class MovedTimes:
 
 
 async def get(database: Executor, merchant_id: int) -> int:
-    """Return the total number of seconds by which a merchant's clock has been advanced."""
+    """Return by how many seconds in total a merchant's clock has been advanced."""
     advanced_s = await database.value(
         "SELECT advanced_s FROM test_clock WHERE merchant_id = $1", merchant_id
     )
     return advanced_s or 0
 
 
-async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
-    """Advance a merchant's clock; return its total advance in seconds and the moved rows."""
+async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, AdvancedRows]:
+    """Advance a merchant's clock; return its total advance in seconds and the number of rows."""
     # The row stays locked until the commit, so that advances of the same clock do not overlap.
     advanced_s = await tx.value(
         """
@@ -38,8 +38,8 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTim
         merchant_id,
         seconds,
     )
-    # The tables are locked in the usual order.
-    moved_times = MovedTimes(
+    # Lock the tables in the same order as all other transactions.
+    advanced_rows = AdvancedRows(
         payments=await tx.value(_PAYMENTS, merchant_id, seconds),
         sessions=await tx.value(_SESSIONS, merchant_id, seconds),
         refunds=await tx.value(_REFUNDS, merchant_id, seconds),
@@ -47,7 +47,7 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTim
     )
     await tx.row(_TEST_SESSIONS, merchant_id, seconds)
     await tx.row(_TEST_REFUNDS, merchant_id, seconds)
-    return advanced_s, moved_times
+    return advanced_s, advanced_rows
 
 
 def _bring_forward(
@@ -99,7 +99,7 @@ _REFUNDS = _bring_forward(
 _DELIVERIES = _bring_forward(
     "delivery", "event_id", ("next_at",), "WHERE merchant_id = $1 AND state = 'pending'"
 )
-# The test gateway's own times. Their rows are already counted as sessions and refunds.
+# Times of the test gateway. Its rows are already counted as sessions and refunds.
 _TEST_SESSIONS = _bring_forward(
     "test_session",
     "session_id",

@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import re
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -40,13 +39,12 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 from payintent.merchants.provisioning import PROVIDER, SIGNING_SECRET
-from payintent.runtime.json_format import format_timestamp
 from payintent.test_mode import store as test_store
 from payintent.test_mode.model import (
     REJECTED_MINOR,
     UNANSWERED_MINOR,
+    TestCallback,
     TestGatewayRefund,
-    TestNotice,
     TestSession,
     card_page_url,
     classify_decline,
@@ -56,16 +54,14 @@ from payintent.test_mode.model import (
 _SIGNATURE = "test-signature"
 _TEXT = re.compile(r"[!-~]{1,200}", re.ASCII)  # the database cannot store NUL
 _AMOUNT_MAX = 10**15
-_REFUND_STATES = {
+_REFUND_DETAILS = {
     GatewayRefundState.DONE: "",
     GatewayRefundState.PENDING: "succeeds later",
-    GatewayRefundState.DECLINED: "the card refuses refunds",
+    GatewayRefundState.DECLINED: "the card declines refunds",
 }
 
 
 class TestGateway:
-    """`page_base` is the base URL of its card page."""
-
     provider = PROVIDER
     capabilities = GatewayCapabilities(
         credentials=frozenset({SIGNING_SECRET}),
@@ -84,7 +80,7 @@ class TestGateway:
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
         if request.amount_minor == REJECTED_MINOR:
-            return SessionRejected(detail="this amount is rejected")
+            return SessionRejected(detail="the test gateway rejects this amount")
         session = await test_store.open_session(
             self._database,
             TestSession(
@@ -97,16 +93,12 @@ class TestGateway:
             ),
         )
         if session.amount_minor == UNANSWERED_MINOR:
-            return OutcomeUnknown(detail="this amount is not answered", is_throttled=True)
-        name = ids.format_id(ids.SESSION, session.session_id)
-        redirect: dict[str, Any] = {
-            "url": card_page_url(self._page_base, session.session_id),
-            "method": "GET",
-            "fields": {},
-            "expires_at": format_timestamp(request.expires_at),
-        }
-        return SessionCreated(
-            reference=name, next_action={"type": "redirect", "redirect": redirect}
+            detail = "the test gateway does not respond for this amount"
+            return OutcomeUnknown(detail=detail, is_throttled=True)
+        return SessionCreated.redirect(
+            ids.format_id(ids.SESSION, session.session_id),
+            card_page_url(self._page_base, session.session_id),
+            request.expires_at,
         )
 
     async def close_session(
@@ -123,7 +115,7 @@ class TestGateway:
         signature = request.headers.get(_SIGNATURE, "").encode(errors="replace")
         if not hmac.compare_digest(_sign(account, request.body), signature):
             raise InvalidCallbackError("the signature is not from this account")
-        message = decode_json(request.body, TestNotice)
+        message = decode_json(request.body, TestCallback)
         if message is None:
             raise InvalidCallbackError("the signed body is malformed")
         if not _is_consistent(message):
@@ -148,8 +140,9 @@ class TestGateway:
             request.amount_minor,
         )
         if refund is None:
-            return RefundReport(state=GatewayRefundState.DECLINED, detail="it exceeds the capture")
-        return _refund_report(refund)
+            detail = "the amount exceeds the rest of the capture"
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
+        return _report_refund(refund)
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
@@ -157,26 +150,28 @@ class TestGateway:
         refund = await test_store.find_refund(self._database, account.id, request.refund_id)
         if refund is None:
             return RefundReport(state=GatewayRefundState.ABSENT)
-        return _refund_report(refund)
+        return _report_refund(refund)
 
     def classify_failure(self, code: str) -> FailureReason:
         return classify_decline(code)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
         del account
-        return AccountCheck(problem=None, detail="the test gateway is a part of the service")
+        return AccountCheck(problem=None, detail="the test gateway is part of the service")
 
 
-def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0) -> CallbackRequest:
-    """Return a signed callback; trailing `spaces` make the bytes of repeated callbacks differ."""
-    body = msgspec.json.encode(notice) + b" " * spaces
+def write_callback(
+    account: GatewayAccount, test_callback: TestCallback, spaces: int = 0
+) -> CallbackRequest:
+    """Return a signed callback. Trailing `spaces` make repeated callbacks differ."""
+    body = msgspec.json.encode(test_callback) + b" " * spaces
     return CallbackRequest(
         method="POST", headers={_SIGNATURE: _sign(account, body).decode()}, query={}, body=body
     )
 
 
-def _is_consistent(message: TestNotice) -> bool:
-    """Return whether a message can be stored and has a capture if and only if it reports one."""
+def _is_consistent(message: TestCallback) -> bool:
+    """Return whether a message can be stored and has a capture exactly if its state needs one."""
     report, dispute = message.report, message.dispute
     texts, amounts = [message.id], list[int]()
     if report is not None:
@@ -210,9 +205,9 @@ def _report_session(session: TestSession | None) -> SessionReport:
     return report_session(session)
 
 
-def _refund_report(refund: TestGatewayRefund) -> RefundReport:
+def _report_refund(refund: TestGatewayRefund) -> RefundReport:
     return RefundReport(
         state=refund.state,
         reference=f"test_{refund.refund_id.hex}",
-        detail=_REFUND_STATES.get(refund.state, ""),
+        detail=_REFUND_DETAILS.get(refund.state, ""),
     )

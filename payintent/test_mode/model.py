@@ -20,7 +20,7 @@ from payintent.gateways.port import (
 
 
 class TestRefunding(StrEnum):
-    AT_ONCE = "at_once"
+    IMMEDIATE = "at_once"
     PENDING = "pending"  # succeeds after `PENDING_REFUND_S`
     REFUSED = "refused"
 
@@ -33,12 +33,12 @@ class TestCard:
     decline_code: str | None = None
     paid_after_decline: bool = False
     challenge: bool = False  # 3-D Secure, which the buyer approves or declines
-    decided_later: bool = False  # approved after `DECISION_S`
+    is_delayed: bool = False  # approved after `DECISION_S`
     extra_minor: int = 0
     other_currency: bool = False
     callbacks: int = 1  # per result; with 0, the service has to inquire
     disputed: bool = False
-    refunding: TestRefunding = TestRefunding.AT_ONCE
+    refunding: TestRefunding = TestRefunding.IMMEDIATE
 
 
 DECISION_S = 30
@@ -47,7 +47,7 @@ APPROVED_CARD = "4242424242424242"
 CHALLENGE_CARD = "4000002500003155"
 CHALLENGE_FAILED = "authentication_failed"
 
-_ALL = (
+_CARDS = (
     TestCard(APPROVED_CARD, "approved"),
     TestCard("4000000000000002", "declined", decline_code="card_declined"),
     TestCard("4000000000009995", "declined: no funds", decline_code="insufficient_funds"),
@@ -55,9 +55,7 @@ _ALL = (
     TestCard("4000000000000127", "declined: wrong CVC", decline_code="incorrect_cvc"),
     TestCard("4000000000000119", "processing error", decline_code="processing_error"),
     TestCard(CHALLENGE_CARD, "asks for 3-D Secure first", challenge=True),
-    TestCard(
-        "4000009900000012", f"in progress for {DECISION_S} s, then approved", decided_later=True
-    ),
+    TestCard("4000009900000012", f"in progress for {DECISION_S} s, then approved", is_delayed=True),
     TestCard("4000009900000020", "approved; the callback is sent three times", callbacks=3),
     TestCard(
         "4000009900000046", "approved; no callback is sent, the service has to inquire", callbacks=0
@@ -78,29 +76,29 @@ _ALL = (
     ),
     TestCard("4000009900000178", "approved; refunds are declined", refunding=TestRefunding.REFUSED),
 )
-TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _ALL}
+TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _CARDS}
 
 #: Decline codes, and the card that is declined with each.
 DECLINED_CARDS: dict[str, str] = {
     card.decline_code: card.number
-    for card in _ALL
+    for card in _CARDS
     if card.decline_code is not None and not card.paid_after_decline
 } | {CHALLENGE_FAILED: CHALLENGE_CARD}
 
-#: Amounts, in minor units of any currency, that fail with any card.
+#: Amounts in minor units, of any currency, that fail with any card.
 REJECTED_MINOR = 66_601  # the gateway rejects the session
 UNANSWERED_MINOR = 66_602  # the gateway does not respond when a session is opened
 DECLINED_MINOR = {66_603: "card_declined", 66_604: "insufficient_funds"}
 
 
-_FAILURES = {
+_FAILURE_REASONS = {
     "card_declined": FailureReason.DECLINED,
     "insufficient_funds": FailureReason.DECLINED,
     "expired_card": FailureReason.DECLINED,
     "incorrect_cvc": FailureReason.DECLINED,
     CHALLENGE_FAILED: FailureReason.DECLINED,
 }
-_FUNDS = {
+_DISPUTED_FUNDS = {
     DisputeState.OPEN: DisputedFunds.WITHDRAWN,
     DisputeState.WON: DisputedFunds.REINSTATED,
     DisputeState.LOST: DisputedFunds.WITHDRAWN,
@@ -117,8 +115,8 @@ class TestSessionStatus(StrEnum):
     CLOSED = "closed"  # by the service, or expired
 
 
-_WAITING = frozenset({TestSessionStatus.OPEN, TestSessionStatus.CHALLENGE})
-_STATES = {
+_AWAITING_BUYER = frozenset({TestSessionStatus.OPEN, TestSessionStatus.CHALLENGE})
+_GATEWAY_STATES = {
     TestSessionStatus.OPEN: GatewaySessionState.OPEN,
     TestSessionStatus.CHALLENGE: GatewaySessionState.AUTHORISING,
     TestSessionStatus.DECIDING: GatewaySessionState.AUTHORISING,
@@ -135,7 +133,7 @@ def card_page_url(pages_base: str, session_id: UUID) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSession:
-    """A session stored by the test gateway; amounts are in minor units."""
+    """A session of the test gateway; amounts are in minor units."""
 
     session_id: UUID
     account_id: int
@@ -152,9 +150,10 @@ class TestSession:
     dispute: DisputeState | None = None
 
     def at(self, now: datetime) -> "TestSession":
+        """Return the session as of `now`."""
         if self.status is TestSessionStatus.DECIDING and self.decides_at and self.decides_at <= now:
             return replace(self, status=TestSessionStatus.PAID)
-        if self.status in _WAITING and self.expires_at <= now:
+        if self.status in _AWAITING_BUYER and self.expires_at <= now:
             return replace(self, status=TestSessionStatus.CLOSED)
         return self
 
@@ -184,8 +183,8 @@ class TestGatewayRefund:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestNotice:
-    """The content of a callback: a session's report or a dispute."""
+class TestCallback:
+    """The content of a callback, which reports a session or a dispute."""
 
     id: str
     session_id: str
@@ -198,16 +197,16 @@ def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSes
     card = TEST_CARDS.get(number)
     if card is None or session.status is not TestSessionStatus.OPEN:
         return None
-    session = _with_capture(replace(session, card=number), card)
+    session = _set_capture(replace(session, card=number), card)
     if code := DECLINED_MINOR.get(session.amount_minor):
-        return _declined(session, code)
+        return _decline(session, code)
     if card.challenge:
         return replace(session, status=TestSessionStatus.CHALLENGE)
-    if card.decided_later:
+    if card.is_delayed:
         decides_at = now + timedelta(seconds=DECISION_S)
         return replace(session, status=TestSessionStatus.DECIDING, decides_at=decides_at)
     if card.decline_code and not card.paid_after_decline:
-        return _declined(session, card.decline_code)
+        return _decline(session, card.decline_code)
     return replace(
         session,
         status=TestSessionStatus.PAID,
@@ -222,12 +221,12 @@ def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | N
         return None
     if approved:
         return replace(session, status=TestSessionStatus.PAID)
-    return _declined(session, CHALLENGE_FAILED)
+    return _decline(session, CHALLENGE_FAILED)
 
 
-def give_up(session: TestSession) -> TestSession | None:
+def cancel_for_buyer(session: TestSession) -> TestSession | None:
     """Cancel a session for the buyer; returns None if it is not waiting for the buyer."""
-    if session.status not in _WAITING:
+    if session.status not in _AWAITING_BUYER:
         return None
     return replace(session, status=TestSessionStatus.CANCELLED)
 
@@ -239,7 +238,7 @@ def close(session: TestSession) -> TestSession:
     return replace(session, status=TestSessionStatus.CLOSED)
 
 
-def move_dispute(session: TestSession, state: DisputeState) -> TestSession | None:
+def set_dispute_state(session: TestSession, state: DisputeState) -> TestSession | None:
     """Open or end a session's dispute; returns None if it is not paid or the dispute has ended."""
     if session.status is not TestSessionStatus.PAID:
         return None
@@ -252,37 +251,39 @@ def report_session(session: TestSession) -> SessionReport:
     reason = None
     if session.status is TestSessionStatus.DECLINED:
         reason = classify_decline(session.decline_code or "")
-    return SessionReport(state=_STATES[session.status], capture=session.capture, reason=reason)
+    return SessionReport(
+        state=_GATEWAY_STATES[session.status], capture=session.capture, reason=reason
+    )
 
 
 def classify_decline(code: str) -> FailureReason:
-    return _FAILURES.get(code, FailureReason.UNKNOWN)
+    return _FAILURE_REASONS.get(code, FailureReason.UNKNOWN)
 
 
-def list_notices(session: TestSession) -> Sequence[TestNotice]:
-    """Return a session's callbacks in order; their ids depend only on the session's state."""
-    if session.status in {*_WAITING, TestSessionStatus.DECIDING, TestSessionStatus.CLOSED}:
+def list_callbacks(session: TestSession) -> Sequence[TestCallback]:
+    """Return a session's callbacks in order. Their ids depend only on the session's state."""
+    if session.status in {*_AWAITING_BUYER, TestSessionStatus.DECIDING, TestSessionStatus.CLOSED}:
         return []
     card = TEST_CARDS.get(session.card or "")
-    notices = [_notice(session, session.status, report_session(session))]
+    callbacks = [_build_callback(session, session.status, report_session(session))]
     if card and card.paid_after_decline and session.status is TestSessionStatus.PAID:
-        declined = _declined(session, session.decline_code or "")
-        notices.insert(0, _notice(session, declined.status, report_session(declined)))
+        declined = _decline(session, session.decline_code or "")
+        callbacks.insert(0, _build_callback(session, declined.status, report_session(declined)))
     elif card:
-        notices *= card.callbacks
+        callbacks *= card.callbacks
     if session.dispute is not None and session.capture is not None:
-        dispute = _dispute_report(session, session.capture, session.dispute)
-        notices.append(_notice(session, f"dispute-{dispute.state}", dispute=dispute))
-    return notices
+        dispute = _build_dispute_report(session, session.capture, session.dispute)
+        callbacks.append(_build_callback(session, f"dispute-{dispute.state}", dispute=dispute))
+    return callbacks
 
 
-def _notice(
+def _build_callback(
     session: TestSession,
     name: str,
     report: SessionReport | None = None,
     dispute: DisputeReport | None = None,
-) -> TestNotice:
-    return TestNotice(
+) -> TestCallback:
+    return TestCallback(
         id=f"{session.session_id.hex}-{name}",
         session_id=ids.format_id(ids.SESSION, session.session_id),
         report=report,
@@ -290,19 +291,21 @@ def _notice(
     )
 
 
-def _dispute_report(session: TestSession, capture: Capture, state: DisputeState) -> DisputeReport:
+def _build_dispute_report(
+    session: TestSession, capture: Capture, state: DisputeState
+) -> DisputeReport:
     return DisputeReport(
         reference=f"test_dispute_{session.session_id.hex}",
         capture=capture.reference,
         state=state,
-        funds=_FUNDS[state],
+        funds=_DISPUTED_FUNDS[state],
         amount_minor=capture.amount_minor,
         currency=capture.currency,
         reason="fraudulent",
     )
 
 
-def _with_capture(session: TestSession, card: TestCard) -> TestSession:
+def _set_capture(session: TestSession, card: TestCard) -> TestSession:
     other = "THB" if session.currency == "USD" else "USD"
     return replace(
         session,
@@ -311,5 +314,5 @@ def _with_capture(session: TestSession, card: TestCard) -> TestSession:
     )
 
 
-def _declined(session: TestSession, code: str) -> TestSession:
+def _decline(session: TestSession, code: str) -> TestSession:
     return replace(session, status=TestSessionStatus.DECLINED, decline_code=code)

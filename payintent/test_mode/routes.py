@@ -1,4 +1,4 @@
-"""Routes for the test clock and the simulated buyer. They require a test key."""
+"""Routes for the test clock and the simulated buyer, which require a test key."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ from payintent.runtime.settings import Settings
 from payintent.test_mode import clock_store
 from payintent.test_mode.buyer_simulator import (
     BuyerSimulator,
-    Step,
+    SessionAction,
     TestRequest,
     decide_dispute,
     enter_card,
@@ -39,7 +39,7 @@ class AdvanceBody(msgspec.Struct):
     seconds: int
 
 
-_ADVANCE = msgspec.json.Decoder(AdvanceBody)
+_ADVANCE_DECODER = msgspec.json.Decoder(AdvanceBody)
 
 
 class PayBody(msgspec.Struct):
@@ -54,9 +54,9 @@ class DisputeBody(msgspec.Struct):
     state: Literal["open", "won", "lost"] = "open"
 
 
-_PAY = msgspec.json.Decoder(PayBody)
-_DECLINE = msgspec.json.Decoder(DeclineBody)
-_DISPUTE = msgspec.json.Decoder(DisputeBody)
+_PAY_DECODER = msgspec.json.Decoder(PayBody)
+_DECLINE_DECODER = msgspec.json.Decoder(DeclineBody)
+_DISPUTE_DECODER = msgspec.json.Decoder(DisputeBody)
 _Simulate = Callable[[PaymentSnapshot, TestRequest], Awaitable[bool]]
 
 
@@ -87,11 +87,11 @@ class TestModeRoutes:
     async def advance_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/clock/advance`: bring all deadlines of the test merchant forward."""
         _require_test_key(merchant)
-        body = await read_json(request, _ADVANCE, self.settings.body_bytes_max)
+        body = await read_json(request, _ADVANCE_DECODER, self.settings.body_bytes_max)
         if not 1 <= body.seconds <= ADVANCE_MAX_S:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
-                f"seconds must be from 1 to {ADVANCE_MAX_S}, which is 31 days",
+                f"seconds must be from 1 to {ADVANCE_MAX_S} (31 days)",
             )
         async with self.database.transaction() as tx:
             advanced_s, moved = await clock_store.advance(tx, merchant.merchant_id, body.seconds)
@@ -100,7 +100,7 @@ class TestModeRoutes:
     async def pay_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/payments/{id}/pay`: pay with a test card and pass 3-D Secure."""
         _require_test_key(merchant)
-        body = await read_json(request, _PAY, self.settings.body_bytes_max, PayBody())
+        body = await read_json(request, _PAY_DECODER, self.settings.body_bytes_max, PayBody())
         number = body.card.replace(" ", "")
         if number not in TEST_CARDS:
             raise RefusedError(ErrorCode.BAD_REQUEST, "card must be the number of a test card")
@@ -110,21 +110,25 @@ class TestModeRoutes:
     async def decline_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/payments/{id}/decline`: pay with a card that is declined with `code`."""
         _require_test_key(merchant)
-        body = await read_json(request, _DECLINE, self.settings.body_bytes_max, DeclineBody())
+        body = await read_json(
+            request, _DECLINE_DECODER, self.settings.body_bytes_max, DeclineBody()
+        )
         if body.code not in DECLINED_CARDS:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"code must be one of {', '.join(sorted(DECLINED_CARDS))}"
             )
-        step = enter_declined_card(body.code)
-        test_request = _test_request(request, "test_decline", body.code, step)
+        action = enter_declined_card(body.code)
+        test_request = _test_request(request, "test_decline", body.code, action)
         return await self._simulate(request, merchant, test_request, self.simulator.pay)
 
     async def dispute_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/payments/{id}/dispute`: open a dispute, or decide it."""
         _require_test_key(merchant)
-        body = await read_json(request, _DISPUTE, self.settings.body_bytes_max, DisputeBody())
-        step = decide_dispute(DisputeState(body.state))
-        test_request = _test_request(request, "test_dispute", body.state, step)
+        body = await read_json(
+            request, _DISPUTE_DECODER, self.settings.body_bytes_max, DisputeBody()
+        )
+        action = decide_dispute(DisputeState(body.state))
+        test_request = _test_request(request, "test_dispute", body.state, action)
         return await self._simulate(request, merchant, test_request, self.simulator.dispute)
 
     async def _simulate(
@@ -145,13 +149,15 @@ class TestModeRoutes:
 def _require_test_key(merchant: AuthenticatedMerchant) -> None:
     """Raise `FORBIDDEN` for a live key."""
     if merchant.livemode:
-        raise RefusedError(ErrorCode.FORBIDDEN, "only a test key, sk_test_…, may do this")
+        raise RefusedError(ErrorCode.FORBIDDEN, "this route requires a test key (sk_test_…)")
 
 
-def _test_request(request: Request, operation: str, value: str, step: Step) -> TestRequest:
+def _test_request(
+    request: Request, operation: str, value: str, action: SessionAction
+) -> TestRequest:
     return TestRequest(
         operation=operation,
         fields=(request.path_params["payment_id"], value),
         key=read_idempotency_key(request.headers),
-        step=step,
+        action=action,
     )

@@ -22,7 +22,7 @@ _SESSION = """
     decline_code, decides_at, captured_minor, captured_currency, dispute
 """
 _REFUNDING = {
-    TestRefunding.AT_ONCE: GatewayRefundState.DONE,
+    TestRefunding.IMMEDIATE: GatewayRefundState.DONE,
     TestRefunding.PENDING: GatewayRefundState.PENDING,
     TestRefunding.REFUSED: GatewayRefundState.DECLINED,
 }
@@ -46,7 +46,10 @@ async def open_session(database: Database, session: TestSession) -> TestSession:
 async def close_session(
     database: Database, account_id: int, session_id: UUID
 ) -> TestSession | None:
-    """Close a session if it is waiting for a card; returns None if the account does not have it."""
+    """Close a session if it is waiting for a card.
+
+    Returns None if the account has no such session.
+    """
     async with database.transaction() as tx:
         locked = await lock_session(tx, session_id)
         if locked is None or locked.session.account_id != account_id:
@@ -59,7 +62,10 @@ async def close_session(
 async def add_refund(
     database: Database, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
 ) -> TestGatewayRefund | None:
-    """Store a refund, at most once per id; returns None if it exceeds the remaining amount."""
+    """Store a refund, or return the refund already stored with this id.
+
+    Returns None if the refund exceeds the remaining amount.
+    """
     async with database.transaction() as tx:
         locked = await lock_session(tx, session_id)
         if locked is None or locked.session.account_id != account_id:
@@ -77,7 +83,7 @@ async def add_refund(
             refund_id=refund_id,
             session_id=session_id,
             amount_minor=amount_minor,
-            state=_REFUNDING[card.refunding if card else TestRefunding.AT_ONCE],
+            state=_REFUNDING[card.refunding if card else TestRefunding.IMMEDIATE],
             done_at=locked.now + timedelta(seconds=PENDING_REFUND_S),
         )
         await _add_refund(tx, account_id, refund)
@@ -89,7 +95,7 @@ async def find_session(database: Executor, session_id: UUID) -> TestSession | No
     row = await database.row(
         "SELECT" + _SESSION + ", clock() AS now FROM test_session WHERE session_id = $1", session_id
     )
-    return _from_row(row).at(row["now"]) if row else None
+    return _to_session(row).at(row["now"]) if row else None
 
 
 async def lock_session(tx: Tx, session_id: UUID) -> LockedTestSession | None:
@@ -100,7 +106,7 @@ async def lock_session(tx: Tx, session_id: UUID) -> LockedTestSession | None:
         + ", clock() AS now FROM test_session WHERE session_id = $1 FOR NO KEY UPDATE",
         session_id,
     )
-    return LockedTestSession(_from_row(row).at(row["now"]), row["now"]) if row else None
+    return LockedTestSession(_to_session(row).at(row["now"]), row["now"]) if row else None
 
 
 async def update_session(tx: Tx, session: TestSession) -> None:
@@ -185,7 +191,7 @@ async def _sum_refunds(tx: Tx, session_id: UUID) -> int:
     )
 
 
-def _from_row(row: Row) -> TestSession:
+def _to_session(row: Row) -> TestSession:
     dispute = row["dispute"]
     return build(
         TestSession,

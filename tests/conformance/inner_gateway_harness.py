@@ -29,13 +29,13 @@ from payintent.merchants.provisioning import PROVIDER
 from payintent.service import Service, open_service
 from payintent.test_mode import store as test_mode_store
 from payintent.test_mode.buyer_simulator import (
-    Step,
+    SessionAction,
     decide_dispute,
     enter_card,
     enter_declined_card,
 )
 from payintent.test_mode.gateway import write_callback
-from payintent.test_mode.model import APPROVED_CARD, list_notices
+from payintent.test_mode.model import APPROVED_CARD, list_callbacks
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.own_database import own_database
 from tests.conformance.receiver import receiving
@@ -122,7 +122,7 @@ class InnerGatewayHarness(Harness):
             for name, text in forged.items()
         }
 
-    async def _step(self, session_id: UUID, step: Step) -> None:
+    async def _step(self, session_id: UUID, step: SessionAction) -> None:
         """Change the gateway's own records as the service does, and call the receiver back."""
         async with self.service.database.transaction() as tx:
             locked = await test_mode_store.lock_session(tx, session_id)
@@ -130,7 +130,7 @@ class InnerGatewayHarness(Harness):
             after = step(locked.session, locked.now)
             assert after is not None
             await test_mode_store.update_session(tx, after)
-        for notice in list_notices(after):
+        for notice in list_callbacks(after):
             callback = write_callback(self.account, notice)
             url, headers = self.receiver.url, dict(callback.headers)
             async with self.http.post(url, data=callback.body, headers=headers) as answer:

@@ -192,7 +192,7 @@ async def test_nothing_is_left_at_the_test_gateway_either(world: World) -> None:
     payment = await side.create(payer_uid="zora-17", metadata="{}")
     await side.select(payment)
     step = buyer_simulator.enter_card(APPROVED_CARD)
-    card = buyer_simulator.TestRequest(operation="pay", fields=(), key=None, step=step)
+    card = buyer_simulator.TestRequest(operation="pay", fields=(), key=None, action=step)
     await side.service.buyer_simulator.pay(await side.see(payment), card)
     assert await side.status(payment) == "PAID"
     await delivered(side, payment)
