@@ -50,7 +50,7 @@ def read_captured_money(row: Row) -> CapturedMoney:
     )
 
 
-def _to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
+def to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
     """Return the entries column by column, in the order of the inserts' parameters."""
     return [
         [entry.fact_id for entry in entries],
@@ -61,8 +61,6 @@ def _to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
         [entry.credit for entry in entries],
         [str(entry.amount_minor) for entry in entries],
         [entry.chain for entry in entries],
-        [entry.currency for entry in entries],
-        [entry.account_id for entry in entries],
     ]
 
 
@@ -85,7 +83,9 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
         SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency
         FROM live
         """,
-        *_to_columns(entries),
+        *to_columns(entries),
+        [entry.currency for entry in entries],
+        [entry.account_id for entry in entries],
     )
 
 
@@ -104,7 +104,9 @@ async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
         WHERE coalesce(a.livemode, true)
         ON CONFLICT DO NOTHING
         """,
-        *_to_columns([entry for entry, _ in entries]),
+        *to_columns([entry for entry, _ in entries]),
+        [entry.currency for entry, _ in entries],
+        [entry.account_id for entry, _ in entries],
         [at for _, at in entries],
     )
 

@@ -200,7 +200,7 @@ async def add(
         [capture.credited for capture in captures],
         at,
         [capture.receipt_id for capture in captures],
-        *ledger_store.columns(entries),
+        *ledger_store.to_columns(entries),
     )
 
 

@@ -16,7 +16,7 @@ from payintent.cases.operations import ListCases
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import FileLayout, ProviderFileLine
-from payintent.reconciliation import intake, runs, runs_store, sources
+from payintent.reconciliation import runs, runs_store, sources
 from payintent.reconciliation.file import HEADER
 from payintent.reconciliation.operations import (
     ListReconciliationRuns,
@@ -69,7 +69,7 @@ async def _begun(world: World, path: Path) -> NewRun:
         account_id=world.account_id,
         source="folder",
         name=path.name,
-        sha256=intake.read_digest(path),
+        sha256=runs.read_digest(path),
     )
     assert (await runs_store.claim(world.service.database, new)).is_ours
     return new
@@ -175,7 +175,7 @@ async def test_the_same_content_under_another_name_is_not_compared_again(
     put(f"payment,cap-1,,1.00,THB,{_AT}", account=other)
     assert [one.account_id for one in await _take(world, tmp_path)] == [other, run.account_id]
     read: list[Path] = []
-    monkeypatch.setattr(intake, "read_digest", read.append)
+    monkeypatch.setattr(runs, "read_digest", read.append)
     await _take(world, tmp_path)
     assert read == []
 
