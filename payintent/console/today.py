@@ -83,7 +83,7 @@ class ChainRow:
 
 
 def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
-    sums = figures.sums(period)
+    sums = figures.totals(period)
     counts = {kind: _count(sums, kind) for kind in (*ENDS, "DELIVERED", "UNDELIVERED")}
     return {
         "counted_until": figures.overview.counted_until,
@@ -94,7 +94,7 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "money": _money(sums),
         "ends": ENDS,
         "counts": counts,
-        "points": figures.points(period),
+        "points": figures.data_points(period),
         "hours_of_points": HOURS_PER_POINT[period],
         "by_method": _conversion(figures, period, "method"),
         "by_country": _conversion(figures, period, "country"),

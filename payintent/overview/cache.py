@@ -1,4 +1,4 @@
-"""Cache the overview, so that all viewers together cause at most one statement per second."""
+"""Caches the console's overview, so that all viewers share one statement per second."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _PERIODS = tuple(Period)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A count and a total in a currency."""
+    """The count and total of outcomes in a currency."""
 
     count: int = 0
     amount: Decimal = Decimal(0)
@@ -39,7 +39,7 @@ class Amount:
         return Amount(self.count + other.count, EXACT.add(self.amount, other.amount))
 
 
-_Hour = dict[tuple[str, str], Amount]  # keyed by kind and currency
+_Amounts = dict[tuple[str, str], Amount]  # by kind and currency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,18 +48,18 @@ class Figures:
 
     overview: Overview
     since: Mapping[Period, datetime]
-    hours: Mapping[datetime, _Hour]
+    hours: Mapping[datetime, _Amounts]
     conversion: Sequence[ConversionFigure]
 
-    def sums(self, period: Period) -> dict[tuple[str, str], Amount]:
-        total: dict[tuple[str, str], Amount] = {}
-        for hour, figures in self.hours.items():
+    def totals(self, period: Period) -> _Amounts:
+        totals: _Amounts = {}
+        for hour, amounts in self.hours.items():
             if hour >= self.since[period]:
-                for key, figure in figures.items():
-                    total[key] = total.get(key, Amount()) + figure
-        return total
+                for key, amount in amounts.items():
+                    totals[key] = totals.get(key, Amount()) + amount
+        return totals
 
-    def points(self, period: Period) -> list[tuple[datetime, dict[str, int]]]:
+    def data_points(self, period: Period) -> list[tuple[datetime, dict[str, int]]]:
         """Return the start time and the counts by kind for each data point, oldest first."""
         step = HOURS_PER_POINT[period] * _HOUR
         starts: list[datetime] = []
@@ -68,11 +68,11 @@ class Figures:
             starts.append(at)
             at += step
         counts: list[dict[str, int]] = [{} for _ in starts]
-        for hour, figures in self.hours.items():
-            number = (hour - self.since[period]) // step
-            if 0 <= number < len(counts):
-                for (kind, _), figure in figures.items():
-                    counts[number][kind] = counts[number].get(kind, 0) + figure.count
+        for hour, amounts in self.hours.items():
+            index = (hour - self.since[period]) // step
+            if 0 <= index < len(counts):
+                for (kind, _), amount in amounts.items():
+                    counts[index][kind] = counts[index].get(kind, 0) + amount.count
         return list(zip(starts, counts, strict=True))
 
     def count_of(self, figure: ConversionFigure, period: Period) -> int:
@@ -80,7 +80,7 @@ class Figures:
 
 
 class OverviewCache:
-    """Caches the overview for a second. Reads closed hours once, and conversion once a minute."""
+    """Caches the overview for a second, conversion for a minute, and closed hours for good."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -117,21 +117,21 @@ class OverviewCache:
 
 def _merge(
     previous: Figures | None, overview: Overview, closed_until: datetime | None
-) -> dict[datetime, _Hour]:
+) -> dict[datetime, _Amounts]:
     """Combine the new hours with the cached closed hours that are still within a period."""
-    hours: dict[datetime, _Hour] = {}
+    hours: dict[datetime, _Amounts] = {}
     if previous is not None and closed_until is not None:
         hours = {
-            hour: figures
-            for hour, figures in previous.hours.items()
+            hour: amounts
+            for hour, amounts in previous.hours.items()
             if overview.since[-1] <= hour < closed_until
         }
     for figure in overview.hours:
-        hours.setdefault(figure.hour, {})[figure.kind, figure.currency] = _amount(figure)
+        hours.setdefault(figure.hour, {})[figure.kind, figure.currency] = _to_amount(figure)
     return hours
 
 
-def _amount(figure: HourFigure) -> Amount:
+def _to_amount(figure: HourFigure) -> Amount:
     amount = Decimal(figure.amount)
     if figure.kind == "DISPUTED":
         amount = amount.scaleb(-minor_decimals(figure.currency), EXACT)

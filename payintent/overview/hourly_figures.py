@@ -1,4 +1,4 @@
-"""Count each outcome exactly once in hourly figures (tables hourly_figure and figure_mark)."""
+"""Count each outcome exactly once in hourly figures (tables `hourly_figure`, `figure_mark`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from prometheus_client import Counter
 
 from payintent.db.database import Database, Tx
 
-#: Only changes older than this are counted; more recent changes may not be committed yet.
+#: Minimum age of the changes to count. More recent changes may not be committed yet.
 SETTLED_S = 3.0
 #: Delay after an hour's end before it is recounted. No transaction takes that long.
 CLOSED_AFTER = timedelta(minutes=10)
@@ -18,9 +18,12 @@ RETENTION = timedelta(days=31)
 _HOUR = timedelta(hours=1)
 #: Tolerated difference between the database's clock and the clocks that generate ids.
 _SKEW = timedelta(minutes=1)
-_SKEW_CLOSED = timedelta(hours=1)
+_SKEW_CLOSED = timedelta(hours=1)  # when an hour is recounted
 _STATEMENT_S = 60.0
 _LOCK_S = 2.0
+PAYMENTS = Counter("payintent_payments_total", "Payments that have ended", ["end", "provider"])
+CAPTURES = Counter("payintent_captures_total", "Captures", ["provider"])
+REFUNDS = Counter("payintent_refunds_total", "Refunds that succeeded", ["of", "provider"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +35,36 @@ class CountedOutcomes:
     count: int
 
 
-def _ignore(_: Sequence[CountedOutcomes]) -> None:
-    pass
+def increment_counters(outcomes: Sequence[CountedOutcomes]) -> None:
+    for outcome in outcomes:
+        match outcome.kind:
+            case "CAPTURED":
+                CAPTURES.labels(outcome.provider).inc(outcome.count)
+            case "REFUNDED":
+                REFUNDS.labels("payment", outcome.provider).inc(outcome.count)
+            case "RETURNED":
+                REFUNDS.labels("case", outcome.provider).inc(outcome.count)
+            case end:
+                PAYMENTS.labels(end, outcome.provider).inc(outcome.count)
 
 
-async def count_next(
-    database: Database, on_counted: Callable[[Sequence[CountedOutcomes]], None] = _ignore
+async def count_outcomes(
+    database: Database,
+    report: Callable[[Sequence[CountedOutcomes]], None] = increment_counters,
 ) -> bool:
     """Count new outcomes or recount an hour that has ended; return whether more work remains.
 
-    Does nothing while another process is counting. `on_counted` is called with the new outcomes
-    after the commit. Recounting an hour does not report its outcomes again.
+    Does nothing while another process is counting. New outcomes are passed to `report` after the
+    commit. Recounted outcomes are not reported again.
     """
     outcomes: list[CountedOutcomes] = []
     async with database.transaction() as tx:
-        is_more_pending = await _count(tx, outcomes)
-    on_counted(outcomes)
+        is_more_pending = await _update_figures(tx, outcomes)
+    report(outcomes)
     return is_more_pending
 
 
-async def _count(tx: Tx, outcomes: list[CountedOutcomes]) -> bool:
+async def _update_figures(tx: Tx, outcomes: list[CountedOutcomes]) -> bool:
     mark = await tx.row(
         """
         SELECT counted_until, closed_until, clock() AS now
@@ -66,7 +79,7 @@ async def _count(tx: Tx, outcomes: list[CountedOutcomes]) -> bool:
         return True
     until = mark["now"] - timedelta(seconds=SETTLED_S)
     if until > mark["counted_until"]:
-        outcomes += await _add(tx, mark["counted_until"], until, _SKEW)
+        outcomes += await _add_outcomes(tx, mark["counted_until"], until, _SKEW)
         await tx.fetch("UPDATE figure_mark SET counted_until = $1", until)
     return False
 
@@ -76,7 +89,7 @@ async def _close_hour(tx: Tx, hour: datetime) -> None:
     await tx.extend_timeouts(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour = $1", hour)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour < $1", hour - RETENTION)
-    await _add(tx, hour, hour + _HOUR, _SKEW_CLOSED)
+    await _add_outcomes(tx, hour, hour + _HOUR, _SKEW_CLOSED)
     await tx.fetch(
         """
         UPDATE figure_mark
@@ -86,16 +99,18 @@ async def _close_hour(tx: Tx, hour: datetime) -> None:
     )
 
 
-async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> list[CountedOutcomes]:
+async def _add_outcomes(
+    tx: Tx, since: datetime, until: datetime, skew: timedelta
+) -> list[CountedOutcomes]:
     """Add the outcomes from `since` (inclusive) to `until` (exclusive) to the hourly figures.
 
-    Test merchants are excluded. A payment ends only once and a refund succeeds only once, and these
-    times never change. Captures and attempts have no index by time, but their ids are in time order
-    apart from clock differences between hosts.
+    Test merchants are excluded. Outcomes are found by times that never change, because a payment
+    ends only once and a refund succeeds only once. Captures and attempts have no index by time, but
+    their ids are in time order apart from the skew between hosts' clocks.
     """
     rows = await tx.fetch(
         f"""
-        WITH happened AS MATERIALIZED ({_HAPPENED}), figures AS (
+        WITH outcomes AS MATERIALIZED ({_OUTCOMES}), figures AS (
             INSERT INTO hourly_figure AS f (hour, subject, kind, value, count, amount)
             SELECT hour,
                 CASE WHEN grouping(currency) = 0 THEN 'currency'
@@ -103,7 +118,7 @@ async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> lis
                     ELSE 'country' END,
                 kind, coalesce(currency, method, country), count(*),
                 CASE WHEN grouping(currency) = 0 THEN sum(amount) ELSE 0 END
-            FROM happened
+            FROM outcomes
             CROSS JOIN LATERAL (
                 SELECT date_bin('1 hour', at, '2000-01-01 00:00:00+00') AS hour
             ) bin
@@ -114,7 +129,7 @@ async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> lis
             SET count = f.count + excluded.count, amount = f.amount + excluded.amount
         )
         SELECT kind, provider, count(*) AS count
-        FROM happened
+        FROM outcomes
         WHERE provider <> ''
         GROUP BY kind, provider
         """,
@@ -131,7 +146,7 @@ def _first_id(at: datetime) -> UUID:
     return UUID(int=int(at.timestamp() * 1000) << 80)
 
 
-_HAPPENED: LiteralString = """
+_OUTCOMES: LiteralString = """
     SELECT coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) AS at,
         CASE WHEN p.paid_at IS NULL THEN p.status ELSE 'PAID' END AS kind, p.currency,
         coalesce(s.token || ' on ' || s.chain, s.provider || ' ' || s.kind, '') AS method,
@@ -172,26 +187,3 @@ _HAPPENED: LiteralString = """
         AND started_at + duration_ms * interval '1 millisecond' >= $1
         AND started_at + duration_ms * interval '1 millisecond' < $2
 """
-
-
-PAYMENTS = Counter("payintent_payments_total", "Payments that have ended", ["end", "provider"])
-CAPTURES = Counter("payintent_captures_total", "Captures", ["provider"])
-REFUNDS = Counter("payintent_refunds_total", "Refunds that succeeded", ["of", "provider"])
-
-
-async def count_outcomes(database: Database) -> bool:
-    """Count new outcomes and increment their metrics; return whether more work remains."""
-    return await count_next(database, increment_counters)
-
-
-def increment_counters(outcomes: Sequence[CountedOutcomes]) -> None:
-    for outcome in outcomes:
-        match outcome.kind:
-            case "CAPTURED":
-                CAPTURES.labels(outcome.provider).inc(outcome.count)
-            case "REFUNDED":
-                REFUNDS.labels("payment", outcome.provider).inc(outcome.count)
-            case "RETURNED":
-                REFUNDS.labels("case", outcome.provider).inc(outcome.count)
-            case end:
-                PAYMENTS.labels(end, outcome.provider).inc(outcome.count)

@@ -1,4 +1,4 @@
-"""Read the console's overview of the installation in a single statement."""
+"""Read the console's overview in a single statement, and the values of some gauges."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,27 +10,28 @@ from payintent.chains.watch_store import WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
-#: Maximum for counts of pending work.
+#: At most this number of rows are counted for the overview and for metrics.
 COUNTED_MAX = 2_000
+_METRIC_COUNT_MAX = 10_000
 
 
 class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """Number and total amount of outcomes of a kind in an hour and currency."""
+    """The number and total amount of one hour's outcomes of a kind in a currency."""
 
     hour: datetime
     kind: str
     currency: str
     count: int
-    amount: str  # in currency units; for disputes in smallest units
+    amount: str  # in currency units, but for disputes in smallest units
 
 
 class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of payments with the same method or country and the same outcome."""
+    """The number of payments with a method or country that had a certain outcome."""
 
     subject: str  # "method" or "country"
     value: str  # the method or country; empty if no method was selected
     kind: str
-    counts: tuple[int, int, int]  # a count for each period
+    counts: tuple[int, int, int]  # in the last 24 hours, 7 days and 30 days
 
 
 class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a chain has been read."""
+    """The progress of reading a chain."""
 
     chain: str
     name: str
@@ -89,7 +90,7 @@ async def read_overview(
 ) -> Overview:
     """Read pending work and the hourly figures since `hours_from` (None: all 30 days).
 
-    Conversion figures aggregate a month, so callers should not request them every time.
+    Conversion figures aggregate a month of rows, so they should be requested less often.
     """
     row = await database.row(
         f"""
@@ -151,9 +152,9 @@ _CONVERSION: LiteralString = """
         LIMIT 10000
     ) f) AS conversion
 """
-# No index sorts retried deliveries by age. Deliveries that wait for their next attempt are counted
-# per merchant, so that a merchant's backlog does not hide the rest. Due deliveries are counted
-# among the first rows.
+# No index sorts failed deliveries by age. Those scheduled for a retry are counted per merchant, so
+# that one merchant's backlog does not hide the others'. Due deliveries are counted among the first
+# rows.
 _WAITING: LiteralString = f"""
     (SELECT json_build_object(
         'cases', (SELECT count(*)
@@ -222,11 +223,8 @@ _CHAINS: LiteralString = f"""
 """
 
 
-_COUNTED_MAX = 10_000
-
-
 async def webhook_overdue_s(database: Executor) -> float:
-    """Return how long the oldest due delivery is overdue. Costs an index probe per merchant."""
+    """Return how long the oldest due delivery is overdue. This probes an index per merchant."""
     return await database.value(
         WAITING_MERCHANTS
         + """
@@ -237,7 +235,7 @@ async def webhook_overdue_s(database: Executor) -> float:
 
 
 async def pending_overdue_s(database: Executor) -> float:
-    """Return how long the oldest expired PENDING payment is past its deadline, or 0."""
+    """Return how long the oldest overdue PENDING payment is past its expiry, or 0."""
     overdue_s = await database.value(
         """
         SELECT extract(epoch FROM clock() - expires_at)::float8 AS overdue_s
@@ -251,10 +249,7 @@ async def pending_overdue_s(database: Executor) -> float:
 
 
 async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
-    """Count open cases by kind and the capture's provider (`none` if there is no capture).
-
-    At most 10,000 cases are counted.
-    """
+    """Count up to 10,000 open cases by kind and provider (`none` for cases without a capture)."""
     rows = await database.fetch(
         """
         SELECT o.kind, coalesce(a.provider, 'none') AS provider, count(*) AS cases
@@ -270,7 +265,7 @@ async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
         LEFT JOIN provider_account a ON a.id = c.account_id
         GROUP BY 1, 2
         """,
-        _COUNTED_MAX,
+        _METRIC_COUNT_MAX,
     )
     return {(row["kind"], row["provider"]): row["cases"] for row in rows}
 
@@ -292,6 +287,6 @@ async def count_deliveries(database: Executor) -> dict[str, int]:
             SELECT FROM delivery WHERE state IN ('dead', 'skipped') AND state = 'skipped' LIMIT $1
         ) skipped
         """,
-        _COUNTED_MAX,
+        _METRIC_COUNT_MAX,
     )
     return {row["state"]: row["deliveries"] for row in rows}

@@ -38,7 +38,7 @@ _HREF = re.compile(r'href="([^"#]+)[^"]*"')
 async def count(world: World) -> None:
     """Count as a worker does, when what happened has settled."""
     await world.move_clock(10)
-    while await hourly_figures.count_next(world.database):
+    while await hourly_figures.count_outcomes(world.database):
         pass
 
 
@@ -88,7 +88,7 @@ async def test_a_figure_counts_the_rows_of_the_list_that_it_leads_to(
         for _ in range(times):
             await _one_of_each(world)
     await world.move_clock(40 * 86_400 + 10)
-    while await hourly_figures.count_next(world.database):
+    while await hourly_figures.count_outcomes(world.database):
         pass
     visitor = await signed_in(operator, role=Role.VIEWER)
     body = (await visitor.get("/?period=24h")).body.decode()

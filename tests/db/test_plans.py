@@ -98,7 +98,7 @@ async def _do_all(work: Work) -> None:
     await apply_deferred_callbacks(database, limit)
     await session_store.claim_due(database, limit, 60.0, [])
     await refund_store.claim_due(database, limit, 60.0, [])
-    await hourly_figures.count_next(database)
+    await hourly_figures.count_outcomes(database)
     await payment_store.change_markers(database, [payment_id])
     await feed_store.number_new_events(database, merchant_id)
     await feed_store.page(database, merchant_id, feed_store.FEED_START, [], limit)

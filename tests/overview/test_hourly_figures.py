@@ -80,7 +80,7 @@ class History:
         minutes = self._chance.choice((0, 0, 1, 9, 31, 75))
         await self.clock.move(minutes * MINUTE_MS + self._chance.randint(0, 9_000))
         for _ in range(self._chance.randint(0, 3)):
-            await hourly_figures.count_next(self.world.database)
+            await hourly_figures.count_outcomes(self.world.database)
 
     async def _created(self) -> Payment:
         terms: dict[str, Any] = {"currency": self._chance.choice(("THB", "USD"))}
@@ -165,9 +165,9 @@ async def clock(world: World) -> StoppedClock:
 async def settle(world: World, clock: StoppedClock) -> None:
     """Count whatever is left to count, as a worker does in the end."""
     await clock.move(2 * HOUR_MS)
-    while await hourly_figures.count_next(world.database):
+    while await hourly_figures.count_outcomes(world.database):
         pass
-    await hourly_figures.count_next(world.database)
+    await hourly_figures.count_outcomes(world.database)
 
 
 async def figures(world: World, query: str) -> set[tuple[Any, ...]]:
@@ -189,10 +189,10 @@ async def test_figures_of_random_histories_are_those_of_the_rows(
 
 async def test_what_happened_is_counted_within_seconds(world: World, clock: StoppedClock) -> None:
     await paid(world)
-    await hourly_figures.count_next(world.database)
+    await hourly_figures.count_outcomes(world.database)
     assert await figures(world, COUNTED) == set()
     await clock.move(int(hourly_figures.SETTLED_S * 1000) + 1)
-    await hourly_figures.count_next(world.database)
+    await hourly_figures.count_outcomes(world.database)
     assert await figures(world, COUNTED) == await figures(world, STORED)
     assert await figures(world, COUNTED) != set()
 
@@ -204,9 +204,9 @@ async def test_what_was_committed_late_is_counted_when_its_hour_is_closed(
     async with database.transaction() as tx:
         await cancel_by_buyer(tx, payment.id)
         await clock.move(10_000)
-        await hourly_figures.count_next(database)
+        await hourly_figures.count_outcomes(database)
     await clock.move(10_000)
-    await hourly_figures.count_next(database)
+    await hourly_figures.count_outcomes(database)
     assert await figures(world, COUNTED) == set()
     await settle(world, clock)
     assert await figures(world, COUNTED) == await figures(world, STORED)
@@ -244,10 +244,10 @@ async def test_two_workers_count_nothing_twice(world: World, clock: StoppedClock
     try:
         async with connection.transaction():
             await connection.execute("SELECT FROM figure_mark FOR UPDATE")
-            assert not await hourly_figures.count_next(world.database)
+            assert not await hourly_figures.count_outcomes(world.database)
             assert await figures(world, COUNTED) == set()
     finally:
         await connection.close()
     for _ in range(2):
-        await hourly_figures.count_next(world.database)
+        await hourly_figures.count_outcomes(world.database)
     assert await figures(world, COUNTED) == await figures(world, STORED)

@@ -89,7 +89,7 @@ async def test_figures_in_memory_are_those_of_the_rows_over_random_histories(
     await settle(world, clock)
     ours.now_s += 61
     figures = await cache.get()
-    sums = figures.sums(Period.MONTH)
+    sums = figures.totals(Period.MONTH)
     money = {key: value for key, value in sums.items() if "DELIVERED" not in key[0]}
     expected = await stored(world)
     assert money == expected
@@ -102,7 +102,7 @@ async def test_figures_in_memory_are_those_of_the_rows_over_random_histories(
             if figure.subject == subject:
                 ends[figure.kind] += figures.count_of(figure, Period.MONTH)
         assert ends == {kind: counts[kind] for kind in ENDS if counts[kind]}
-    points = figures.points(Period.MONTH)
+    points = figures.data_points(Period.MONTH)
     assert len(points) == 30
     assert sum(kinds.get("PAID", 0) for _, kinds in points) == counts["PAID"]
 
@@ -115,9 +115,9 @@ async def test_a_period_holds_what_happened_in_it_and_no_more(
     await clock.move(30 * HOUR_MS)
     await settle(world, clock)
     figures = await OverviewCache(world.database, Clock()).get()
-    assert ("PAID", "THB") not in figures.sums(Period.DAY)
-    assert figures.sums(Period.WEEK)["PAID", "THB"].count == 1
-    assert [len(figures.points(period)) for period in Period] == [24, 28, 30]
+    assert ("PAID", "THB") not in figures.totals(Period.DAY)
+    assert figures.totals(Period.WEEK)["PAID", "THB"].count == 1
+    assert [len(figures.data_points(period)) for period in Period] == [24, 28, 30]
     assert {figure.subject for figure in figures.conversion} == {"method", "country"}
     for figure in figures.conversion:
         assert figure.value != ""

@@ -261,7 +261,7 @@ async def test_no_test_money_is_in_the_operators_figures(api: Api) -> None:
             )
             await api.world.rows("DELETE FROM hourly_figure")
             told: list[hourly_figures.CountedOutcomes] = []
-            while await hourly_figures.count_next(api.world.database, told.extend):
+            while await hourly_figures.count_outcomes(api.world.database, told.extend):
                 pass  # an hour that is over comes first
             assert len(told) == 2 * len(expected), mode
             counted = await api.world.rows(kinds)

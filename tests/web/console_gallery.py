@@ -228,5 +228,5 @@ async def _count(world: World) -> None:
     """Do what a worker does within seconds: count figures, and write down requests of gateways."""
     await world.service.accounts.log.flush()
     await world.move_clock(round(hourly_figures.SETTLED_S) + 1)
-    while await hourly_figures.count_next(world.database):
+    while await hourly_figures.count_outcomes(world.database):
         pass
