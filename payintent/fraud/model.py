@@ -1,4 +1,4 @@
-"""Evaluation of the operator's fraud rules (spec section 7.4)."""
+"""Evaluates the operator's fraud rules (spec section 7.4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class RiskLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudRule:
-    """Blocks a value, or limits a velocity to `count_max` within `window_s` seconds."""
+    """Blocks a value, or limits a velocity to `count_max` events within `window_s` seconds."""
 
     id: int
     kind: FraudRuleKind
@@ -49,7 +49,7 @@ class FraudRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudSubject:
-    """The buyer to screen. None matches no rule; an unreadable address matches all networks."""
+    """The buyer to screen. An absent value matches no rule; an unreadable address matches all."""
 
     merchant_id: int
     payer_uid: str
@@ -86,21 +86,20 @@ class FraudRuleSet:
         self._networks: dict[Network, list[FraudRule]] = {}
         self._velocities: dict[tuple[FraudRuleKind, int | None], list[FraudRule]] = {}
         for rule in rules:
-            self._add(rule)
-        self._lengths = {(network.version, network.prefixlen) for network in self._networks}
+            self._index(rule)
+        self._prefixes = {(network.version, network.prefixlen) for network in self._networks}
 
     def __bool__(self) -> bool:
         return bool(self._by_value or self._networks or self._velocities)
 
     def velocities(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
-        return [
-            rule
-            for owner in (None, merchant_id)
-            for rule in self._velocities.get((kind, owner), ())
-        ]
+        """Return the velocity rules of a kind that apply to a merchant."""
+        return self._velocities.get((kind, None), []) + self._velocities.get(
+            (kind, merchant_id), []
+        )
 
     def evaluate(self, subject: FraudSubject) -> FraudDenial | None:
-        """Return the denial by the matching rule with the highest score, or None.
+        """Return the denial by the matching rule with the highest score, or None if none matches.
 
         If scores are equal, the oldest rule wins.
         """
@@ -111,16 +110,16 @@ class FraudRuleSet:
         ]
         if not matches:
             return None
-        worst = max(matches, key=lambda rule: (rule.score, -rule.id))
+        winner = max(matches, key=lambda rule: (rule.score, -rule.id))
         return FraudDenial(
-            rule_id=worst.id,
-            code=worst.code,
-            level=worst.level,
-            score=worst.score,
-            rule=f"{worst.kind.lower()}:{worst.id}",
+            rule_id=winner.id,
+            code=winner.code,
+            level=winner.level,
+            score=winner.score,
+            rule=f"{winner.kind.lower()}:{winner.id}",
         )
 
-    def _add(self, rule: FraudRule) -> None:
+    def _index(self, rule: FraudRule) -> None:
         if rule.kind in VELOCITIES:
             self._velocities.setdefault((rule.kind, rule.merchant_id), []).append(rule)
         elif rule.kind is FraudRuleKind.ADDRESS:
@@ -136,7 +135,7 @@ class FraudRuleSet:
                 yield from rules
         address = parse_ip_address(subject.address) if subject.address else None
         if address is not None:
-            for version, length in self._lengths:
+            for version, length in self._prefixes:
                 if version == address.version:
                     yield from self._networks.get(ip_network_of(address, length), ())
         for kind in VELOCITIES:

@@ -49,13 +49,13 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     action: ClassVar[str] = "fraud.add"
     kind: Annotated[
         FraudRuleKind,
-        argument("The kind of value to compare; a velocity counts by payer or address."),
+        argument("The kind of value to block, or a velocity per payer or address."),
     ]
     value: Annotated[
         str | None, argument("The blocked value: JP, buyer-1, @spam.test, 192.0.2.0/24.")
     ] = None
     count_max: Annotated[
-        int | None, option("For a velocity: the allowed number.", name="count")
+        int | None, option("For a velocity: the number allowed.", name="count")
     ] = None
     window_s: Annotated[int | None, option("For a velocity: the window in seconds.")] = None
     merchant_id: Annotated[
@@ -66,7 +66,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     score: Annotated[
         int,
         option(
-            "The risk score; the matching rule with the highest score decides.",
+            "The risk score. The matching rule with the highest score wins.",
             min=0,
             max=_SCORE_MAX,
         ),
@@ -85,17 +85,17 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     def _check_velocity(self) -> None:
         if self.value is not None or self.count_max is None or self.window_s is None:
-            raise BadRequestError("a velocity needs count_max and window_s, and no value")
+            raise BadRequestError("a velocity requires count_max and window_s, and has no value")
         if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
             raise BadRequestError(
-                f"count_max is from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}"
+                f"count_max must be from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}"
             )
 
     def _check_value(self) -> None:
         if self.count_max is not None or self.window_s is not None:
-            raise BadRequestError("count_max and window_s are only for velocities")
+            raise BadRequestError("only velocities have count_max and window_s")
         if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
-            raise BadRequestError(f"value has 1 to {_VALUE_MAX} characters")
+            raise BadRequestError(f"value must have 1 to {_VALUE_MAX} characters")
         if self.kind is FraudRuleKind.COUNTRY:
             check_viewer_country(self.value)
         if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
@@ -107,11 +107,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         """Add the rule. All processes apply it within seconds."""
         if await fraud_store.count_rules(tx) >= fraud_store.RULES_MAX:
             raise ConflictError(f"there can be at most {fraud_store.RULES_MAX} active rules")
-        value = (
-            to_comparable(self.value)
-            if self.value and self.kind is FraudRuleKind.EMAIL
-            else self.value
-        )
+        value = self.value
+        if value and self.kind is FraudRuleKind.EMAIL:
+            value = to_comparable(value)
         code = self.code or _DEFAULT_CODES[self.kind]
         fields: dict[str, Any] = asdict(self) | {"value": value, "code": code}
         return await fraud_store.add_rule(tx, FraudRule(id=0, **fields))

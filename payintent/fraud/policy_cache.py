@@ -1,4 +1,4 @@
-"""Per-process cache of restrictions and fraud rules."""
+"""A cache of restrictions and fraud rules in each process."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class PolicyCache:
 
     async def _load_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
         """Re-read the rules only if their version has changed, because there may be many."""
-        version = await fraud_store.rules_version(self._database)
+        version = await fraud_store.get_rules_version(self._database)
         if version == previous.version:
             return previous
         return FraudRuleSet(await fraud_store.list_rules(self._database), version)

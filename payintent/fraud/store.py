@@ -12,7 +12,7 @@ from payintent.db.lists import build
 from payintent.fraud.model import FraudDenial, FraudRule, FraudRuleKind, RiskLevel
 
 RULES_MAX = 10_000
-_COUNT_LOCKS = 7_001  # first key of the advisory locks on counters
+_COUNTER_LOCKS = 7_001  # first key of the advisory locks on counters
 
 _RULE_COLUMNS = " id, kind, merchant_id, value, count_max, window_s, code, level, score "
 
@@ -33,11 +33,11 @@ async def list_rules(database: Executor) -> list[FraudRule]:
     rows = await database.fetch(
         "SELECT" + _RULE_COLUMNS + "FROM fraud_rule WHERE enabled ORDER BY id LIMIT $1", RULES_MAX
     )
-    return [_rule(row) for row in rows]
+    return [_to_rule(row) for row in rows]
 
 
-async def rules_version(database: Executor) -> str:
-    """Return an identifier for the set of active rules. Rules never change in place."""
+async def get_rules_version(database: Executor) -> str:
+    """Return a hash of the active rules' ids. Rules are never modified."""
     version = await database.value(
         "SELECT md5(string_agg(id::text, ',' ORDER BY id)) FROM fraud_rule WHERE enabled"
     )
@@ -68,16 +68,16 @@ async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
         rule.score,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
-    return _rule(row)
+    return _to_rule(row)
 
 
 async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
-    """Deactivate a rule. Its row is kept because decisions refer to it."""
+    """Deactivate a rule. Its row is kept for the decisions that refer to it."""
     row = await tx.row(
         "UPDATE fraud_rule SET enabled = false WHERE id = $1 AND enabled RETURNING" + _RULE_COLUMNS,
         rule_id,
     )
-    return _rule(row) if row else None
+    return _to_rule(row) if row else None
 
 
 async def record_denial(
@@ -130,9 +130,9 @@ async def list_decisions(
 
 
 async def lock_counter(tx: Tx, digest: bytes) -> None:
-    """Serialize transactions that read and increment a counter; raises `LockTimeoutError`."""
+    """Lock a counter until the transaction ends; raises `LockTimeoutError`."""
     await tx.fetch(
-        "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
+        "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNTER_LOCKS, digest
     )
 
 
@@ -180,9 +180,9 @@ async def count_attempts(
     window_s: int,
     count_max: int,
 ) -> int:
-    """Count selections from an address within a time window, up to `count_max`.
+    """Count method selections from an address within a time window, up to `count_max`.
 
-    If `merchant_id` is None, selections at all merchants count.
+    If `merchant_id` is None, the selections at all merchants are counted.
     """
     return await database.value(
         """
@@ -216,7 +216,7 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
     """
     return await database.value(
         """
-        WITH decided AS (
+        WITH decision AS (
             DELETE FROM fraud_decision
             WHERE ctid = ANY(ARRAY(
                 SELECT ctid FROM fraud_decision
@@ -224,7 +224,7 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
                 ORDER BY decided_at LIMIT $2 FOR UPDATE SKIP LOCKED
             ))
             RETURNING 1
-        ), attempted AS (
+        ), attempt AS (
             DELETE FROM buyer_attempt
             WHERE ctid = ANY(ARRAY(
                 SELECT ctid FROM buyer_attempt
@@ -236,15 +236,12 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
             ))
             RETURNING 1
         )
-        SELECT greatest((SELECT count(*) FROM decided), (SELECT count(*) FROM attempted)) AS deleted
+        SELECT greatest((SELECT count(*) FROM decision), (SELECT count(*) FROM attempt)) AS deleted
         """,
         decisions_days,
         limit,
     )
 
 
-def _rule(row: Row) -> FraudRule:
-    values = dict(row)
-    values["kind"] = FraudRuleKind(row["kind"])
-    values["level"] = RiskLevel(row["level"])
-    return FraudRule(**values)
+def _to_rule(row: Row) -> FraudRule:
+    return build(FraudRule, row, kind=FraudRuleKind(row["kind"]), level=RiskLevel(row["level"]))

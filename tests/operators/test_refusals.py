@@ -150,20 +150,20 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("restriction.lift", {}, _UNKNOWN, "'CU' has no CRYPTO restriction"),
     ("fraud.add", {"code": "spam"}, _BAD, "code must consist of capital"),
     ("fraud.add", {"score": 101}, _BAD, "score must be from 0 to 100"),
-    ("fraud.add", {"value": None}, _BAD, "value has 1 to 255 characters"),
-    ("fraud.add", {"value": "x" * 256}, _BAD, "value has 1 to 255 characters"),
+    ("fraud.add", {"value": None}, _BAD, "value must have 1 to 255 characters"),
+    ("fraud.add", {"value": "x" * 256}, _BAD, "value must have 1 to 255 characters"),
     ("fraud.add", {"value": "nobody"}, _BAD, "value must be an e-mail address"),
     ("fraud.add", {"count_max": 1}, _BAD, "count_max and window_s are only"),
-    ("fraud.add", {"kind": "PAYER", "value": "\x00"}, _BAD, "value has 1 to 255 characters"),
+    ("fraud.add", {"kind": "PAYER", "value": "\x00"}, _BAD, "value must have 1 to 255 characters"),
     ("fraud.add", {"kind": "COUNTRY", "value": "Japan"}, _BAD, "is not two capital letters"),
     ("fraud.add", {"kind": "ADDRESS", "value": "10.0.0.1/8"}, _BAD, "not an address or network"),
-    ("fraud.add", {"kind": "PAYER_VELOCITY"}, _BAD, "a velocity needs count_max and"),
+    ("fraud.add", {"kind": "PAYER_VELOCITY"}, _BAD, "a velocity requires count_max and"),
     *(
         (
             "fraud.add",
             {"kind": "ADDRESS_VELOCITY", "value": None, "count_max": count, "window_s": window},
             _BAD,
-            "count_max is from 1 to 1000000, window_s from 1 to 2592000",
+            "count_max must be from 1 to 1000000, window_s from 1 to 2592000",
         )
         for count, window in ((0, 1), (1_000_001, 1), (1, 0), (1, 2_592_001))
     ),
