@@ -1,5 +1,5 @@
 # One image for `api`, `worker`, `migrate` and every other command. The base is named with its digest, which
-# is not here because it changes with every mend of the base; how to learn it: docs/kubernetes.md.
+# is not here because it changes with every mend of the base; how to learn it: docs/operate/kubernetes.md.
 #   docker build --build-arg PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:… --tag payintent .
 ARG PYTHON_IMAGE
 FROM ${PYTHON_IMAGE} AS build

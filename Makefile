@@ -1,4 +1,4 @@
-# The commands of every day; docs/development.md lists the others. Needs Python 3.11 and make.
+# The commands of every day; docs/contribute/development.md lists the others. Needs Python 3.11 and make.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

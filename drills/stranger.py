@@ -1,4 +1,4 @@
-"""`python -m drills.stranger` plays docs/quickstart.md in a clean clone, as a stranger would.
+"""`python -m drills.stranger` plays docs/integrate/quickstart.md in a clean clone, as a stranger would.
 
 Prints each block with the time that it took, and ends with 1 where a command fails, or where what
 the page promises is not printed. Nothing of this checkout's environment is used: the clone makes
@@ -26,7 +26,7 @@ from tests.e2e.sandbox import free_port_base
 from tests.support.world import free_port
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "quickstart.md"
+PAGE = ROOT / "docs" / "integrate" / "quickstart.md"
 #: What a terminal prints when its command, which goes on, can be used.
 READY = {"1": "ready", "3": "the shop is open", "4": "listening;"}
 _FILE = re.compile(r"(?:#|//) (var/quickstart/\S+)\n")
@@ -173,7 +173,7 @@ def _lines(terminals: Terminals, name: str, start: str) -> int:
 def main() -> None:
     """Play the page, and print what took how long."""
     console = Console(width=110)
-    table = Table(title="docs/quickstart.md, played in a clean clone")
+    table = Table(title="docs/integrate/quickstart.md, played in a clean clone")
     for name in ("part", "first command or file", "s"):
         table.add_column(name, justify="right" if name == "s" else "left")
     total = 0.0

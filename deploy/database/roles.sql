@@ -1,5 +1,5 @@
 -- The roles and the database of the service, once, as a superuser, or as whoever may create roles and
--- databases: see docs/deploy.md, Database.
+-- databases: see docs/operate/install.md, Database.
 -- Passwords are set afterwards; without one a role cannot log in.
 CREATE ROLE payintent_migrate LOGIN;
 CREATE ROLE payintent_api LOGIN;

@@ -85,7 +85,7 @@ async def read_holdings(
 def make_balances(
     holdings: Sequence[Holdings], ledger: Mapping[str, LedgerSum], block: int
 ) -> list[ReceiverBalance]:
-    """Add the ledger's totals. docs/decisions/books.md explains the expected minimum."""
+    """Add the ledger's totals. docs/contribute/decisions/books.md explains the expected minimum."""
     empty_sum = LedgerSum(minor=0, has_manual_entries=False)
     balances = list[ReceiverBalance]()
     for holding in holdings:

@@ -195,7 +195,7 @@ async def show_webhooks(request: Request) -> Response:
 
 
 async def place_graded_order(request: Request) -> Response:
-    """`POST /graded`: place an order for `payintent-cli grade`; see docs/grader.md."""
+    """`POST /graded`: place an order for `payintent-cli grade`; see docs/integrate/grader.md."""
     cart = _cart((await request.json()).get("cart_id"))
     order = await _place(request, cart, next(iter(PRODUCTS.values())), 1)
     return JSONResponse(order.view(), 201)

@@ -1,4 +1,4 @@
-"""Every flow of docs/ledger.md is done by the service, and makes the page's entries."""
+"""Every flow of docs/operate/ledger.md is done by the service, and makes the page's entries."""
 
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -24,7 +24,7 @@ from tests.refunds.refunding import DECLINED, asked, hear, paid, work
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.world import World
 
-PAGE = (Path(__file__).parents[2] / "docs/ledger.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/operate/ledger.md").read_text()
 
 
 @pytest.fixture

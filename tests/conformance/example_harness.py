@@ -1,4 +1,4 @@
-"""The example of docs/extend.md, which speaks as the simulator does and so stands before one.
+"""The example of docs/contribute/add-a-gateway.md, which speaks as the simulator does and so stands before one.
 
 It is installed as a package, and found by its entry point.
 """

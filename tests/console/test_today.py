@@ -189,7 +189,7 @@ async def test_the_chart_is_drawn_by_the_library_as_it_was_released(
 ) -> None:
     served = await operator.send("GET", f"/static/present/{name}")
     digest = sha256(served.body).hexdigest()
-    assert f"| `{name}` | `{digest}` |" in page("docs/decisions/libraries.md")
+    assert f"| `{name}` | `{digest}` |" in page("docs/contribute/decisions/libraries.md")
 
 
 class CountedReads(ReadDatabase):

@@ -11,7 +11,7 @@ from tests.docs.reading import PAGES, name, page, prose, rows, section
 
 _ANSWER = re.compile(r"\b([1-5]\d\d) `([A-Z]+(?:_[A-Z]+)*)`")
 _STATUSES = {one["code"]: set(one["status"]) for one in openapi_document()["x-error-codes"]}
-_EXTEND = page("docs/extend.md")
+_EXTEND = page("docs/contribute/add-a-gateway.md")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -23,7 +23,7 @@ def test_every_status_on_a_page_is_one_that_its_code_is_sent_with(path: Path) ->
 
 def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> None:
     types = openapi_document()["components"]["schemas"]["NextAction"]["discriminator"]["mapping"]
-    text = section(page("docs/integrate.md"), "## The checkout").partition("| Type |")[2]
+    text = section(page("docs/integrate/guide.md"), "## The checkout").partition("| Type |")[2]
     table = text.partition("\n\n")[0]
     assert sorted(cells[0].strip("`") for cells in rows(table)) == sorted(types)
 

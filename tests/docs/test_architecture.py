@@ -7,7 +7,7 @@ import asyncpg
 
 from tests.docs.reading import ROOT, blocks, page, rows, section, spans
 
-_ARCHITECTURE = page("docs/architecture.md")
+_ARCHITECTURE = page("docs/contribute/architecture.md")
 _PACKAGE = ROOT / "payintent"
 _NO_CONSTRAINTS = {"version", "installation", "ring_key"}  # a column and tables
 _NAMES = """

@@ -20,7 +20,7 @@ from tests.docs.reading import ROOT, examples, page, rows, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.terminal import Terminal
 
-_PAGE = page("docs/chains.md")
+_PAGE = page("docs/operate/chains.md")
 _METRIC = re.compile(r'"(payintent_chain_\w+)"')
 _EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
 _SOURCES = [

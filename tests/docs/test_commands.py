@@ -34,7 +34,7 @@ from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
 
-_PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
+_PAGE, _REFUNDS = page("docs/operate/operate.md"), page("docs/operate/refunds.md")
 _ENDLESS = {
     "api",
     "worker",
@@ -137,7 +137,7 @@ def _name(words: list[str]) -> str:
 
 
 def test_the_ledgers_page_shows_commands_of_the_operators_page_and_their_file() -> None:
-    shown = page("docs/ledger.md")
+    shown = page("docs/operate/ledger.md")
     lines = [line for block in blocks(shown, "sh") for line in block.splitlines()]
     lines += [span for span in spans(shown) if span.startswith("payintent ")]
     assert set(lines) - set(spans(section(_PAGE, "## Commands"))) == set()

@@ -5,7 +5,7 @@ from payintent.configuration.plan import parse_config
 from tests.docs.command_line import run_on, take, take_or_name, written
 from tests.docs.reading import blocks, page, rows
 
-_PAGE = page("docs/config-as-code.md")
+_PAGE = page("docs/operate/config-as-code.md")
 
 
 def test_the_commands_are_those_of_the_command_line() -> None:

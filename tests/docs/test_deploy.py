@@ -21,8 +21,8 @@ from tests.docs.command_line import take, written
 from tests.docs.reading import ROOT, blocks, page, spans
 from tests.support.routes import ROUTES
 
-_PAGE = page("docs/deploy.md")
-_CONTAINERS = page("docs/kubernetes.md")
+_PAGE = page("docs/operate/install.md")
+_CONTAINERS = page("docs/operate/kubernetes.md")
 _PYTHON = [path.read_text() for path in (ROOT / "payintent").rglob("*.py")]
 _UNITS = ["payintent-api@.service", "payintent-worker@.service", "payintent-migrate.service"]
 _HARDENING = "payintent-.service.d/hardening.conf"
@@ -246,7 +246,7 @@ def test_the_example_of_a_host_has_a_proxy_that_finds_the_api_again_and_that_it_
 
 
 def test_every_command_on_the_page_is_taken() -> None:
-    commands = written(_PAGE + page("docs/backup.md"))
+    commands = written(_PAGE + page("docs/operate/backup.md"))
     for words in commands:
         take(words)
     assert {"api", "worker", "migrate", "doctor", "refund"} <= {words[0] for words in commands}
@@ -288,4 +288,4 @@ def test_what_is_to_be_watched_can_be_asked_of_the_database(database_url: str) -
 
 def test_the_time_to_stop_is_the_same_wherever_it_is_told() -> None:
     assert f"after {_STOP_S} seconds" in _PAGE
-    assert f"{_STOP_S} seconds" in page("docs/operate.md")
+    assert f"{_STOP_S} seconds" in page("docs/operate/operate.md")

@@ -1,4 +1,4 @@
-"""The modules, files, options and variables of every command in docs/development.md exist."""
+"""The modules, files, options and variables of every command in docs/contribute/development.md exist."""
 
 import re
 import tomllib
@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.reading import ROOT, page, rows, section
 
-_PAGE = page("docs/development.md")
+_PAGE = page("docs/contribute/development.md")
 _COMMANDS = {line[0].strip("`"): line[1] for line in rows(_PAGE) if " " in line[0]}
 _MODULE = re.compile(r"python -m ([\w.]+)")
 _PATH = re.compile(r"(?<= )tests/\S+")

@@ -31,7 +31,7 @@ _ID = "01a1fd8e-30f1-7452-8742-48e063df9146"
 _BODY = '{"type":"payment.completed","data":{"payment":{"metadata":{"note":"ก"}}}}'.encode()
 _VERIFIERS = {
     f"{path} {number}": code
-    for path in ("README.md", "docs/integrate.md")
+    for path in ("README.md", "docs/integrate/guide.md")
     for number, code in enumerate(examples(page(path), "python", "verify a webhook"), 1)
 }
 
@@ -57,7 +57,7 @@ def _signed(*keys: bytes, at: float | None = None) -> dict[str, str]:
 
 
 def test_both_pages_show_how_to_verify_a_webhook() -> None:
-    assert list(_VERIFIERS) == ["README.md 1", "docs/integrate.md 1", "docs/integrate.md 2"]
+    assert list(_VERIFIERS) == ["README.md 1", "docs/integrate/guide.md 1", "docs/integrate/guide.md 2"]
 
 
 def test_a_webhook_of_ours_is_verified(verify: Any) -> None:
@@ -218,7 +218,7 @@ async def test_the_loop_heals_a_shop_that_was_away(
 def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str, Any]:
     monkeypatch.setenv("API_URL", f"{api.base}/v1")
     monkeypatch.setenv("API_KEY", api.world.api_key)
-    [code] = examples(page("docs/integrate.md"), "python", title)
+    [code] = examples(page("docs/integrate/guide.md"), "python", title)
     return _run(code)
 
 
@@ -246,7 +246,7 @@ async def _output(*command: str, cwd: Path) -> str:
 
 
 def _example_gateway() -> Any:
-    [code] = [one for one in blocks(page("docs/extend.md"), "python") if "class ExamplePay" in one]
+    [code] = [one for one in blocks(page("docs/contribute/add-a-gateway.md"), "python") if "class ExamplePay" in one]
     return _run(code)["ExamplePay"]
 
 

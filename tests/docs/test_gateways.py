@@ -32,7 +32,7 @@ each_adapter = pytest.mark.parametrize("provider", sorted(ADAPTERS))
 
 
 def _text(provider: str) -> str:
-    return page(f"docs/gateways/{provider}.md")
+    return page(f"docs/operate/gateways/{provider}.md")
 
 
 def _capabilities(provider: str) -> GatewayCapabilities:
@@ -40,9 +40,9 @@ def _capabilities(provider: str) -> GatewayCapabilities:
 
 
 def test_every_gateway_that_moves_money_has_a_page_that_operators_are_led_to() -> None:
-    pages = {path.stem for path in (ROOT / "docs" / "gateways").glob("*.md")}
+    pages = {path.stem for path in (ROOT / "docs" / "operate" / "gateways").glob("*.md")}
     assert pages == set(ADAPTERS) == BUILT_IN - {"simulator", "test"}
-    assert {f"gateways/{name}.md" for name in pages} <= set(links(page("docs/operate.md")))
+    assert {f"gateways/{name}.md" for name in pages} <= set(links(page("docs/operate/operate.md")))
 
 
 @each_adapter

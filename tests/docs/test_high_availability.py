@@ -1,4 +1,4 @@
-"""docs/high-availability.md and deploy/ha: the rules on which nothing being lost depends."""
+"""docs/operate/high-availability.md and deploy/ha: the rules on which nothing being lost depends."""
 
 import configparser
 import re
@@ -12,7 +12,7 @@ from drills.ha.network import DATABASES, ETCDS, address
 from drills.ha.programs import LEADER_PORT, PACKAGES, POOL_PORT, STATUS_PORT
 from tests.docs.reading import ROOT, page, section
 
-_PAGE = page("docs/high-availability.md")
+_PAGE = page("docs/operate/high-availability.md")
 _PATRONI: dict[str, Any] = yaml.safe_load(page("deploy/ha/patroni.yml"))
 _HAPROXY = page("deploy/ha/haproxy.cfg")
 

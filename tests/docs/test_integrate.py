@@ -14,7 +14,7 @@ from payintent_sandbox.emulators.stripe.model import CARDS as STRIPE_CARDS
 from payintent_sandbox.emulators.twoc2p.cards import CARDS as TWOC2P_CARDS
 from tests.docs.reading import blocks, page, rows, section, spans
 
-_INTEGRATE = page("docs/integrate.md")
+_INTEGRATE = page("docs/integrate/guide.md")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
 
 

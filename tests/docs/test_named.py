@@ -26,7 +26,7 @@ _METRICS |= {"GaugeMetricFamily", "CounterMetricFamily"}
 _METRIC = re.compile(r"payintent_(?!sandbox\b)[a-z_]*[a-z]")
 _SETTING = re.compile(r"PAYINTENT_[A-Z_]*[A-Z]")
 _EVENTS = re.compile(r"^\| Event\b.*\n(?:\|.*\n)+", re.MULTILINE)
-_DECISIONS = sorted(ROOT.glob("docs/decisions/*.md"))
+_DECISIONS = sorted(ROOT.glob("docs/contribute/decisions/*.md"))
 _NAMING = ("id", "attr", "arg", "name")  # where a node of the tree has a name
 _BLOCK = re.compile(r"(?:^|_)blocks?(?:_|$)", re.IGNORECASE)
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -140,7 +140,7 @@ def _stands_for_some(named: str, counted: set[str]) -> bool:
 
 def test_every_setting_is_on_the_operators_page_and_every_setting_on_a_page_exists() -> None:
     named = {one for path in PAGES for one in _SETTING.findall(path.read_text())}
-    shown = {cells[0].strip("`") for cells in rows(section(page("docs/operate.md"), "## Settings"))}
+    shown = {cells[0].strip("`") for cells in rows(section(page("docs/operate/operate.md"), "## Settings"))}
     bare = {f"PAYINTENT_DATABASE_{name}URL" for name in ("", "DIRECT_", "READ_")}
     assert sorted(_settings() - shown - bare) == []
     known = _settings() | _read_elsewhere()
@@ -189,7 +189,7 @@ def _cells(line: str) -> int:
 
 
 def test_the_index_lists_every_decision() -> None:
-    index = page("docs/decisions/README.md")
+    index = page("docs/contribute/decisions/README.md")
     listed = re.findall(r"\(([a-z-]+)\.md#([a-z0-9-]+)\)", index)
     pages = {path.stem: path.read_text() for path in _DECISIONS if path.stem != "README"}
     written = [(stem, anchor) for stem, text in pages.items() for anchor in _decision_anchors(text)]
@@ -211,7 +211,7 @@ def test_no_decision_says_that_something_is_yet_to_come() -> None:
 
 
 def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes_are() -> None:
-    told = prose(section(page("docs/refunds.md"), "### Disputed money"))
+    told = prose(section(page("docs/operate/refunds.md"), "### Disputed money"))
     [confirm] = [line for line in told.split(". ") if "account manager" in line]
     assert set(re.findall(r"\b41\d\d\b", told)) == set(DISPUTES)
     assert set(re.findall(r"\b41\d\d\b", confirm)) == {"4131", "4132"}
@@ -219,14 +219,14 @@ def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes
 
 def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
     """It said that there was none, long after there were."""
-    opening = page("docs/operate.md").partition("\n## ")[0]
+    opening = page("docs/operate/operate.md").partition("\n## ")[0]
     [named] = re.findall(r"adapters for ([\w, ]+) speak their published wires", opening)
     real = set(HARNESSES) - {"simulator", "gateway_contract", "test"}
     assert {one.lower() for one in re.split(", | and ", named)} == real
 
 
 def test_only_what_reads_chains_knows_of_blocks() -> None:
-    """To the core a chain is a gateway like others: docs/decisions/chains.md says why."""
+    """To the core a chain is a gateway like others: docs/contribute/decisions/chains.md says why."""
     readers = {
         ROOT / "payintent" / "onchain",
         ROOT / "payintent" / "evm",

@@ -15,8 +15,8 @@ from tests.docs.command_line import leaf as find_leaf
 from tests.docs.command_line import take_or_name, written
 from tests.docs.reading import page, rows, section, spans
 
-_OPERATE = page("docs/operate.md")
-_REFUNDS = page("docs/refunds.md")
+_OPERATE = page("docs/operate/operate.md")
+_REFUNDS = page("docs/operate/refunds.md")
 _UNITS = {"_per_s": "1/s", "_s": "s", "_ms": "ms", "_bytes_max": "bytes", "_hours": "h"}
 _UNITS |= {"_days": "days"}
 _EVENT = re.compile(r"_log\.(?:info|warning|error)\(\s*\"(\w+)\"")

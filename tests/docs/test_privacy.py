@@ -6,7 +6,7 @@ from payintent.mail.message import RETENTION_DAYS
 from payintent.runtime.settings import Settings
 from tests.docs.reading import page, rows, section, spans
 
-_PAGE = page("docs/privacy.md")
+_PAGE = page("docs/operate/privacy.md")
 _TABLE = re.compile(
     r"CREATE (?:UNLOGGED )?TABLE public\.(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL
 )

@@ -16,7 +16,7 @@ from tests.docs.reading import ROOT, anchors, blocks, page, prose, section, span
 from tests.docs.test_named import _calls, _constants, _events, _trees
 from tests.support.tools import tool
 
-_PAGE = page("docs/runbook.md")
+_PAGE = page("docs/operate/runbook.md")
 _ALERTS = "deploy/prometheus/alerts.yaml"
 _HEADINGS = re.findall(r"^### (.+)$", prose(_PAGE), re.MULTILINE)
 _PARTS = ["See", "How bad", "Check", "Do", "Over"]
@@ -78,7 +78,7 @@ def _anchor(heading: str) -> str:
 
 def test_every_alert_has_one_section_and_every_alert_on_the_page_exists() -> None:
     led_to = [
-        (name, f"docs/runbook.md#{_anchor(heading)}")
+        (name, f"docs/operate/runbook.md#{_anchor(heading)}")
         for heading in _HEADINGS
         for name in spans(_line(heading, "Alerts"))
         if not _line(heading, "Alerts").startswith("none")

@@ -22,7 +22,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.terminal import Terminal
 from tests.support.tools import tool
 
-_PAGE = page("docs/scale.md")
+_PAGE = page("docs/operate/scale.md")
 _INDENTED = re.sub(r"^ {3}", "", _PAGE, flags=re.MULTILINE)
 _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 

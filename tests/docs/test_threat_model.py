@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.reading import ROOT, links, page
 
-_PAGE = page("docs/threat-model.md")
+_PAGE = page("docs/contribute/threat-model.md")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _SPAN = re.compile(r"`([^`]+)`")
 _ROW_CELLS = 4
@@ -45,6 +45,6 @@ def test_there_are_borders_with_controls() -> None:
     assert len(CONTROLS) > 50
 
 
-@pytest.mark.parametrize("path", ["SECURITY.md", "README.md", "docs/architecture.md"])
+@pytest.mark.parametrize("path", ["SECURITY.md", "README.md", "docs/contribute/architecture.md"])
 def test_it_is_found_from_where_people_look(path: str) -> None:
     assert any(link.endswith("threat-model.md") for link in links(page(path)))

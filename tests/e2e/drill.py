@@ -1,4 +1,4 @@
-"""The backup drill: runs the commands of docs/backup.md as they stand there, and compares."""
+"""The backup drill: runs the commands of docs/operate/backup.md as they stand there, and compares."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ ORDER BY relname
 
 def step(title: str) -> str:
     """Give the one example of the page with this title."""
-    [found] = examples(page("docs/backup.md"), "sh", title)
+    [found] = examples(page("docs/operate/backup.md"), "sh", title)
     return found
 
 

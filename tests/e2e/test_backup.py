@@ -1,4 +1,4 @@
-"""Backup and restore, with the commands of docs/backup.md: what comes back, and what cannot."""
+"""Backup and restore, with the commands of docs/operate/backup.md: what comes back, and what cannot."""
 
 import base64
 import os

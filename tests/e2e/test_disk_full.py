@@ -1,4 +1,4 @@
-"""The drill of `docs/runbook.md`: the database's disk is full, and has room again.
+"""The drill of `docs/operate/runbook.md`: the database's disk is full, and has room again.
 
 The database lies on a small disk of its own, which only root can mount.
 """

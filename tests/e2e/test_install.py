@@ -1,4 +1,4 @@
-"""docs/deploy.md, played by a stranger: from an empty machine to a payment that is PAID.
+"""docs/operate/install.md, played by a stranger: from an empty machine to a payment that is PAID.
 
 Every command of the page is typed in its order, with what is declared here changed or left out.
 """
@@ -39,7 +39,7 @@ from tests.support.tools import tool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-_PAGE = page("docs/deploy.md")
+_PAGE = page("docs/operate/install.md")
 _SECRET_KEY, _PUBLISHABLE_KEY = "sk_live_of_the_test", "pk_live_of_the_test"
 _SIGNING_SECRET = "whsec_of_the_test"
 

@@ -1,4 +1,4 @@
-"""Back to a moment, with the commands of docs/backup.md: a base backup and the WAL since."""
+"""Back to a moment, with the commands of docs/operate/backup.md: a base backup and the WAL since."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def archiving(folder: Path) -> Iterator[Postgres]:
     server.stop()
     (folder / "wal").mkdir()
     _give(folder / "wal", data)
-    [lines] = [one for one in blocks(page("docs/backup.md"), "ini") if "archive_command" in one]
+    [lines] = [one for one in blocks(page("docs/operate/backup.md"), "ini") if "archive_command" in one]
     with (data / "postgresql.conf").open("a") as file:
         file.write(lines.replace("$WAL", str(folder / "wal")))
     server.start()

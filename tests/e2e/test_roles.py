@@ -1,4 +1,4 @@
-"""The core of the service, its processes connected as the roles of docs/deploy.md."""
+"""The core of the service, its processes connected as the roles of docs/operate/install.md."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The drill of `docs/runbook.md`: a merchant's key has leaked, and somebody else has used it."""
+"""The drill of `docs/operate/runbook.md`: a merchant's key has leaked, and somebody else has used it."""
 
 from payintent.merchants.access_operations import IssueApiKey, ListApiKeys, RevokeApiKey
 from payintent.refunds.operations import ListRefunds

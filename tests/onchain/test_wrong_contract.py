@@ -1,4 +1,4 @@
-"""The drill of `docs/runbook.md`: a contract is not the compiled one, or pays to somebody else."""
+"""The drill of `docs/operate/runbook.md`: a contract is not the compiled one, or pays to somebody else."""
 
 from dataclasses import replace
 

@@ -30,7 +30,7 @@ from tests.support.world import Api
 pytestmark = pytest.mark.full
 
 _README = (CLI_PROJECT / "README.md").read_text()
-_INTEGRATE = (Path(__file__).parents[2] / "docs/integrate.md").read_text()
+_INTEGRATE = (Path(__file__).parents[2] / "docs/integrate/guide.md").read_text()
 
 
 @dataclass

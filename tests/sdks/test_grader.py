@@ -24,7 +24,7 @@ from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 
-_PAGE = Path(__file__).parents[2] / "docs/grader.md"
+_PAGE = Path(__file__).parents[2] / "docs/integrate/grader.md"
 _REWRITE = "REWRITE_GRADER_REPORTS"  # set to 1: the page's reports are written anew
 Outcomes = list[dict[str, Any]]
 _BROKEN_SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -142,7 +142,7 @@ async def test_the_reports_of_the_page_are_those_of_the_demo_shop_and_of_a_broke
     if os.environ.get(_REWRITE):
         _PAGE.write_text(written)
         return
-    assert page == written, "`make docs` writes docs/grader.md anew"
+    assert page == written, "`make docs` writes docs/integrate/grader.md anew"
 
 
 async def test_it_says_to_programs_and_to_people_where_a_shop_cannot_even_be_paid() -> None:

@@ -1,4 +1,4 @@
-"""The package that docs/extend.md builds, built from the page's own text and installed."""
+"""The package that docs/contribute/add-a-gateway.md builds, built from the page's own text and installed."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def install_example(folder: Path) -> Path:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
     subprocess.run(build, cwd=project, check=True, capture_output=True)
     [wheel] = (project / "dist").glob("*.whl")
-    assert wheel.name in page("docs/extend.md")
+    assert wheel.name in page("docs/contribute/add-a-gateway.md")
     with ZipFile(wheel) as archive:
         archive.extractall(installed)
     return installed
@@ -54,7 +54,7 @@ def lay_out_example(folder: Path) -> Path:
 
 
 def _files() -> tuple[str, str]:
-    text = page("docs/extend.md")
+    text = page("docs/contribute/add-a-gateway.md")
     [code] = [block for block in blocks(text, "python") if "class ExamplePay" in block]
     [pyproject] = blocks(text, "toml")
     return code, pyproject

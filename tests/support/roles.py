@@ -1,4 +1,4 @@
-"""The database roles of docs/deploy.md, made and granted by the files that it leads to."""
+"""The database roles of docs/operate/install.md, made and granted by the files that it leads to."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -12,7 +12,7 @@ from tests.web.visiting import SMALL_PX, screen
 
 _WIDE_PX = 1280
 CONSOLE_LOOKS = ("light", "dark", "320")
-#: The pages that `docs/console.md` shows, and the height of what it shows of them.
+#: The pages that `docs/operate/console.md` shows, and the height of what it shows of them.
 IN_THE_DOCS = {
     "today": 1_000,
     "payment": 1_100,
@@ -51,7 +51,7 @@ async def shoot_console(
 async def shoot_for_the_docs(
     gallery: ConsoleGallery, browser: Browser, folder: Path, heights: Mapping[str, int]
 ) -> int:
-    """Take the pictures that `docs/console.md` shows, small enough for a repository."""
+    """Take the pictures that `docs/operate/console.md` shows, small enough for a repository."""
     for name, height in heights.items():
         context = await screen(browser, viewport={"width": _WIDE_PX, "height": height})
         await gallery.sign_in(context, CONSOLE_PAGES[name].operator or "")

@@ -24,7 +24,7 @@ _CONSOLE = "console-"  # what the name of a page of the console begins with
 _USUAL_PX = 640
 _WIDE_PX = 1280
 _PORTAL = "portal"  # in place of a state: every page of the merchant portal
-_DOCS = "docs"  # the pictures of `docs/console.md`, which are kept
+_DOCS = "docs"  # the pictures of `docs/operate/console.md`, which are kept
 _DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
 

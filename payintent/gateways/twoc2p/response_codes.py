@@ -92,7 +92,7 @@ _UNDECIDED = """
 UNDECIDED = NOT_FOUND | frozenset(_UNDECIDED.split())
 
 #: Disputes and their effect on the money. Only 4130 is documented. The meaning of 4131 and 4132 is
-#: still to be confirmed by 2C2P (`docs/refunds.md`, "Disputed money").
+#: still to be confirmed by 2C2P (`docs/operate/refunds.md`, "Disputed money").
 DISPUTES: dict[str, tuple[DisputeState, DisputedFunds]] = {
     "4130": (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
     "4131": (DisputeState.WON, DisputedFunds.REINSTATED),

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 #: Paths of documents in a checkout, by name.
 CHECKOUT_PATHS = {
-    name: f"docs/{name}"
-    for name in ("openapi.yaml", "openapi-pages.yaml", "integrate.md", "glossary.md", "runbook.md")
+    "openapi.yaml": "docs/openapi.yaml",
+    "openapi-pages.yaml": "docs/openapi-pages.yaml",
+    "integrate.md": "docs/integrate/guide.md",
+    "glossary.md": "docs/integrate/glossary.md",
+    "runbook.md": "docs/operate/runbook.md",
 }
 
 
@@ -71,9 +74,9 @@ _ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
 #: URLs of the documents that are served; links to other documents become plain text.
 _DOCUMENT_URLS = {
     "": "",
-    "integrate.md": "/docs/integrate",
+    "guide.md": "/docs/integrate",
     "glossary.md": "/docs/glossary",
-    "openapi.yaml": "/docs/reference",
+    "../openapi.yaml": "/docs/reference",
 }
 
 
