@@ -1,4 +1,4 @@
-"""`python -m drills.stranger` plays docs/integrate/quickstart.md in a clean clone, as a stranger would.
+"""Play docs/integrate/quickstart.md in a clean clone, as a newcomer would.
 
 Prints each block with the time that it took, and ends with 1 where a command fails, or where what
 the page promises is not printed. Nothing of this checkout's environment is used: the clone makes

@@ -1,8 +1,8 @@
 """Ledger entries for each kind of fact, with amounts in minor units (tokens: smallest units).
 
 An entry moves an amount from a credited to a debited account. Debits increase assets (clearing,
-receivers) and decrease liabilities (payable, fee, tax, suspense, reserves). `docs/operate/ledger.md` has
-the table of all facts.
+receivers) and decrease liabilities (payable, fee, tax, suspense, reserves).
+`docs/operate/ledger.md` has the table of all facts.
 """
 
 import re

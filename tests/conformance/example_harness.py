@@ -1,4 +1,4 @@
-"""The example of docs/contribute/add-a-gateway.md, which speaks as the simulator does and so stands before one.
+"""The example gateway of docs/contribute/add-a-gateway.md, in front of the simulator.
 
 It is installed as a package, and found by its entry point.
 """

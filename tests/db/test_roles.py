@@ -1,4 +1,4 @@
-"""The roles of docs/operate/install.md: each can do what it runs, and none can change the audit log."""
+"""Each role of docs/operate/install.md can do its work; none can change the audit log."""
 
 import ast
 import asyncio
@@ -278,7 +278,8 @@ async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
 async def test_what_is_to_be_watched_can_be_asked_by_the_role_that_looks(
     roles: dict[str, str],
 ) -> None:
-    [query] = [one for one in blocks(page("docs/operate/install.md"), "sql") if "example: watch" in one]
+    queries = blocks(page("docs/operate/install.md"), "sql")
+    [query] = [query for query in queries if "example: watch" in query]
     await run(roles["payintent_read"], query)
 
 

@@ -1,4 +1,4 @@
-"""The modules, files, options and variables of every command in docs/contribute/development.md exist."""
+"""Every command in docs/contribute/development.md exists, with its options and variables."""
 
 import re
 import tomllib

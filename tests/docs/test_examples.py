@@ -57,7 +57,8 @@ def _signed(*keys: bytes, at: float | None = None) -> dict[str, str]:
 
 
 def test_both_pages_show_how_to_verify_a_webhook() -> None:
-    assert list(_VERIFIERS) == ["README.md 1", "docs/integrate/guide.md 1", "docs/integrate/guide.md 2"]
+    guide = "docs/integrate/guide.md"
+    assert list(_VERIFIERS) == ["README.md 1", f"{guide} 1", f"{guide} 2"]
 
 
 def test_a_webhook_of_ours_is_verified(verify: Any) -> None:
@@ -246,7 +247,8 @@ async def _output(*command: str, cwd: Path) -> str:
 
 
 def _example_gateway() -> Any:
-    [code] = [one for one in blocks(page("docs/contribute/add-a-gateway.md"), "python") if "class ExamplePay" in one]
+    codes = blocks(page("docs/contribute/add-a-gateway.md"), "python")
+    [code] = [code for code in codes if "class ExamplePay" in code]
     return _run(code)["ExamplePay"]
 
 

@@ -1,4 +1,4 @@
-"""docs/operate/high-availability.md and deploy/ha: the rules on which nothing being lost depends."""
+"""docs/operate/high-availability.md and deploy/ha keep the rules that prevent data loss."""
 
 import configparser
 import re

@@ -140,7 +140,8 @@ def _stands_for_some(named: str, counted: set[str]) -> bool:
 
 def test_every_setting_is_on_the_operators_page_and_every_setting_on_a_page_exists() -> None:
     named = {one for path in PAGES for one in _SETTING.findall(path.read_text())}
-    shown = {cells[0].strip("`") for cells in rows(section(page("docs/operate/operate.md"), "## Settings"))}
+    settings = section(page("docs/operate/operate.md"), "## Settings")
+    shown = {cells[0].strip("`") for cells in rows(settings)}
     bare = {f"PAYINTENT_DATABASE_{name}URL" for name in ("", "DIRECT_", "READ_")}
     assert sorted(_settings() - shown - bare) == []
     known = _settings() | _read_elsewhere()
@@ -226,7 +227,7 @@ def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
 
 
 def test_only_what_reads_chains_knows_of_blocks() -> None:
-    """To the core a chain is a gateway like others: docs/contribute/decisions/chains.md says why."""
+    """To the core a chain is a gateway: see docs/contribute/decisions/chains.md."""
     readers = {
         ROOT / "payintent" / "onchain",
         ROOT / "payintent" / "evm",

@@ -1,4 +1,4 @@
-"""The backup drill: runs the commands of docs/operate/backup.md as they stand there, and compares."""
+"""The backup drill runs the commands of docs/operate/backup.md and compares the results."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Backup and restore, with the commands of docs/operate/backup.md: what comes back, and what cannot."""
+"""Back up and restore with the commands of docs/operate/backup.md."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""Back to a moment, with the commands of docs/operate/backup.md: a base backup and the WAL since."""
+"""Restore a point in time with the commands of docs/operate/backup.md: base backup and WAL."""
 
 import os
 import shutil
@@ -41,7 +41,8 @@ def archiving(folder: Path) -> Iterator[Postgres]:
     server.stop()
     (folder / "wal").mkdir()
     _give(folder / "wal", data)
-    [lines] = [one for one in blocks(page("docs/operate/backup.md"), "ini") if "archive_command" in one]
+    files = blocks(page("docs/operate/backup.md"), "ini")
+    [lines] = [lines for lines in files if "archive_command" in lines]
     with (data / "postgresql.conf").open("a") as file:
         file.write(lines.replace("$WAL", str(folder / "wal")))
     server.start()

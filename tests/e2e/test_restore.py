@@ -1,4 +1,4 @@
-"""The drill of `docs/operate/runbook.md`: an older moment in a new cluster, and a world that went on.
+"""Restore an older state into a new cluster, as `docs/operate/runbook.md` describes.
 
 A gateway, a chain and a merchant know what happened after the moment; the restored database does
 not. What comes back by itself, and what an operator does first, are those of the page.

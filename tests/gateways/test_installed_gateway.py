@@ -28,7 +28,7 @@ _CARD = "4242424242424242"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package of docs/contribute/add-a-gateway.md, on the path of this process while its test runs."""
+    """Put the package of docs/contribute/add-a-gateway.md on the path of this process."""
     monkeypatch.syspath_prepend(str(lay_out_example(tmp_path)))
     invalidate_caches()
     yield

@@ -1,4 +1,4 @@
-"""The drill of `docs/operate/runbook.md`: a merchant's key has leaked, and somebody else has used it."""
+"""A merchant's key has leaked and was used: the drill of `docs/operate/runbook.md`."""
 
 from payintent.merchants.access_operations import IssueApiKey, ListApiKeys, RevokeApiKey
 from payintent.refunds.operations import ListRefunds

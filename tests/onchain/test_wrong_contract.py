@@ -1,4 +1,4 @@
-"""The drill of `docs/operate/runbook.md`: a contract is not the compiled one, or pays to somebody else."""
+"""A deployed contract has other code or another receiver: a drill of the runbook."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The package that docs/contribute/add-a-gateway.md builds, built from the page's own text and installed."""
+"""Build and install the package whose text is in docs/contribute/add-a-gateway.md."""
 
 import subprocess
 import sys

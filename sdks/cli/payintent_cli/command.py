@@ -102,7 +102,7 @@ def _arguments() -> argparse.ArgumentParser:
     triggered.add_argument("--currency", default="THB", help="one that you take (THB)")
     graded = command("grade", _grade)
     graded.add_argument("--webhook-url", required=True, metavar="URL", help="the receiver")
-    graded.add_argument("--orders-url", required=True, metavar="URL", help="see docs/integrate/grader.md")
+    graded.add_argument("--orders-url", required=True, metavar="URL", help="your order endpoint")
     graded.add_argument("--insecure", action="store_true", help=_INSECURE)
     graded.add_argument(
         "--key",
