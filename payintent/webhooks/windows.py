@@ -58,7 +58,7 @@ class EndpointWindows:
         self._suspects_max = max(1, sockets_max // SUSPECT_DIVISOR)
         self._clock = clock
         self._endpoints: dict[int, _Endpoint] = {}
-        self._attempts_in_flight = 0
+        self._in_flight = 0
         self._suspects_in_flight = 0
         #: Attempts that were not slow when last checked, oldest first. Some may have finished.
         self._fast_attempts: deque[InFlightAttempt] = deque()
@@ -76,7 +76,7 @@ class EndpointWindows:
         """
         now = self._clock()
         self._mark_slow(now)
-        free = min(attempts_max, self._sockets_max - self._attempts_in_flight)
+        free = min(attempts_max, self._sockets_max - self._in_flight)
         suspects_free = self._suspects_max - self._suspects_in_flight
         allocations: list[tuple[int, int]] = []
         for endpoint_id in endpoint_ids:
@@ -99,7 +99,7 @@ class EndpointWindows:
         endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
         endpoint.used_at = now
         endpoint.in_flight[attempt] = None
-        self._attempts_in_flight += 1
+        self._in_flight += 1
         self._suspects_in_flight += endpoint.is_suspect
         self._fast_attempts.append(attempt)
         return attempt
@@ -116,7 +116,7 @@ class EndpointWindows:
         del endpoint.in_flight[attempt]
         endpoint.used_at = now
         change = endpoint.record(attempt, succeeded, now)
-        self._attempts_in_flight -= 1
+        self._in_flight -= 1
         self._suspects_in_flight += endpoint.suspects_in_flight - before
         return change
 

@@ -249,7 +249,7 @@ def test_the_books_balance_after_any_history(clock):
         if room(windows, endpoint_id):
             flights.append(windows.start(endpoint_id))
         if step % 3 == 0 and flights:
-            windows.finish(flights.pop(step % len(flights)), ok=step % 4 > 0)
+            windows.finish(flights.pop(step % len(flights)), succeeded=step % 4 > 0)
         assert 0 <= windows._suspects_in_flight <= windows._in_flight == len(flights) <= 50
     for flight in flights:
         windows.finish(flight, succeeded=False)
