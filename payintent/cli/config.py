@@ -21,7 +21,7 @@ from payintent.cli.common import (
 from payintent.configuration.plan import (
     ExportConfig,
     PlanConfig,
-    Step,
+    PlanStep,
     apply_plan,
     format_config,
     parse_config,
@@ -74,7 +74,7 @@ def _apply(
         _diff(file, as_json)
     plan, steps = _plan(file)
     _print_plan(steps, as_json=as_json)
-    by_hand = [step for step in steps if step.by_hand]
+    instructions = [step for step in steps if step.instructions]
     if any(step.operations for step in steps):
         if not yes and is_at_terminal():
             confirm("config.apply", [_count(steps)])
@@ -86,11 +86,11 @@ def _apply(
             print(f"needs approval by a second operator: {step.approval_id} ({step.subject})")
         if proposed:
             raise typer.Exit(EXIT_PROPOSED)
-    if by_hand:
-        fail(f"{len(by_hand)} changes must be made by hand")
+    if instructions:
+        fail(f"{len(instructions)} changes must be made by hand")
 
 
-def _plan(file: Path) -> tuple[PlanConfig, list[Step]]:
+def _plan(file: Path) -> tuple[PlanConfig, list[PlanStep]]:
     try:
         plan = PlanConfig(file=parse_config(file.read_bytes(), file.name))
         return plan, run_as_operator(plan)
@@ -103,26 +103,26 @@ def _plan(file: Path) -> tuple[PlanConfig, list[Step]]:
     raise typer.Exit(_EXIT_FAILED)
 
 
-def _print_plan(steps: Sequence[Step], *, as_json: bool) -> None:
+def _print_plan(steps: Sequence[PlanStep], *, as_json: bool) -> None:
     if as_json:
         print_json([_to_record(step) for step in steps])
         return
     for step in steps:
         print(step)
-    print(_count(steps) if steps else "nothing differs")
+    print(_count(steps) if steps else "no differences")
 
 
-def _count(steps: Sequence[Step]) -> str:
+def _count(steps: Sequence[PlanStep]) -> str:
     signs = [step.sign for step in steps]
     return f"{signs.count('+')} to add, {signs.count('~')} to change, {signs.count('-')} to remove"
 
 
-def _to_record(step: Step) -> dict[str, object]:
+def _to_record(step: PlanStep) -> dict[str, object]:
     return {
         "sign": step.sign,
         "subject": step.subject,
         "changes": step.changes,
         "needs_approval": step.needs_approval,
         "approval_id": step.approval_id,
-        "by_hand": step.by_hand or None,
+        "by_hand": step.instructions or None,
     }

@@ -1,4 +1,4 @@
-"""Entry types for each configuration section. Omitted fields are unchanged."""
+"""Entry types for each configuration section. Fields omitted from a file are unchanged."""
 
 from decimal import Decimal
 from typing import Annotated, Any, Self, cast
@@ -46,20 +46,23 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return msgspec.structs.replace(self, **changes)
 
 
-def _entry_of(
-    operation: type[ChangeOperation[Any]], *first: str, without: str = "", **forms: tuple[Any, ...]
+def _build_entry_type(
+    operation: type[ChangeOperation[Any]],
+    *first_fields: str,
+    omit: str = "",
+    **overrides: tuple[Any, ...],
 ) -> type[ConfigEntry]:
-    """Build an entry type from the fields of an operation, with the fields `first` in front.
+    """Build an entry type from the fields of an operation, starting with `first_fields`.
 
-    Optional fields of the operation may be omitted. `forms` overrides the types of fields, and the
-    defaults of optional fields.
+    Optional fields of the operation may be omitted. `overrides` replaces the type of a field, and
+    the default of an optional field.
     """
-    fields: dict[str, tuple[Any, ...]] = dict.fromkeys(first, ())
-    fields |= {field.name: _form_of(field) for field in list_fields(operation)} | forms
-    fields.pop(without, None)
+    fields: dict[str, tuple[Any, ...]] = dict.fromkeys(first_fields, ())
+    fields |= {field.name: _field_definition(field) for field in list_fields(operation)} | overrides
+    fields.pop(omit, None)
     struct = msgspec.defstruct(
         f"{operation.__name__}Entry",
-        [(name, *form) for name, form in fields.items()],
+        [(name, *definition) for name, definition in fields.items()],
         bases=(ConfigEntry,),
         frozen=True,
         kw_only=True,
@@ -68,7 +71,7 @@ def _entry_of(
     return cast("type[ConfigEntry]", struct)
 
 
-def _form_of(field: OperationField) -> tuple[Any, ...]:
+def _field_definition(field: OperationField) -> tuple[Any, ...]:
     if field.is_required:
         return (field.type,)
     return (field.type | UnsetType, UNSET) if field.default is None else (field.type, field.default)
@@ -81,15 +84,15 @@ _RULE: dict[str, Any] = {
     "window_s": (int | None, None),
     "code": (str,),
 }
-ChainEntry = _entry_of(SetChain, without="refunder", refund_approval_above=_OPTIONAL_NUMBER)
-TokenEntry = _entry_of(SetToken, auto_refund_from=_OPTIONAL_NUMBER)
-RateLimitEntry = _entry_of(SetRateLimit)
+ChainEntry = _build_entry_type(SetChain, omit="refunder", refund_approval_above=_OPTIONAL_NUMBER)
+TokenEntry = _build_entry_type(SetToken, auto_refund_from=_OPTIONAL_NUMBER)
+RateLimitEntry = _build_entry_type(SetRateLimit)
 #: A fraud rule that applies to all merchants.
-FraudRuleEntry = _entry_of(AddFraudRule, without="merchant_id", **_RULE)
-MerchantFraudRuleEntry = _entry_of(
+FraudRuleEntry = _build_entry_type(AddFraudRule, omit="merchant_id", **_RULE)
+MerchantFraudRuleEntry = _build_entry_type(
     AddFraudRule, *FraudRuleEntry.__struct_fields__, **_RULE, merchant_id=(int,)
 )
-MethodEntry = _entry_of(
+MethodEntry = _build_entry_type(
     AddPaymentMethod,
     *("merchant_id", "account_id", "kind", "label", "token"),
     token=(str | None, None),

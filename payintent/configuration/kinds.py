@@ -7,6 +7,7 @@ of a single installation.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -64,20 +65,20 @@ Operations = Sequence[ChangeOperation[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledEntry:
-    """An installed entry and the number of its row."""
+    """An entry of the installation."""
 
     entry: Any
-    number: int = 0
+    number: int = 0  # the row's id, if operations need it
     is_exported: bool = True  # False: an unchanged provider or a disabled method
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A new or changed entry: all its fields, and the fields that differ."""
+    """A new or changed entry."""
 
-    entry: Any
-    fields: Mapping[str, Any]
-    before: InstalledEntry | None
+    entry: Any  # with all fields
+    fields: Mapping[str, Any]  # the fields that differ
+    before: InstalledEntry | None  # None: the entry is new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +92,10 @@ class ConfigKind:
         lambda _: ()
     )  # default: entries are not removed
     is_fixed: bool = False  # entries are added by migrations or gateways, not by operators
-    repeats: bool = False  # several entries may have the same key
-    of_merchants: bool = False  # exported on request: merchant ids differ by installation
+    allows_duplicates: bool = False  # several entries may have the same key
+    is_per_merchant: bool = False  # exported on request: merchant ids differ by installation
     #: Instructions for the operator if no operation can make the change.
-    by_hand: Callable[[Any], str] | None = None
+    instructions: Callable[[Any], str] | None = None
 
     def key_of(self, entry: ConfigEntry) -> tuple[object, ...]:
         return tuple(getattr(entry, name) for name in self.key)
@@ -190,21 +191,14 @@ def _lift_restriction(installed: InstalledEntry) -> Operations:
     return [LiftRestriction(type=installed.entry.type, country=installed.entry.country)]
 
 
-async def _read_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
-    rules = await fraud_store.list_rules(context.database)
+async def _read_fraud_rules(
+    entry: type[ConfigEntry], context: OperationContext
+) -> list[InstalledEntry]:
+    is_per_merchant = entry is MerchantFraudRuleEntry
     return [
-        InstalledEntry(entry=copy_fields(FraudRuleEntry, rule), number=rule.id)
-        for rule in rules
-        if rule.merchant_id is None
-    ]
-
-
-async def _read_merchant_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
-    rules = await fraud_store.list_rules(context.database)
-    return [
-        InstalledEntry(entry=copy_fields(MerchantFraudRuleEntry, rule), number=rule.id)
-        for rule in rules
-        if rule.merchant_id
+        InstalledEntry(entry=copy_fields(entry, rule), number=rule.id)
+        for rule in await fraud_store.list_rules(context.database)
+        if (rule.merchant_id is not None) is is_per_merchant
     ]
 
 
@@ -291,7 +285,7 @@ def _remove_method(installed: InstalledEntry) -> Operations:
     return [DisablePaymentMethod(method_id=installed.number)] if installed.is_exported else ()
 
 
-def _fields_of(entry: Any) -> dict[str, Any]:
+def _given_fields(entry: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in msgspec.structs.asdict(entry).items()
@@ -339,10 +333,10 @@ KINDS: Sequence[ConfigKind] = (
         section="fraud_rules",
         entry=FraudRuleEntry,
         key=FraudRuleEntry.__struct_fields__,
-        read=_read_fraud_rules,
-        change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
+        read=partial(_read_fraud_rules, FraudRuleEntry),
+        change=lambda change: [AddFraudRule(**_given_fields(change.entry))],
         remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
-        repeats=True,
+        allows_duplicates=True,
     ),
     ConfigKind(
         section="tax_rates",
@@ -361,41 +355,41 @@ KINDS: Sequence[ConfigKind] = (
         read=_read_retention,
         change=lambda _: (),
         is_fixed=True,
-        by_hand=lambda entry: f"set PAYINTENT_{entry.rule.upper()}_DAYS={entry.days}",
+        instructions=lambda entry: f"set PAYINTENT_{entry.rule.upper()}_DAYS={entry.days}",
     ),
     ConfigKind(
         section="merchant_rate_limits",
         entry=RateLimitEntry,
         key=("merchant_id", "kind"),
         read=_read_rate_limits,
-        change=lambda change: [SetRateLimit(**_fields_of(change.entry))],
+        change=lambda change: [SetRateLimit(**_given_fields(change.entry))],
         remove=lambda installed: [
             ClearRateLimit(merchant_id=installed.entry.merchant_id, kind=installed.entry.kind)
         ],
-        of_merchants=True,
+        is_per_merchant=True,
     ),
     ConfigKind(
         section="merchant_fraud_rules",
         entry=MerchantFraudRuleEntry,
         key=MerchantFraudRuleEntry.__struct_fields__,
-        read=_read_merchant_fraud_rules,
-        change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
+        read=partial(_read_fraud_rules, MerchantFraudRuleEntry),
+        change=lambda change: [AddFraudRule(**_given_fields(change.entry))],
         remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
-        repeats=True,
-        of_merchants=True,
+        allows_duplicates=True,
+        is_per_merchant=True,
     ),
     ConfigKind(
         section="merchant_refund_thresholds",
         entry=RefundThresholdEntry,
         key=("merchant_id", "currency"),
         read=_read_refund_thresholds,
-        change=lambda change: [SetRefundThreshold(**_fields_of(change.entry))],
+        change=lambda change: [SetRefundThreshold(**_given_fields(change.entry))],
         remove=lambda installed: [
             SetRefundThreshold(
                 merchant_id=installed.entry.merchant_id, currency=installed.entry.currency
             )
         ],
-        of_merchants=True,
+        is_per_merchant=True,
     ),
     ConfigKind(
         section="merchant_methods",
@@ -404,7 +398,7 @@ KINDS: Sequence[ConfigKind] = (
         read=_read_methods,
         change=_change_method,
         remove=_remove_method,
-        repeats=True,
-        of_merchants=True,
+        allows_duplicates=True,
+        is_per_merchant=True,
     ),
 )

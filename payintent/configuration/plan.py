@@ -1,7 +1,7 @@
 """Read, write, compare and apply configuration files.
 
-Files use a safe subset of YAML, and errors report the line. Aliases, tags and repeated keys are
-rejected, so parsing time depends only on the file size.
+Files use a safe subset of YAML, and errors name the line. Aliases, tags and duplicate keys are
+rejected, so the parsing time depends only on the size of the file.
 """
 
 from collections import defaultdict, deque
@@ -30,12 +30,12 @@ _VERSION = "1"
 _BYTES_MAX = 16 << 20
 _DEPTH_MAX = 8
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_HEAD = "# Configuration of a payintent installation, by `payintent config export`.\n"
+_HEAD = "# Configuration of a payintent installation, from `payintent config export`.\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A parsed value and its line. Scalars keep their source text."""
+    """A parsed value and its line. Scalars are not converted."""
 
     line: int
     value: "str | list[Node] | dict[str, Node] | None"
@@ -57,22 +57,22 @@ class ConfigFile:
 
 
 def parse_config(content: bytes, name: str) -> ConfigFile:
-    """Parse a file; raises `BAD_REQUEST` with `name` and the line of the first error."""
+    """Parse a file; raises `BAD_REQUEST` with the file's name and the line of the first error."""
     if len(content) > _BYTES_MAX:
-        _refuse(name, f"the file has more than {_BYTES_MAX >> 20} MiB")
+        _reject(name, f"the file has more than {_BYTES_MAX >> 20} MiB")
     root = _parse_yaml(content, name)
     if not isinstance(root.value, dict):
-        _refuse(f"{name}:{root.line}", "expected sections such as `tax_rates:`")
+        _reject(f"{name}:{root.line}", "expected sections such as `tax_rates:`")
     sections = dict(root.value)
     version = sections.pop("version", None)
     if version is None or version.value != _VERSION:
         line = root.line if version is None else version.line
-        _refuse(f"{name}:{line}", f"version: expected `version: {_VERSION}`")
+        _reject(f"{name}:{line}", f"version: expected `version: {_VERSION}`")
     kinds = {kind.section: kind for kind in KINDS}
     for section, node in sections.items():
         if section not in kinds:
             names = ", ".join(kinds)
-            _refuse(f"{name}:{node.line}", f"unknown section `{section}`; sections are {names}")
+            _reject(f"{name}:{node.line}", f"unknown section `{section}`; sections are {names}")
     return ConfigFile(
         {section: _read_section(kinds[section], sections[section], name) for section in sections}
     )
@@ -88,15 +88,15 @@ def format_config(entries: Iterable[tuple[str, Sequence[ConfigEntry]]]) -> str:
 
 def _read_section(kind: ConfigKind, node: Node, name: str) -> list[FileEntry]:
     if not isinstance(node.value, list):
-        _refuse(f"{name}:{node.line}", f"{kind.section}: expected a list, or [] for none")
+        _reject(f"{name}:{node.line}", f"{kind.section}: expected a list, or [] for none")
     entries: list[FileEntry] = []
     lines: dict[tuple[object, ...], int] = {}
     for number, item in enumerate(node.value):
         position = f"{name}:{item.line}: {kind.section}[{number}]"
         entry = _read_entry(kind, item, position, name)
         key = kind.key_of(entry)
-        if key in lines and not kind.repeats:
-            _refuse(position, f"this is the same entry as in line {lines[key]}")
+        if key in lines and not kind.allows_duplicates:
+            _reject(position, f"duplicate of the entry in line {lines[key]}")
         lines[key] = item.line
         entries.append(FileEntry(entry, position))
     return entries
@@ -105,10 +105,12 @@ def _read_section(kind: ConfigKind, node: Node, name: str) -> list[FileEntry]:
 def _read_entry(kind: ConfigKind, node: Node, position: str, name: str) -> ConfigEntry:
     fields = node.value
     if not isinstance(fields, dict):
-        _refuse(position, "expected fields such as `country: TH`")
+        _reject(position, "expected fields such as `country: TH`")
     try:
         entry: ConfigEntry = msgspec.convert(
-            {field: _plain(value) for field, value in fields.items()}, kind.entry, strict=False
+            {field: _to_builtins(value) for field, value in fields.items()},
+            kind.entry,
+            strict=False,
         )
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
@@ -116,74 +118,76 @@ def _read_entry(kind: ConfigKind, node: Node, position: str, name: str) -> Confi
         unknown = next((key for key in fields if f"unknown field `{key}`" in problem), None)
         node_at = fields.get(unknown or field.partition("[")[0], node)
         dotted = f"{kind.section}{position.rpartition(kind.section)[2]}" + (field and f".{field}")
-        _refuse(f"{name}:{node_at.line}: {dotted}", problem[0].lower() + problem[1:])
+        _reject(f"{name}:{node_at.line}: {dotted}", problem[0].lower() + problem[1:])
     try:
         return entry.normalized()
     except RefusedError as error:
-        _refuse(position, error.message)
+        _reject(position, error.message)
 
 
-def _plain(node: Node) -> Any:
+def _to_builtins(node: Node) -> Any:
     if isinstance(node.value, dict):
-        return {name: _plain(value) for name, value in node.value.items()}
-    return [_plain(item) for item in node.value] if isinstance(node.value, list) else node.value
+        return {name: _to_builtins(value) for name, value in node.value.items()}
+    return (
+        [_to_builtins(item) for item in node.value] if isinstance(node.value, list) else node.value
+    )
 
 
 def _parse_yaml(content: bytes, name: str) -> Node:
-    """Build a tree from YAML events. No objects are constructed, regardless of tags."""
+    """Build a tree from YAML events, without constructing any objects."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         events: Iterator[Any] = cast("Any", yaml).parse(content.decode(), Loader=loader)
         next(events)  # stream start
         first = next(events, None) and next(events, None)  # skips the document start
         if first is None:
-            _refuse(f"{name}:1", "the file is empty")
-        root = _build(events, first, name, 0)
+            _reject(f"{name}:1", "the file is empty")
+        root = _build_node(events, first, name, 0)
         next(events)  # document end
         if isinstance(more := next(events), yaml.DocumentStartEvent):
-            _refuse(f"{name}:{more.start_mark.line + 1}", "the file has a second document")
+            _reject(f"{name}:{more.start_mark.line + 1}", "only one YAML document is allowed")
     except UnicodeDecodeError as error:
-        _refuse(name, f"the file is not UTF-8: {error.reason} at byte {error.start}")
+        _reject(name, f"the file is not UTF-8: {error.reason} at byte {error.start}")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = name if mark is None else f"{name}:{mark.line + 1}"
-        _refuse(at, f"not valid YAML: {getattr(error, 'problem', None) or error}")
+        _reject(at, f"not valid YAML: {getattr(error, 'problem', None) or error}")
     return root
 
 
-def _build(events: Iterator[Any], event: Any, name: str, depth: int) -> Node:
+def _build_node(events: Iterator[Any], event: Any, name: str, depth: int) -> Node:
     line = event.start_mark.line + 1
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-        _refuse(f"{name}:{line}", "anchors and aliases are not allowed")
+        _reject(f"{name}:{line}", "anchors and aliases are not allowed")
     if event.tag is not None:
-        _refuse(f"{name}:{line}", "tags are not allowed")
+        _reject(f"{name}:{line}", "tags are not allowed")
     if depth > _DEPTH_MAX:
-        _refuse(f"{name}:{line}", f"more than {_DEPTH_MAX} levels")
+        _reject(f"{name}:{line}", f"more than {_DEPTH_MAX} levels")
     if isinstance(event, yaml.ScalarEvent):
         is_null = event.implicit[0] and event.value in _NULLS
         return Node(line, None if is_null else event.value)
     if isinstance(event, yaml.SequenceStartEvent):
         items: list[Node] = []
         while not isinstance(inner := next(events), yaml.SequenceEndEvent):
-            items.append(_build(events, inner, name, depth + 1))
+            items.append(_build_node(events, inner, name, depth + 1))
         return Node(line, items)
     fields: dict[str, Node] = {}
     while not isinstance(inner := next(events), yaml.MappingEndEvent):
-        key = _build(events, inner, name, depth + 1)
+        key = _build_node(events, inner, name, depth + 1)
         if not isinstance(key.value, str):
-            _refuse(f"{name}:{key.line}", "a key must be a string")
+            _reject(f"{name}:{key.line}", "a key must be a string")
         if key.value in fields:
-            _refuse(f"{name}:{key.line}", f"`{key.value}` is given twice")
-        fields[key.value] = _build(events, next(events), name, depth + 1)
+            _reject(f"{name}:{key.line}", f"duplicate key `{key.value}`")
+        fields[key.value] = _build_node(events, next(events), name, depth + 1)
     return Node(line, fields)
 
 
-def _refuse(position: str, problem: str) -> NoReturn:
+def _reject(position: str, problem: str) -> NoReturn:
     raise BadRequestError(f"{position}: {problem}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PlanStep:
     """A difference between the file and the installation, and the operations that resolve it."""
 
     sign: str  # + added, ~ changed, - removed
@@ -191,14 +195,14 @@ class Step:
     changes: str
     position: str  # in the file; empty for removals
     operations: Sequence[ChangeOperation[Any]]
-    by_hand: str = ""  # instructions for the operator if no operation can make the change
+    instructions: str = ""  # instructions for the operator if no operation can make the change
     needs_approval: bool = False
     approval_id: str | None = None  # the pending proposal
 
     def __str__(self) -> str:
-        note = f" [{self.by_hand}]" if self.by_hand else ""
+        note = f" [{self.instructions}]" if self.instructions else ""
         if self.approval_id is not None:
-            note = f" [waits for approval: {self.approval_id}]"
+            note = f" [pending approval: {self.approval_id}]"
         elif self.needs_approval:
             note = " [needs approval]"
         return f"{self.sign} {self.subject}: {self.changes}{note}"
@@ -217,20 +221,20 @@ class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=Tr
                 [entry.entry for entry in await kind.read(context) if entry.is_exported],
             )
             for kind in KINDS
-            if self.with_merchants or not kind.of_merchants
+            if self.with_merchants or not kind.is_per_merchant
         ]
 
 
-class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
+class PlanConfig(ReadOperation[list[PlanStep]], frozen=True, kw_only=True):
     """Compare a configuration file with the installation."""
 
     action: ClassVar[str] = "config.diff"
     file: ConfigFile
 
-    async def read(self, context: OperationContext) -> list[Step]:
-        """Return the differences in execution order; raises the first error of an operation."""
+    async def read(self, context: OperationContext) -> list[PlanStep]:
+        """Return the differences in execution order; raises the first error of their operations."""
         steps = [
-            await _check(context, step)
+            await _check_step(context, step)
             for kind in KINDS
             if kind.section in self.file.sections
             for step in _compare(kind, await kind.read(context), self.file.sections[kind.section])
@@ -240,26 +244,26 @@ class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
 
 
 async def apply_plan(
-    url: str, plan: PlanConfig, steps: Sequence[Step], submit: Submit
-) -> list[Step]:
+    url: str, plan: PlanConfig, steps: Sequence[PlanStep], submit: Submit
+) -> list[PlanStep]:
     """Run the steps of a plan; return the steps that need approval.
 
     `url` must reach the database directly, not through a pooler. Raises `CONFLICT` if another
-    `config apply` is running, or if the plan has changed since it was shown.
+    `config apply` is running, or if the differences have changed since `steps` were computed.
     """
     async with hold_advisory_lock(url, _LOCK) as lock:
         if not lock.is_held:
             raise RefusedError(ErrorCode.CONFLICT, "another `config apply` is running")
         if await submit(plan) != steps:
             raise RefusedError(
-                ErrorCode.CONFLICT, "the configuration has changed since then; apply the file again"
+                ErrorCode.CONFLICT, "the configuration has just changed; apply the file again"
             )
         return await _run_steps(steps, submit)
 
 
-async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
-    """Run steps. A step ends early if one of its operations needs approval."""
-    pending: list[Step] = []
+async def _run_steps(steps: Sequence[PlanStep], submit: Submit) -> list[PlanStep]:
+    """Run steps. If an operation needs approval, the rest of its step is skipped."""
+    pending: list[PlanStep] = []
     for step in steps:
         if step.approval_id is not None:
             pending.append(step)
@@ -275,29 +279,31 @@ async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
 
 def _compare(
     kind: ConfigKind, installed: Sequence[InstalledEntry], from_file: Sequence[FileEntry]
-) -> Iterator[Step]:
-    """Yield the steps that make the installation match the file, with removals last."""
+) -> Iterator[PlanStep]:
+    """Yield the steps that make the installation match the file. Removals come last."""
     present: defaultdict[tuple[object, ...], deque[InstalledEntry]] = defaultdict(deque)
     for entry in sorted(installed, key=lambda entry: not entry.is_exported):
         present[kind.key_of(entry.entry)].append(entry)
     for item in from_file:
-        same = present[kind.key_of(item.entry)]
-        before = same.popleft() if same else None
+        candidates = present[kind.key_of(item.entry)]
+        before = candidates.popleft() if candidates else None
         if step := _build_step(kind, before, item):
             yield step
-    for entry in (entry for same in present.values() for entry in same):
+    for entry in (entry for remaining in present.values() for entry in remaining):
         if operations := kind.remove(entry):
             fields = _format_fields(kind, entry.entry)
-            yield Step(
+            yield PlanStep(
                 sign="-",
-                subject=_subject(kind, entry.entry),
+                subject=_subject_of(kind, entry.entry),
                 changes=f"removed{fields and f' ({fields})'}",
                 position="",
                 operations=operations,
             )
 
 
-def _build_step(kind: ConfigKind, before: InstalledEntry | None, target: FileEntry) -> Step | None:
+def _build_step(
+    kind: ConfigKind, before: InstalledEntry | None, target: FileEntry
+) -> PlanStep | None:
     entry = target.entry
     old: Mapping[str, Any] = {} if before is None else msgspec.structs.asdict(before.entry)
     fields = {
@@ -306,14 +312,16 @@ def _build_step(kind: ConfigKind, before: InstalledEntry | None, target: FileEnt
         if value is not msgspec.UNSET and (before is None or value != old[name])
     }
     if before is None and kind.is_fixed:
-        raise NotFoundError(f"{target.position}: this installation has no {_subject(kind, entry)}")
-    # Omitted fields keep their values, even in operations that set all fields.
-    same = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
-    whole = msgspec.structs.replace(entry, **same)
-    by_hand = kind.by_hand(entry) if kind.by_hand and fields else ""
+        raise NotFoundError(
+            f"{target.position}: this installation has no {_subject_of(kind, entry)}"
+        )
+    # Omitted fields keep their values, even if the operation sets all fields.
+    omitted = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
+    complete_entry = msgspec.structs.replace(entry, **omitted)
+    instructions = kind.instructions(entry) if kind.instructions and fields else ""
     is_different = before is None or fields or not before.is_exported
-    operations = kind.change(Change(whole, fields, before)) if is_different else ()
-    if not operations and not by_hand:
+    operations = kind.change(Change(complete_entry, fields, before)) if is_different else ()
+    if not operations and not instructions:
         return None
     if before is None:
         changes = _format_fields(kind, entry) or "added"
@@ -322,17 +330,17 @@ def _build_step(kind: ConfigKind, before: InstalledEntry | None, target: FileEnt
             f"{name} {_format_value(old[name])} → {_format_value(value)}"
             for name, value in fields.items()
         )
-    return Step(
+    return PlanStep(
         sign="+" if before is None else "~",
-        subject=_subject(kind, entry),
-        changes=changes or "offered again",
+        subject=_subject_of(kind, entry),
+        changes=changes or "enabled again",
         position=target.position,
         operations=operations,
-        by_hand=by_hand,
+        instructions=instructions,
     )
 
 
-def _subject(kind: ConfigKind, entry: ConfigEntry) -> str:
+def _subject_of(kind: ConfigKind, entry: ConfigEntry) -> str:
     values = [_format_value(value) for value in kind.key_of(entry) if value is not None]
     return " ".join([kind.section, *values])
 
@@ -353,7 +361,7 @@ def _format_value(value: object) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-async def _check(context: OperationContext, step: Step) -> Step:
+async def _check_step(context: OperationContext, step: PlanStep) -> PlanStep:
     needs_approval = False
     for operation in step.operations:
         try:
@@ -366,7 +374,7 @@ async def _check(context: OperationContext, step: Step) -> Step:
     return replace(step, needs_approval=needs_approval)
 
 
-async def _load_pending(context: OperationContext, steps: Sequence[Step]) -> dict[bytes, str]:
+async def _load_pending(context: OperationContext, steps: Sequence[PlanStep]) -> dict[bytes, str]:
     """Return the approval ids of pending proposals for these actions, by encoded operation."""
     actions = {operation.action for step in steps for operation in step.operations}
     pending: dict[bytes, str] = {}
@@ -386,6 +394,6 @@ async def _load_pending(context: OperationContext, steps: Sequence[Step]) -> dic
     return pending
 
 
-def _find_approval(step: Step, pending: Mapping[bytes, str]) -> str | None:
+def _find_approval(step: PlanStep, pending: Mapping[bytes, str]) -> str | None:
     encoded = map(msgspec.json.encode, step.operations)
     return next((pending[fields] for fields in encoded if fields in pending), None)

@@ -25,7 +25,7 @@ def test_a_file_is_compared_applied_and_exported(run: Run, file: Path) -> None:
     assert (applied.status, applied.out, applied.err) == (0, plan, "")
     for command in (("diff", file), ("apply", file, "--check"), ("apply", file)):
         again = run("config", *command)
-        assert (again.status, again.out, again.err) == (0, "nothing differs\n", "")
+        assert (again.status, again.out, again.err) == (0, "no differences\n", "")
     exported = run("config", "export")
     assert exported.status == 0
     assert _TAX.partition("\n")[2] in exported.out
@@ -91,6 +91,6 @@ def test_an_operator_applies_with_a_token_and_approvals(run: Run, file: Path) ->
         f"needs approval by a second operator: {approval_id} (tokens ethereum USDT)"
     )
     [left] = run("config", "diff", file, **ada).out.splitlines()[:-1]
-    assert left == f"~ tokens ethereum USDT: decimals 6 → 7 [waits for approval: {approval_id}]"
+    assert left == f"~ tokens ethereum USDT: decimals 6 → 7 [pending approval: {approval_id}]"
     assert run("approval", "approve", approval_id, "--why", "agreed", **alan).status == 0
     assert run("config", "apply", file, "--check", **ada).status == 0

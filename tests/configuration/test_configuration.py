@@ -13,7 +13,7 @@ from payintent.chains.operations import SetToken
 from payintent.configuration.plan import (
     ExportConfig,
     PlanConfig,
-    Step,
+    PlanStep,
     apply_plan,
     format_config,
     parse_config,
@@ -60,16 +60,16 @@ class Installation:
         export = ExportConfig(with_merchants=merchants)
         return format_config(await self.service.submit(export, self.actor))  # type: ignore[arg-type]
 
-    async def plan(self, text: str) -> list[Step]:
+    async def plan(self, text: str) -> list[PlanStep]:
         return await self.submit(_planning(text))
 
     async def submit(self, operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
         return await self.service.submit(operation, self.actor)
 
-    async def apply(self, text: str) -> list[Step]:
+    async def apply(self, text: str) -> list[PlanStep]:
         return await self.apply_steps(text, await self.plan(text))
 
-    async def apply_steps(self, text: str, steps: list[Step]) -> list[Step]:
+    async def apply_steps(self, text: str, steps: list[PlanStep]) -> list[PlanStep]:
         url = self.service.settings.direct_url
         return await apply_plan(url, _planning(text), steps, self.submit)
 
@@ -318,7 +318,7 @@ tax_rates:
     assert [step.subject for step in first] == ["tax_rates TH", "tax_rates JP"]
     approvals = [step.approval_id for step in first]
     assert [
-        f"[waits for approval: {one}]" in str(step)
+        f"[pending approval: {one}]" in str(step)
         for one, step in zip(approvals, await production.plan(text), strict=True)
     ] == [True, True]
     assert [step.approval_id for step in await production.apply(text)] == approvals
@@ -422,7 +422,7 @@ async def test_a_plan_that_somebody_has_overtaken_is_refused(here: Installation)
     text = "version: 1\ntax_rates:\n- {country: TH, rate: 0.07}\n"
     steps = await here.plan(text)
     await here.submit(SetTaxRate(country="JP", rate=Decimal("0.1")))
-    with pytest.raises(RefusedError, match="has changed since then"):
+    with pytest.raises(RefusedError, match="has just changed"):
         await here.apply_steps(text, steps)
     assert [step.sign for step in await here.plan(text)] == ["+", "-"]
 
@@ -470,19 +470,19 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ),
         (
             "version: 1\ntax_rates:\n- {country: TH, rate: 0.07}\n- {country: TH, rate: 0.1}",
-            "shop.yaml:4: tax_rates[1]: this is the same entry as in line 3",
+            "shop.yaml:4: tax_rates[1]: duplicate of the entry in line 3",
         ),
         (
             "version: 1\ntokens:\n- {chain: ethereum, symbol: USDT, address: '0x12'}",
             "shop.yaml:3: tokens[0]: address: ",
         ),
-        ("version: 1\nversion: 1", "shop.yaml:2: `version` is given twice"),
+        ("version: 1\nversion: 1", "shop.yaml:2: duplicate key `version`"),
         ("version: 1\ntax_rates: &a []", "shop.yaml:2: anchors and aliases are not allowed"),
         ("version: 1\ntax_rates: *a", "shop.yaml:2: anchors and aliases are not allowed"),
         ("version: 1\ntax_rates: !!python/tuple []", "shop.yaml:2: tags are not allowed"),
         ("version: 1\ntax_rates: [}", "shop.yaml:2: not valid YAML: "),
         ("version: 1\n? [a]\n: []", "shop.yaml:2: a key must be a string"),
-        ("version: 1\n---\nversion: 1", "shop.yaml:2: the file has a second document"),
+        ("version: 1\n---\nversion: 1", "shop.yaml:2: only one YAML document is allowed"),
         ("[" * 100_000, "shop.yaml:1: more than 8 levels"),
     ],
 )

@@ -61,7 +61,7 @@ def test_the_commands_of_a_second_installation_run_in_their_order(
     monkeypatch.setenv("PAYINTENT_KEY_MARK", "b1")
     outputs = [second.run(*words) for words in _commands("second")]
     assert [(said.status, said.err) for said in outputs] == [(0, "")] * len(outputs)
-    assert outputs[1].out == "nothing differs\n"
+    assert outputs[1].out == "no differences\n"
     for said in outputs[2:]:
         assert re.search(r"\bsk_live_b1\w{6}_", said.out), said.out
     databases.give_back(url)
