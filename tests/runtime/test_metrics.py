@@ -21,7 +21,7 @@ def board() -> Iterator[Board]:
 
 
 def _leave(board: Board, slot: int, serial: int, registry: CollectorRegistry) -> None:
-    families = metrics.snapshot(registry.collect())
+    families = metrics.to_families(registry.collect())
     board.write(slot, msgspec.msgpack.encode(metrics._Published(serial, families)))
 
 
