@@ -24,7 +24,7 @@ from payintent.gateways.port import (
 from payintent.gateways.stripe import adapter
 from payintent.gateways.stripe.adapter import (
     API_VERSION,
-    REPLAYS_FOR_S,
+    REPLAY_WINDOW_S,
     SCRIPT_URL,
     StripeGateway,
 )
@@ -391,12 +391,12 @@ async def test_an_unanswered_creation_is_sent_again_to_be_closed(
 async def test_a_creation_whose_key_may_be_forgotten_is_never_sent_again(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
-    old = order(opened_at=NOW - timedelta(seconds=REPLAYS_FOR_S + 1))
+    old = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S + 1))
     assert isinstance(await gateway.inquire(stripe.account, ref(old, None)), OutcomeUnknown)
     assert isinstance(await gateway.close_session(stripe.account, ref(old, None)), OutcomeUnknown)
     assert stripe.asked == []
-    assert REPLAYS_FOR_S < 24 * 3600
-    young = order(opened_at=NOW - timedelta(seconds=REPLAYS_FOR_S - 1))
+    assert REPLAY_WINDOW_S < 24 * 3600
+    young = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S - 1))
     stripe.say(intent(young))
     stripe.say(intent(young))
     assert await gateway.inquire(stripe.account, ref(young, None)) == OPEN
@@ -476,7 +476,7 @@ async def test_a_refund_is_looked_for_on_every_page_whoever_else_refunded(
 async def test_looking_for_a_refund_ends(
     gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "REFUNDS_PAGES_MAX", 2)
+    monkeypatch.setattr(adapter, "REFUND_PAGES_MAX", 2)
     for _ in range(2):
         stripe.say(page(refund(None), more=True))
     endless = OutcomeUnknown(detail="too many refunds to search", has_responded=True)
@@ -543,7 +543,7 @@ async def test_a_refund_is_believed_only_if_it_is_the_one_that_was_asked_for(
 async def test_several_requests_together_have_the_time_of_one(
     gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "CALLS_TIMEOUT_S", 0)
+    monkeypatch.setattr(adapter, "OPERATION_TIMEOUT_S", 0)
     request = order()
     too_late = OutcomeUnknown(detail="not finished within 0 s")
     assert await gateway.inquire(stripe.account, ref(request)) == too_late

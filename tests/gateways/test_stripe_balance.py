@@ -13,7 +13,7 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.port import OutcomeUnknown, ReportingGateway
 from payintent.gateways.settlement_reports import BalanceMovement, MovementKind
 from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.gateways.stripe.reporting import PAGE, StripeBalanceTransaction, read_movement
+from payintent.gateways.stripe.reporting import PAGE_SIZE, StripeBalanceTransaction, to_movement
 from tests.gateways.stripe_saying import NOW, Saying, saying
 
 AT = 1_795_300_000
@@ -65,7 +65,7 @@ def transaction(**changes: Any) -> dict[str, Any]:
 
 def movement(**changes: Any) -> BalanceMovement | None:
     read = msgspec.json.encode(transaction(**changes))
-    return read_movement(msgspec.json.decode(read, type=StripeBalanceTransaction))
+    return to_movement(msgspec.json.decode(read, type=StripeBalanceTransaction))
 
 
 def page(*transactions: dict[str, Any], more: bool = False) -> dict[str, Any]:
@@ -177,7 +177,7 @@ async def test_a_page_is_asked_for_by_its_span_and_where_the_last_one_ended(
         "created[gte]": str(int(DAY.timestamp())),
         "created[lt]": str(int(DAY.timestamp()) + 86_400),
         "expand[]": "data.source",
-        "limit": str(PAGE),
+        "limit": str(PAGE_SIZE),
     }
     assert second.form == first.form | {"starting_after": "txn_2"}
 

@@ -1,1 +1,1 @@
-"""Stripe: the adapter and its API types."""
+"""The gateway Stripe."""

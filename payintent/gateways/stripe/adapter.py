@@ -1,4 +1,4 @@
-"""The adapter for Stripe: the buyer confirms payment intents in Stripe's element."""
+"""The adapter for Stripe. Buyers confirm payment intents in Stripe's payment element."""
 
 import asyncio
 import time
@@ -9,6 +9,13 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
+from payintent.gateways.account_check import (
+    account_works,
+    check_response,
+    credentials_rejected,
+    plain_text,
+    unexpected_response,
+)
 from payintent.gateways.http_client import (
     GatewayHttpClient,
     HttpAnswer,
@@ -42,7 +49,6 @@ from payintent.gateways.port import (
 )
 from payintent.gateways.settlement_reports import MovementPage
 from payintent.gateways.stripe import reporting
-from payintent.gateways.stripe.account_check import check_balance, is_live, mistaken_credentials
 from payintent.gateways.stripe.api import (
     DECIMALS,
     FAILURES,
@@ -51,7 +57,7 @@ from payintent.gateways.stripe.api import (
     StripePaymentIntent,
     StripeRefund,
     StripeRefundPage,
-    read_error_body,
+    parse_error_body,
     refund_id_of,
     refund_report,
     session_id_of,
@@ -59,29 +65,35 @@ from payintent.gateways.stripe.api import (
 )
 from payintent.gateways.stripe.events import (
     read_event,
-    refund_order,
-    refund_wire_id,
-    session_order,
-    session_wire_id,
+    refund_form,
+    refund_reference,
+    session_form,
+    session_reference,
     verify_signature,
 )
 
 API_VERSION = "2026-10-28.endive"
-#: Stripe.js of the same release.
+#: Stripe.js of the same release as the API.
 SCRIPT_URL = "https://js.stripe.com/endive/stripe.js"
-CALLS_TIMEOUT_S = 15.0  # for all requests of an operation
-#: Stripe forgets idempotency keys after 24 h; a later repetition would open a second intent.
-REPLAYS_FOR_S = 23 * 3600
-REFUNDS_PAGE = 100  # Stripe's maximum
-REFUNDS_PAGES_MAX = 10
+OPERATION_TIMEOUT_S = 15.0  # for all requests of an operation
+#: Stripe forgets idempotency keys after 24 h. A later repetition would open a second intent.
+REPLAY_WINDOW_S = 23 * 3600
+REFUND_PAGE_SIZE = 100  # Stripe's maximum
+REFUND_PAGES_MAX = 10
+#: `rk_` is a restricted key.
+CREDENTIAL_PREFIXES = {
+    "secret_key": ("sk_", "rk_"),
+    "publishable_key": ("pk_",),
+    "webhook_secret": ("whsec_",),
+}
 
 _OK = 200
-_FORBIDDEN, _CONFLICT = 403, 409
-_NOT_FOUND = 404
-# After these statuses the request may have been or may still be carried out.
+_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_UNAUTHORISED = frozenset({401, 403})
+#: After these statuses, the request may have taken effect or may still do so.
 _UNSETTLED = frozenset({408, 409, 425, 429})
-_REFUSING = frozenset({400, 402, 404})  # the request is invalid, not the key
-_REFUSALS = frozenset({"invalid_request_error", "card_error"})
+_INVALID_REQUEST = frozenset({400, 402, 404})  # the request is invalid, but the key is accepted
+_REJECTION_TYPES = frozenset({"invalid_request_error", "card_error"})
 _KEY_REUSED = "idempotency_error"
 
 S = TypeVar("S", bound=Struct)
@@ -89,8 +101,8 @@ R = TypeVar("R")
 
 _API = "https://api.stripe.com"
 _ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
-#: The payment exists, because it was captured. The credentials have been replaced by those of
-#: another account, so the refund may have been made in the previous account.
+#: The payment was captured, so the credentials must have been replaced by those of another account.
+#: The refund may have been made in the previous account.
 _OTHER_ACCOUNT = RefundReport(
     state=GatewayRefundState.ABSENT,
     detail="this Stripe account does not know the payment",
@@ -99,17 +111,21 @@ _OTHER_ACCOUNT = RefundReport(
 
 
 def _livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
-    """Decide by the secret key; None if the base URL is not Stripe's."""
-    return is_live(credentials, "secret_key") if base_url.rstrip("/") == _API else None
+    """Derive the mode from the secret key; None if the base URL is not Stripe's."""
+    return _is_live(credentials, "secret_key") if base_url.rstrip("/") == _API else None
+
+
+class _Balance(Struct, tag_field="object", tag="balance"):
+    livemode: bool = False
 
 
 class StripeGateway:
-    """Stripe, as a `Gateway`.
+    """The `Gateway` for Stripe.
 
     Credentials: `secret_key`, `publishable_key`, `webhook_secret`; optionally `script_url` for
     another source of Stripe.js. The webhook endpoint must send `payment_intent.succeeded`,
     `.payment_failed` and `.canceled`; `refund.created`, `.updated` and `.failed`;
-    `radar.early_fraud_warning.created` and `.updated`; and all of `charge.dispute`.
+    `radar.early_fraud_warning.created` and `.updated`; and all `charge.dispute` events.
     """
 
     provider = "stripe"
@@ -130,8 +146,8 @@ class StripeGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        order = session_order(request)
-        answer = await self._post(account, "/payment_intents", order, session_wire_id(request))
+        form = session_form(request)
+        answer = await self._post(account, "/payment_intents", form, session_reference(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
         intent = _decode(answer, StripePaymentIntent)
@@ -142,11 +158,11 @@ class StripeGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Cancel a payment intent; if Stripe refuses, report its actual state."""
-        return await _in_time(self._query_session(account, session, cancels=True))
+        """Cancel a payment intent. If Stripe rejects that, report its actual state."""
+        return await _limit_time(self._query_session(account, session, cancel=True))
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        return await _in_time(self._query_session(account, session))
+        return await _limit_time(self._query_session(account, session))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         secret = account.credentials.get("webhook_secret", "")
@@ -160,27 +176,27 @@ class StripeGateway:
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Request a refund, unless Stripe already has a refund with this id.
 
-        The idempotency key prevents a second refund for a day only; the search always does.
+        The idempotency key only prevents a second refund for a day, so refunds are searched first.
         """
-        return await _in_time(self._refund(account, request))
+        return await _limit_time(self._refund(account, request))
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        return await _in_time(self._find_refund(account, request))
+        return await _limit_time(self._find_refund(account, request))
 
     def classify_failure(self, code: str) -> FailureReason:
         return FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        if problem := mistaken_credentials(account):
+        if problem := _check_credential_format(account):
             return problem
-        return check_balance(account, await self._get(account, "/balance"), self._now())
+        return _check_balance(account, await self._get(account, "/balance"), self._now())
 
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
     ) -> MovementPage | OutcomeUnknown:
-        return await _in_time(reporting.list_movements(self._get, account, since, until, after))
+        return await _limit_time(reporting.list_movements(self._get, account, since, until, after))
 
     async def sum_payout_fees(
         self, account: GatewayAccount, reference: str
@@ -188,44 +204,42 @@ class StripeGateway:
         return await reporting.sum_payout_fees(self._get, account, reference)
 
     async def _query_session(
-        self, account: GatewayAccount, session: GatewaySessionRef, *, cancels: bool = False
+        self, account: GatewayAccount, session: GatewaySessionRef, *, cancel: bool = False
     ) -> SessionResult:
         reference = session.reference or await self._find_reference(account, session)
         if not isinstance(reference, str):
             return reference
-        if cancels:
+        if cancel:
             answer = await self._post(account, f"{_intent_path(reference)}/cancel", {})
             is_answer = isinstance(answer, HttpAnswer)
-            if not (is_answer and answer.status in _REFUSING and _parse_error(answer)):
+            if not (is_answer and answer.status in _INVALID_REQUEST and _parse_error(answer)):
                 return _parse_session(answer, session)
-            # It was paid or cancelled before, or is being paid: report its state.
+            # The intent cannot be cancelled, because it is paid, already cancelled or processing.
         return _parse_session(await self._get(account, _intent_path(reference)), session)
 
     async def _find_reference(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> str | SessionReport | OutcomeUnknown:
-        """Find the intent of an unanswered creation by sending the same request again.
+        """Find the intent of a creation without a response, by sending the same request again.
 
-        If the first request did not arrive, the repetition opens the intent. It cannot be paid,
-        because no buyer has its client secret.
+        If the first request did not arrive, the second opens the intent. It cannot be paid, because
+        no buyer has its client secret.
         """
-        if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
-            return OutcomeUnknown(
-                detail="the creation is too old to be sent again", is_skipped=True
-            )
+        if self._now() - session.opened_at.timestamp() > REPLAY_WINDOW_S:
+            return OutcomeUnknown(detail="the creation is too old to repeat", is_skipped=True)
         answer = await self._post(
-            account, "/payment_intents", session_order(session), session_wire_id(session)
+            account, "/payment_intents", session_form(session), session_reference(session)
         )
         if isinstance(answer, OutcomeUnknown):
             return answer
         intent = _decode(answer, StripePaymentIntent)
         if intent and session_id_of(intent) == session.session_id:
             return intent.id
-        if answer.status in _REFUSING and _rejection(answer):
+        if answer.status in _INVALID_REQUEST and _rejection(answer):
             return SessionReport(state=GatewaySessionState.ABSENT)
         error = _parse_error(answer)
         if error is not None and error.type == _KEY_REUSED:
-            return inconclusive_response("the creation had other parameters")
+            return inconclusive_response("the creation had different parameters")
         return _unusable(answer)
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
@@ -233,7 +247,7 @@ class StripeGateway:
         if isinstance(earlier, OutcomeUnknown) or earlier != _ABSENT:
             return earlier
         answer = await self._post(
-            account, "/refunds", refund_order(request), refund_wire_id(request)
+            account, "/refunds", refund_form(request), refund_reference(request)
         )
         if isinstance(answer, OutcomeUnknown):
             return answer
@@ -242,15 +256,15 @@ class StripeGateway:
             return refund_report(refund) or _undocumented("a refund", refund.status)
         if answer.status == _NOT_FOUND and _parse_error(answer):
             return _OTHER_ACCOUNT
-        if answer.status in _REFUSING and _rejection(answer):
+        if answer.status in _INVALID_REQUEST and _rejection(answer):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(answer))
         return _unusable(answer)
 
     async def _find_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        query = {"payment_intent": request.capture.reference, "limit": str(REFUNDS_PAGE)}
-        for _ in range(REFUNDS_PAGES_MAX):
+        query = {"payment_intent": request.capture.reference, "limit": str(REFUND_PAGE_SIZE)}
+        for _ in range(REFUND_PAGES_MAX):
             answer = await self._get(account, f"/refunds?{urlencode(query)}")
             if isinstance(answer, OutcomeUnknown):
                 return answer
@@ -260,7 +274,7 @@ class StripeGateway:
             if page is None:
                 return _unusable(answer)
             for refund in page.data:
-                # A refund of the Dashboard has no id of ours, but a known reference.
+                # A refund made in the Dashboard does not have our id, but its reference is known.
                 if refund_id_of(refund) == request.refund_id or refund.id == request.reference:
                     return refund_report(refund) or _undocumented("a refund", refund.status)
             if not page.has_more or not page.data:
@@ -282,13 +296,13 @@ class StripeGateway:
         return await self._http.request("POST", _url(account, path), headers=headers, body=body)
 
 
-async def _in_time(work: Awaitable[R]) -> R | OutcomeUnknown:
-    """Limit the total time of several requests."""
+async def _limit_time(work: Awaitable[R]) -> R | OutcomeUnknown:
+    """Limit the total duration of an operation's requests."""
     try:
-        async with asyncio.timeout(CALLS_TIMEOUT_S):
+        async with asyncio.timeout(OPERATION_TIMEOUT_S):
             return await work
     except TimeoutError:
-        return OutcomeUnknown(detail=f"not finished within {CALLS_TIMEOUT_S:g} s")
+        return OutcomeUnknown(detail=f"not finished within {OPERATION_TIMEOUT_S:g} s")
 
 
 def _headers(account: GatewayAccount) -> dict[str, str]:
@@ -309,11 +323,11 @@ def _intent_path(reference: str) -> str:
 def _session_created(
     account: GatewayAccount, request: GatewaySessionRequest, intent: StripePaymentIntent
 ) -> SessionCreated | OutcomeUnknown:
-    order = session_order(request)
+    form = session_form(request)
     amount = str(intent.amount), intent.currency.lower()
     if session_id_of(intent) != request.session_id or not intent.client_secret:
         return inconclusive_response("the response is about another session")
-    if amount != (order["amount"], order["currency"]):
+    if amount != (form["amount"], form["currency"]):
         return inconclusive_response("the payment intent has a different amount")
     card: dict[str, Any] = {
         "provider": "stripe",
@@ -346,14 +360,14 @@ def _decode(answer: HttpAnswer, kind: type[S]) -> S | None:
 
 
 def _parse_error(answer: HttpAnswer) -> StripeErrorBody | None:
-    return read_error_body(answer.body)
+    return parse_error_body(answer.body)
 
 
 def _rejection(answer: HttpAnswer) -> SessionRejected | None:
-    """Return Stripe's definite refusal; a reused idempotency key is not definite."""
+    """Return the rejection if it is final; None otherwise, also for a reused idempotency key."""
     error = _parse_error(answer)
     is_final = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
-    if error is None or error.type not in _REFUSALS or not is_final:
+    if error is None or error.type not in _REJECTION_TYPES or not is_final:
         return None
     return SessionRejected(detail=_error_detail(answer))
 
@@ -361,12 +375,12 @@ def _rejection(answer: HttpAnswer) -> SessionRejected | None:
 def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
     """Return the outcome of a response without a result.
 
-    Stripe limits requests by 429. Its own 403 means that the key lacks a permission; any other 403
-    comes from a proxy, which may limit requests.
+    Stripe's status for throttling is 429. A 403 from Stripe means that the key lacks a permission;
+    any other 403 comes from a proxy, which may be throttling.
     """
     if answer.status == _FORBIDDEN and _parse_error(answer):
         return OutcomeUnknown(detail=_error_detail(answer), problem=AccountProblem.CREDENTIALS)
-    if answer.status == _CONFLICT and _parse_error(answer):  # with a concurrent request of ours
+    if answer.status == _CONFLICT and _parse_error(answer):  # with our own concurrent request
         return inconclusive_response(_error_detail(answer))
     return unusable_response(answer.status, _error_detail(answer))
 
@@ -375,5 +389,39 @@ def _error_detail(answer: HttpAnswer) -> str:
     error = _parse_error(answer)
     if error is None:
         return f"status {answer.status}: no error message"
-    words = (error.type, error.code, error.decline_code, error.param)
-    return f"status {answer.status}: {' '.join(word for word in words if word)}"
+    codes = (error.type, error.code, error.decline_code, error.param)
+    return f"status {answer.status}: {' '.join(code for code in codes if code)}"
+
+
+def _check_credential_format(account: GatewayAccount) -> AccountCheck | None:
+    """Return the problem if the credentials are of the wrong kind or of different modes."""
+    for name, prefixes in CREDENTIAL_PREFIXES.items():
+        if not account.credentials.get(name, "").startswith(prefixes):
+            return credentials_rejected(f"{name} does not start with {' or '.join(prefixes)}")
+    modes = {_is_live(account.credentials, name) for name in ("secret_key", "publishable_key")}
+    if len(modes) > 1:
+        return credentials_rejected(
+            "secret_key and publishable_key must both be live or both be test keys"
+        )
+    return None
+
+
+def _is_live(credentials: Mapping[str, str], name: str) -> bool:
+    """Return whether a key belongs to live mode, such as `sk_live_…`."""
+    return "_live_" in credentials.get(name, "")[:9]
+
+
+def _check_balance(account: GatewayAccount, response: HttpResult, now: float) -> AccountCheck:
+    answer = check_response(account, response, now)
+    if isinstance(answer, AccountCheck):
+        return answer
+    error = _parse_error(answer)
+    if error is not None and answer.status in _UNAUTHORISED:
+        code = plain_text(error.code or error.type or "")
+        return credentials_rejected(
+            f"Stripe rejects secret_key: status {answer.status} {code}".rstrip()
+        )
+    if answer.status != _OK or decode_json(answer.body, _Balance) is None:
+        return unexpected_response(account, answer)
+    mode = "live" if _is_live(account.credentials, "secret_key") else "test"
+    return account_works(f"Stripe accepts the {mode} secret_key; webhook_secret was not tested")

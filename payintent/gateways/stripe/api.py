@@ -1,4 +1,4 @@
-"""Stripe's objects, limited to the fields that we read, and the mapping of their states."""
+"""The fields of Stripe's objects that we read, and the mapping of their states to ours."""
 
 from typing import Annotated, Literal
 from uuid import UUID
@@ -18,13 +18,13 @@ from payintent.gateways.port import (
     SessionReport,
 )
 
-#: Stripe uses minor units. Of our currencies only JPY has no decimals in charges; TWD is charged
+#: Stripe uses minor units. Of our currencies, only JPY has no decimals in charges. TWD is charged
 #: with two decimals, although payouts are in whole dollars.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
-#: Stripe's published limits of a charge: eight digits in its units, twelve for IDR. The minimum
-#: depends on the payout currency. None is published for TWD, IDR and PHP, so these values are the
-#: 0.50 USD that Stripe converts, with a margin.
+#: Stripe's published limits for a charge. The maximum is eight digits in its units, twelve for IDR.
+#: The minimum depends on the payout currency. Stripe publishes none for TWD, IDR and PHP, for which
+#: these are the equivalent of 0.50 USD, with a margin.
 LIMITS = fiat_limits(
     USD=("0.50", "999999.99"),
     THB=("10.00", "999999.99"),
@@ -35,14 +35,14 @@ LIMITS = fiat_limits(
 )
 
 _STATES = {
-    # Also after a decline, which callbacks report.
+    # Also the status after a decline. Declines are reported by callbacks.
     "requires_payment_method": GatewaySessionState.OPEN,
     "requires_confirmation": GatewaySessionState.OPEN,
-    # The buyer has to authenticate, but may have left. No money moves before that, and Stripe
-    # cancels the intent atomically, so it can be closed to select another method.
+    # The buyer must authenticate, but may have left. No money has moved yet, and Stripe cancels the
+    # intent atomically, so the session can be closed to select another method.
     "requires_action": GatewaySessionState.OPEN,
     "processing": GatewaySessionState.AUTHORISING,
-    # Not requested by us; the money is reserved.
+    # We do not request manual capture. The money is reserved.
     "requires_capture": GatewaySessionState.AUTHORISING,
     "succeeded": GatewaySessionState.CAPTURED,
     "canceled": GatewaySessionState.CLOSED,
@@ -55,7 +55,7 @@ _REFUND_STATES = {
     "canceled": GatewayRefundState.DECLINED,
 }
 
-#: The documented decline codes, except those without a decision of the bank or Stripe.
+#: The documented decline codes, except those that are not a decision by the bank or Stripe.
 _DECLINES = """
     approve_with_id authentication_not_handled authentication_required call_issuer
     card_not_supported card_velocity_exceeded currency_not_supported do_not_honor
@@ -69,7 +69,7 @@ _DECLINES = """
     revocation_of_authorization security_violation service_not_allowed stolen_card
     stop_payment_order testmode_decline transaction_not_allowed withdrawal_count_limit_exceeded
 """
-#: Error codes of attempts without a decline code.
+#: Error codes of failed attempts that have no decline code.
 _ERRORS = """
     authentication_failure bank_account_declined card_declined debit_not_authorized
     expired_payment_method payment_intent_authentication_failure
@@ -91,14 +91,14 @@ FAILURES: dict[str, FailureReason] = {
 }
 
 DETAIL_CHARS_MAX = 200
-# Limited to values that the database can store: no NUL, and integers of 64 bits.
+# Only values that the database can store: text without NUL, and 64-bit integers.
 StripeText = Annotated[str, Meta(pattern=r"^[!-~]{1,255}\Z")]
 StripeAmount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 StripeTime = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
 class StripeErrorBody(Struct, frozen=True):
-    """Stripe's error object, without the message, because it may quote the request."""
+    """Stripe's error object. The message is omitted because it may quote the request."""
 
     type: str = ""
     code: str | None = None
@@ -106,12 +106,12 @@ class StripeErrorBody(Struct, frozen=True):
     param: str | None = None
 
 
-class _Refusal(Struct, frozen=True):
+class _ErrorResponse(Struct, frozen=True):
     error: StripeErrorBody
 
 
 class StripePaymentIntent(Struct, frozen=True):
-    """A payment intent; amounts in Stripe's units."""
+    """A payment intent. Amounts are in Stripe's units."""
 
     object: Literal["payment_intent"]
     id: StripeText
@@ -125,7 +125,7 @@ class StripePaymentIntent(Struct, frozen=True):
 
 
 class StripeSource(Struct, frozen=True, kw_only=True):
-    """A movement of money: a charge, a refund, a dispute or a payout; amounts in Stripe's units."""
+    """The common fields of charges, refunds, disputes and payouts."""
 
     id: StripeText
     currency: StripeText | None = None
@@ -152,24 +152,24 @@ def to_stripe_units(amount_minor: int, currency: str) -> int:
 
 
 def from_stripe_units(units: int, currency: str) -> int:
-    """Convert Stripe's units to our minor units; those of unsupported currencies are unchanged."""
+    """Convert to our minor units. Amounts in unsupported currencies are returned unchanged."""
     decimals = DECIMALS.get(currency)
     return units if decimals is None else from_gateway(units, currency, decimals)
 
 
-def read_error_body(body: bytes) -> StripeErrorBody | None:
-    """Parse an error object; None if the response is not from Stripe."""
-    refusal = decode_json(body, _Refusal)
-    return refusal.error if refusal and refusal.error.type else None
+def parse_error_body(body: bytes) -> StripeErrorBody | None:
+    """Parse an error response; None if the response does not come from Stripe."""
+    response = decode_json(body, _ErrorResponse)
+    return response.error if response and response.error.type else None
 
 
 def session_id_of(intent: StripePaymentIntent) -> UUID | None:
-    """Return the session of an intent; None if it is not ours."""
+    """Return our session id from an intent's metadata; None if the intent is not ours."""
     return ids.parse_id(ids.SESSION, intent.metadata.get("session_id", ""))
 
 
 def refund_id_of(refund: StripeSource) -> UUID | None:
-    """Return our id of a refund; None if it is not ours."""
+    """Return our refund id from a refund's metadata; None if the refund is not ours."""
     return ids.parse_id(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
 
 
@@ -193,15 +193,15 @@ def refund_report(refund: StripeRefund) -> RefundReport | None:
 
 
 def failure_reason(error: StripeErrorBody | None) -> FailureReason:
-    """Map a failed attempt to a reason by its most specific known code."""
+    """Map a failed attempt to a reason, by its most specific known code."""
     codes = (error.decline_code, error.code) if error else ()
     return next((FAILURES[code] for code in codes if code in FAILURES), FailureReason.UNKNOWN)
 
 
 def capture_of(intent: StripePaymentIntent) -> Capture:
-    # The intent's id identifies the capture: an intent captures once, and refunds accept its id.
-    # The charge would not do: it is a string, an object or a list, depending on the API version,
-    # and callbacks use the version of the endpoint, not ours.
+    # The intent's id identifies the capture, because an intent is captured once and refunds accept
+    # its id. The charge cannot be used: it is a string, an object or a list, depending on the API
+    # version, and callbacks use the endpoint's version instead of ours.
     currency = intent.currency.upper()
     units = intent.amount if intent.amount_received is None else intent.amount_received
     return Capture(

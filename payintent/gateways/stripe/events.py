@@ -1,4 +1,4 @@
-"""Stripe's forms of payment intents and refunds, and its signed events."""
+"""Request bodies for payment intents and refunds, and Stripe's signed events."""
 
 import hashlib
 import hmac
@@ -44,8 +44,8 @@ from payintent.gateways.stripe.api import (
     to_stripe_units,
 )
 
-#: Payment methods with a result after days. Payments end within a day, so their intents would be
-#: cancelled, or be paid too late.
+#: Payment methods that take days to complete. Our payments expire within a day, so their intents
+#: would be cancelled or paid too late.
 DELAYED_METHODS = (
     "acss_debit",
     "au_becs_debit",
@@ -64,22 +64,22 @@ DELAYED_METHODS = (
 ORDER_CHARS_MAX = 100
 
 
-def session_order(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
-    """Build the creation request, always identical for the same session.
+def session_form(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
+    """Build the form of a creation, which is always identical for the same session.
 
-    The settings of the account decide which methods are offered, except the delayed methods. Newer
-    API versions reject `payment_method_types`.
+    The account's settings decide which payment methods are offered; only delayed methods are
+    excluded. Recent API versions reject `payment_method_types`.
     """
-    order = {
+    form = {
         "amount": str(to_stripe_units(session.amount_minor, session.currency)),
         "currency": session.currency.lower(),
-        "metadata[session_id]": session_wire_id(session),
+        "metadata[session_id]": session_reference(session),
     }
     if session.payment_id is not None:
-        order["description"] = _description(session.payment_id, session.order_id)
+        form["description"] = _description(session.payment_id, session.order_id)
     for number, method in enumerate(DELAYED_METHODS):
-        order[f"excluded_payment_method_types[{number}]"] = method
-    return order
+        form[f"excluded_payment_method_types[{number}]"] = method
+    return form
 
 
 def _description(payment_id: UUID, order_id: str | None) -> str:
@@ -88,19 +88,19 @@ def _description(payment_id: UUID, order_id: str | None) -> str:
     return f"{payment}, order {order}" if order else payment
 
 
-def refund_order(request: GatewayRefundRequest) -> dict[str, str]:
+def refund_form(request: GatewayRefundRequest) -> dict[str, str]:
     return {
         "payment_intent": request.capture.reference,
         "amount": str(to_stripe_units(request.amount_minor, request.capture.currency)),
-        "metadata[refund_id]": refund_wire_id(request),
+        "metadata[refund_id]": refund_reference(request),
     }
 
 
-def session_wire_id(session: GatewaySessionRequest | GatewaySessionRef) -> str:
+def session_reference(session: GatewaySessionRequest | GatewaySessionRef) -> str:
     return ids.format_id(ids.SESSION, session.session_id)
 
 
-def refund_wire_id(request: GatewayRefundRequest) -> str:
+def refund_reference(request: GatewayRefundRequest) -> str:
     return ids.format_id(ids.REFUND, request.refund_id)
 
 
@@ -133,7 +133,7 @@ _REFUND_EVENTS = frozenset(
 _WARNING_EVENTS = frozenset(
     {"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated"}
 )
-#: The `object` of a thin event, which only has the id of its subject.
+#: The `object` of a thin event, which contains only the id of the object it is about.
 _THIN = "v2.core.event"
 
 
@@ -142,7 +142,7 @@ class _Evidence(Struct, frozen=True):
 
 
 class StripeDispute(Struct, frozen=True):
-    """A dispute; without a payment intent, its charge is not ours."""
+    """A dispute. Its charge is not ours if it has no payment intent."""
 
     object: Literal["dispute"]
     id: StripeText
@@ -155,7 +155,7 @@ class StripeDispute(Struct, frozen=True):
 
 
 class StripeFraudWarning(Struct, frozen=True):
-    """An early fraud warning; without a payment intent, its charge is not ours."""
+    """An early fraud warning. Its charge is not ours if it has no payment intent."""
 
     object: Literal["radar.early_fraud_warning"]
     id: StripeText
@@ -178,11 +178,11 @@ class _EventKind(Struct, frozen=True):
 
 
 def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
-    """Verify `Stripe-Signature` over the raw body, in constant time. Raises `InvalidCallbackError`.
+    """Verify `Stripe-Signature` of the raw body in constant time. Raises `InvalidCallbackError`.
 
-    There are several `v1` values while the secret is being replaced; a single match is enough.
+    The header has several `v1` values while the secret is being rotated. One match is enough.
     """
-    if not secret.strip():  # with an empty key anyone could sign
+    if not secret.strip():  # anyone could sign with an empty key
         raise InvalidCallbackError("the account has no webhook secret")
     parts = [part.partition("=")[::2] for part in header.split(",")]
     timestamp = next((value for name, value in parts if name == "t"), "")
@@ -192,17 +192,17 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
     expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
     signatures = [value.encode(errors="replace") for name, value in parts if name == "v1"]
     if not any([hmac.compare_digest(expected, value) for value in signatures]):  # noqa: C419 - constant time
-        raise InvalidCallbackError("the signature is not this account's")
+        raise InvalidCallbackError("the signature does not match this account")
     if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
-        raise InvalidCallbackError("the timestamp is too far from now")
+        raise InvalidCallbackError(f"the timestamp is not within {CALLBACK_TOLERANCE_S} s of now")
 
 
 def read_event(body: bytes) -> VerifiedCallback:
-    """Parse a verified event; unknown types and objects that are not ours report nothing."""
+    """Parse a verified event. Events that do not concern us result in an empty callback."""
     try:
         if msgspec.json.decode(body, type=_EventKind).object == _THIN:
             raise UnusableCallbackError(
-                "a thin event does not contain the payment: choose the snapshot payload style"
+                "a thin event does not contain the payment; choose the snapshot payload style"
             )
         event = msgspec.json.decode(body, type=_Event)
         if event.type in _REFUND_EVENTS:
@@ -232,10 +232,10 @@ def _session_callback(event_id: str, kind: str, intent: StripePaymentIntent) -> 
 
 
 def _refund_callback(event_id: str, refund: StripeRefund) -> VerifiedCallback:
-    """Report a refund, which was made outside our service if it has no id of ours.
+    """Report a refund. Without our id, it was made outside this service.
 
-    A refund with an id is also reported as an outside refund, because several installations may
-    share the account.
+    A refund with our kind of id is also reported as an outside refund, because it may come from
+    another installation that shares the account.
     """
     refund_id, report = refund_id_of(refund), refund_report(refund)
     if report is None:
@@ -274,7 +274,7 @@ def _warning_callback(event_id: str, warning: StripeFraudWarning) -> VerifiedCal
 
 
 def _dispute_callback(event_id: str, kind: str, dispute: StripeDispute) -> VerifiedCallback:
-    """Report a dispute; an unknown status counts as open, so that operators notice it."""
+    """Report a dispute. An unknown status counts as open, so that operators notice it."""
     if dispute.payment_intent is None:
         return VerifiedCallback(id=event_id)
     currency = dispute.currency.upper()
@@ -312,7 +312,7 @@ _SESSION_EVENTS = {
     "payment_intent.payment_failed": _failed,
     "payment_intent.canceled": _canceled,
 }
-#: Events that an endpoint must send; `charge.refund.updated` is the old name of `refund.updated`.
+#: Events that the endpoint must send. `charge.refund.updated` is the old name of `refund.updated`.
 EVENTS = frozenset({*_SESSION_EVENTS, *_REFUND_EVENTS, *_DISPUTE_EVENTS, *_WARNING_EVENTS}) - {
     "charge.refund.updated"
 }

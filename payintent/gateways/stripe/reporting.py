@@ -1,4 +1,4 @@
-"""Stripe's balance transactions, mapped to movements and fees."""
+"""Balance movements and payout fees from Stripe's balance transactions."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -19,8 +19,11 @@ from payintent.gateways.stripe.api import (
     refund_id_of,
 )
 
-PAGE = 25  # a transaction with its expanded source has about 5 KB, and responses are limited
+PAGE_SIZE = 25  # a transaction with its source has about 5 KB, and the response size is limited
 PAGES_MAX = 400  # per payout
+_OK = 200
+_INVALID_REQUEST = frozenset({400, 404})
+_PATH = "/balance_transactions"
 _FEES = frozenset({"fee", "network_cost"})
 _UNFINISHED_REFUNDS = frozenset({"failed", "canceled", "pending", "requires_action"})
 _DISPUTES = {
@@ -29,6 +32,7 @@ _DISPUTES = {
 }
 _PAYOUTS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOUT_REVERSAL}
 
+GetRequest = Callable[[GatewayAccount, str], Awaitable[HttpResult]]
 _Units = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -40,7 +44,7 @@ class StripeExpandedSource(StripeSource, frozen=True, kw_only=True):
 
 
 class StripeBalanceTransaction(Struct, frozen=True):
-    """A balance transaction, in the currency of the balance."""
+    """A balance transaction. Amounts are in the currency of the balance."""
 
     object: Literal["balance_transaction"]
     id: StripeText
@@ -61,11 +65,11 @@ class StripeBalancePage(Struct, frozen=True):
     has_more: bool
 
 
-def read_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None:
-    """Map a transaction to a movement; None for other kinds and unfinished refunds.
+def to_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None:
+    """Map a transaction to a movement; None for other kinds and for unfinished refunds.
 
-    Payments and disputes have the amount and currency of their charge, which may differ from those
-    of the balance. A failed refund is followed by its reversal: neither is a movement.
+    Payments and disputes use the amount and currency of their charge, which may differ from the
+    balance's. A failed refund is followed by a reversal, so neither of the two is a movement.
     """
     source = transaction.source
     if not isinstance(source, StripeExpandedSource):
@@ -92,7 +96,7 @@ def read_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | No
 
 
 def sum_fees(transactions: Sequence[StripeBalanceTransaction]) -> int:
-    """Sum the fees in Stripe's units: those of each transaction, and transactions that are fees."""
+    """Sum the fees of transactions and the transactions that are fees, in Stripe's units."""
     return sum(
         item.fee - (item.amount if item.reporting_category in _FEES else 0) for item in transactions
     )
@@ -119,22 +123,15 @@ def _movement(
     )
 
 
-_OK = 200
-_REFUSED = frozenset({400, 404})
-_PATH = "/balance_transactions"
-
-Get = Callable[[GatewayAccount, str], Awaitable[HttpResult]]
-
-
 async def list_movements(
-    get: Get, account: GatewayAccount, since: datetime, until: datetime, after: str | None
+    get: GetRequest, account: GatewayAccount, since: datetime, until: datetime, after: str | None
 ) -> MovementPage | OutcomeUnknown:
-    """Query a page of transactions that were created from `since` to before `until`."""
+    """Query a page of transactions that were created from `since` until before `until`."""
     query = {
         "created[gte]": str(int(since.timestamp())),
         "created[lt]": str(int(until.timestamp())),
         "expand[]": "data.source",
-        "limit": str(PAGE),
+        "limit": str(PAGE_SIZE),
     }
     if after is not None:
         query["starting_after"] = after
@@ -142,7 +139,7 @@ async def list_movements(
     if isinstance(page, OutcomeUnknown):
         return page
     try:
-        movements = [read_movement(transaction) for transaction in page.data]
+        movements = [to_movement(transaction) for transaction in page.data]
     except ValueError:
         return OutcomeUnknown(detail="the amount of a balance transaction has too many decimals")
     return MovementPage(
@@ -152,14 +149,14 @@ async def list_movements(
 
 
 async def sum_payout_fees(
-    get: Get, account: GatewayAccount, reference: str
+    get: GetRequest, account: GatewayAccount, reference: str
 ) -> int | OutcomeUnknown:
-    """Sum the fees of a payout; 0 for a manual payout, whose transactions Stripe does not list."""
-    query = {"payout": reference, "limit": str(PAGE)}
+    """Sum a payout's fees; 0 for a manual payout, because Stripe does not list its transactions."""
+    query = {"payout": reference, "limit": str(PAGE_SIZE)}
     transactions = list[StripeBalanceTransaction]()
     for _ in range(PAGES_MAX):
         answer = await get(account, f"{_PATH}?{urlencode(query)}")
-        if isinstance(answer, HttpAnswer) and answer.status in _REFUSED:
+        if isinstance(answer, HttpAnswer) and answer.status in _INVALID_REQUEST:
             return 0
         page = _decode_page(answer)
         if isinstance(page, OutcomeUnknown):
