@@ -37,16 +37,16 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("inquire")
 
-#: Seconds between inquiries; the last value repeats. The first inquiry is 30 s after opening.
+#: Delays between inquiries; the last one repeats. The first inquiry is 30 s after opening.
 OPEN_INQUIRY_DELAYS_S = (120.0, 600.0, 3600.0)
 #: Delay after a rate limit response from a gateway that requires gaps between inquiries, such as
-#: ECPay, whose limit lasts half an hour. Other gateways' limits last only seconds. They are retried
+#: ECPay, whose limit lasts half an hour. Other gateways' limits last seconds. They are queried
 #: sooner, because a session can be paid until it is closed.
 THROTTLED_DELAY_S = 1800.0
-#: Seconds between attempts to close a session; short at first, because expiry may depend on it.
+#: Delays between attempts to close a session; short at first, because expiry may depend on it.
 CLOSING_DELAYS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 AUTHORISING_DELAY_S = 30.0
-#: Session age from which "unknown to the gateway" is proof that the session does not exist. Until
+#: Session age from which "unknown to the gateway" proves that the session does not exist. Until
 #: then, our request to create it may still be in flight.
 ABSENT_IS_FINAL_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
@@ -103,8 +103,8 @@ class SessionInquirer:
             raise
         except Exception:  # a bug must not block the buyer or the payment's expiry
             if due.session.status is SessionStatus.OPENING:
-                await self._release(due.session)
-            await self._record_silence(due.session)
+                await self._abandon_selection(due.session)
+            await self._record_no_response(due.session)
             raise
 
     async def _inquire(self, due: DueSession) -> None:
@@ -114,27 +114,27 @@ class SessionInquirer:
         if session.status is SessionStatus.OPEN and age_s < gap_s and not due.has_returned:
             await session_store.schedule_inquiry(self.database, session, gap_s - age_s)
             return
-        answer = await self._call_gateway(session)
-        if isinstance(answer, SessionReport):
-            await self._apply_report(due, answer, age_s)
+        result = await self._call_gateway(session)
+        if isinstance(result, SessionReport):
+            await self._apply_report(due, result, age_s)
         else:
-            await self._record_silence(session)
+            await self._record_no_response(session)
             _log.warning(
                 "provider_silent",
                 provider=session.quote.provider,
                 account=session.quote.account_id,
                 session=ids.format_id(ids.SESSION, session.id),
-                why=answer.detail,
+                why=result.detail,
             )
-        wait_s: float | None = _wait_s(session, answer, gap_s)
+        delay_s: float | None = _next_delay_s(session, result, gap_s)
         if session.status is SessionStatus.OPENING:
-            await self._release(session)
-        elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
-            wait_s = None
-        await session_store.schedule_inquiry(self.database, session, wait_s)
+            await self._abandon_selection(session)
+        elif age_s > GIVE_UP_AFTER_S and await self._escalate(session):
+            delay_s = None
+        await session_store.schedule_inquiry(self.database, session, delay_s)
 
     async def _apply_report(self, due: DueSession, report: SessionReport, age_s: float) -> None:
-        """Apply a report. An inconclusive report counts as no response."""
+        """Apply a report. An inconclusive report counts as a missing response."""
         session = due.session
         if report.state not in _INCONCLUSIVE:
             await session_store.mark_responsive(self.database, session.id)
@@ -144,7 +144,7 @@ class SessionInquirer:
         async with self.database.transaction() as tx:
             await settle_session(tx, session.payment_id, session.id, applied)
         if report.state is not GatewaySessionState.AUTHORISING:
-            await self._record_silence(session)
+            await self._record_no_response(session)
         elif session.closing_at and due.now - session.closing_at >= self.authorising_patience:
             async with self.database.transaction() as tx:
                 await expire_undecided(tx, session, self.authorising_patience)
@@ -153,7 +153,7 @@ class SessionInquirer:
         gateway = self.accounts.gateway(session.quote.provider)
         return gateway.capabilities.inquiry_gap_s if gateway else 0
 
-    async def _record_silence(self, session: Session) -> None:
+    async def _record_no_response(self, session: Session) -> None:
         if session.status is SessionStatus.CLOSING:  # only closing sessions delay expiry
             await session_store.mark_unresponsive(self.database, session.id)
 
@@ -170,26 +170,26 @@ class SessionInquirer:
         )
 
     async def _gateway_ref(self, session: Session) -> GatewaySessionRef:
-        """Return the gateway reference, with the order id if the session has no reference yet."""
+        """Return the gateway reference. It has the order id if the session has no reference."""
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
         snapshot = await payment_store.get(self.database, session.payment_id)
         order_id = order_id_of(snapshot.payment.metadata) if snapshot else None
         return replace(session.gateway_ref, order_id=order_id)
 
-    async def _release(self, session: Session) -> None:
-        """Mark an incomplete selection as closing, so that the buyer can select again."""
+    async def _abandon_selection(self, session: Session) -> None:
+        """Mark an `opening` session as closing, so that the buyer can select a method again."""
         async with self.database.transaction() as tx:
             locked = await payment_store.lock(tx, [session.payment_id])
             current = await session_store.lock(tx, session.id)
             if current.status is SessionStatus.OPENING:
                 await session_store.mark_closing(tx, [session.id], locked.now)
 
-    async def _hand_over(self, session: Session) -> bool:
-        """Open a case after a week without a final report; returns whether inquiries can stop.
+    async def _escalate(self, session: Session) -> bool:
+        """Open a case after a week without a final report; return whether inquiries can stop.
 
-        Inquiries continue while the payment cannot expire before this session ends. A session on an
-        unwatched chain does not need an operator, because it ends when the chain is read again.
+        Inquiries continue if the payment cannot expire before this session ends. Sessions on an
+        unwatched chain need no case, because they end when the chain is read again.
         """
         async with self.database.transaction() as tx:
             locked = await payment_store.lock(tx, [session.payment_id])
@@ -206,21 +206,23 @@ class SessionInquirer:
             return not (is_due and current.status is SessionStatus.CLOSING)
 
 
-def _wait_s(session: Session, answer: SessionResult, gap_s: float) -> float:
-    if gap_s and isinstance(answer, OutcomeUnknown) and answer.is_throttled:
+def _next_delay_s(session: Session, result: SessionResult, gap_s: float) -> float:
+    if gap_s and isinstance(result, OutcomeUnknown) and result.is_throttled:
         gap_s = max(gap_s, THROTTLED_DELAY_S)
-    waits = CLOSING_DELAYS_S if session.status is SessionStatus.CLOSING else OPEN_INQUIRY_DELAYS_S
-    wait_s = waits[min(session.inquiries, len(waits) - 1)]
+    delays_s = (
+        CLOSING_DELAYS_S if session.status is SessionStatus.CLOSING else OPEN_INQUIRY_DELAYS_S
+    )
+    delay_s = delays_s[min(session.inquiries, len(delays_s) - 1)]
     is_deciding = (
-        isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
+        isinstance(result, SessionReport) and result.state is GatewaySessionState.AUTHORISING
     )
     # The payment's expiry may depend on this decision.
     is_urgent = is_deciding and session.status is SessionStatus.CLOSING
-    return max(gap_s, min(wait_s, AUTHORISING_DELAY_S) if is_urgent else wait_s)
+    return max(gap_s, min(delay_s, AUTHORISING_DELAY_S) if is_urgent else delay_s)
 
 
 async def escalate_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
-    """Open a case, at most once, for a session that cannot be decided from its chain.
+    """Open a case, at most once, for a session whose chain cannot decide it.
 
     The payment stays open.
     """

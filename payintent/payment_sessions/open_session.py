@@ -1,7 +1,6 @@
 """Store a session before its gateway is called, then apply the gateway's response.
 
-Concurrent selections share the statements and the commit of each step, but each selection has its
-own outcome.
+Concurrent selections share statements and commits, but each has its own outcome.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from payintent.payments.model import TERMINAL, Payment, Session, SessionStatus
 from payintent.payments.store import LockedPayments
 
 SELECTIONS_MAX = 20  # per payment, because each selection calls a gateway
-FIRST_INQUIRY_S = 30.0  # when a selection left behind by a crashed process is resumed
+FIRST_INQUIRY_S = 30.0  # after this delay, the selection of a crashed process is recovered
 _LATE_S = 0.1  # for transactions with several statements
 
 CreateSessionResult = SessionCreated | SessionRejected | OutcomeUnknown
@@ -44,7 +43,7 @@ class NewSelection:
 
 @dataclass(frozen=True, slots=True)
 class SelectedSession:
-    """The current state of a selected session and its payment, with the database's time."""
+    """A selected session and its payment as stored, with the database's time."""
 
     payment: Payment
     session: Session
@@ -52,9 +51,9 @@ class SelectedSession:
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredSession:
+class GatewayResponse:
     session: Session
-    answer: CreateSessionResult
+    result: CreateSessionResult
 
 
 class SessionOpener:
@@ -66,50 +65,52 @@ class SessionOpener:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._counting: Batcher[UUID, int] = Batcher(
+        self._counts: Batcher[UUID, int] = Batcher(
             together=partial(session_store.count_batch, database),
         )
-        self._storing: Batcher[NewSelection, Session | RefusedError] = Batcher(
-            together=self._store,
+        self._inserts: Batcher[NewSelection, Session | RefusedError] = Batcher(
+            together=self._store_batch,
             identities=lambda selection: [selection.payment_id],
             late_s=_LATE_S,
         )
-        self._answering: Batcher[AnsweredSession, SelectedSession] = Batcher(
-            together=self._answer,
+        self._responses: Batcher[GatewayResponse, SelectedSession] = Batcher(
+            together=self._apply_responses,
             identities=lambda item: [item.session.payment_id],
             late_s=_LATE_S,
         )
 
     async def check_selection_limit(self, payment: Payment, now: datetime) -> None:
-        """Raise `RATE_LIMITED` after too many selections; the current session can still be paid."""
-        if await self._counting.run(payment.id) >= SELECTIONS_MAX:
+        """Raise `RATE_LIMITED` after too many selections. The current session can still be paid."""
+        if await self._counts.run(payment.id) >= SELECTIONS_MAX:
             raise _limit_error(payment, now)
 
     async def store(self, selection: NewSelection) -> Session:
         """Store a session as `opening`.
 
         Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended), `RATE_LIMITED`
-        (too many selections) or `CONFLICT` (another selection is running).
+        (too many selections) or `CONFLICT` (another selection is in progress).
         """
-        outcome = await self._storing.run(selection)
+        outcome = await self._inserts.run(selection)
         if isinstance(outcome, RefusedError):
             raise outcome
         return outcome
 
-    async def answer(self, session: Session, answer: CreateSessionResult) -> SelectedSession:
+    async def apply_response(
+        self, session: Session, result: CreateSessionResult
+    ) -> SelectedSession:
         """Apply the gateway's response, unless a callback or the deadline came first.
 
-        Afterwards the session is the payment's current session, is being closed, or has ended.
+        Afterwards, the session is the payment's current session, is closing, or has ended.
         """
-        return await self._answering.run(AnsweredSession(session, answer))
+        return await self._responses.run(GatewayResponse(session, result))
 
     async def close(self) -> None:
-        await self._counting.close()
-        await self._storing.close()
-        await self._answering.close()
+        await self._counts.close()
+        await self._inserts.close()
+        await self._responses.close()
 
-    async def _store(self, batch: Sequence[NewSelection]) -> list[Session | RefusedError]:
-        async with self._database.transaction(_patience_ms(batch)) as tx:
+    async def _store_batch(self, batch: Sequence[NewSelection]) -> list[Session | RefusedError]:
+        async with self._database.transaction(_lock_timeout_ms(batch)) as tx:
             locked = await payment_store.lock(tx, [selection.payment_id for selection in batch])
             outcomes = self._new_sessions(locked, batch)
             await _add(tx, locked, outcomes)
@@ -148,15 +149,15 @@ class SessionOpener:
                 )
         return outcomes
 
-    async def _answer(self, batch: Sequence[AnsweredSession]) -> list[SelectedSession]:
-        async with self._database.transaction(_patience_ms(batch)) as tx:
+    async def _apply_responses(self, batch: Sequence[GatewayResponse]) -> list[SelectedSession]:
+        async with self._database.transaction(_lock_timeout_ms(batch)) as tx:
             locked = await settlement_store.lock_records(
                 tx,
                 [item.session.payment_id for item in batch],
                 dict.fromkeys(item.session.id for item in batch),
             )
-            results = await self._open(tx, locked, batch)
-            await _release_failed(tx, locked, batch)
+            results = await self._open_created(tx, locked, batch)
+            await _end_failed(tx, locked, batch)
         return [
             results.get(item.session.id)
             or SelectedSession(
@@ -167,14 +168,14 @@ class SessionOpener:
             for item in batch
         ]
 
-    async def _open(
-        self, tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]
+    async def _open_created(
+        self, tx: Tx, locked: LockedRecords, batch: Sequence[GatewayResponse]
     ) -> dict[UUID, SelectedSession]:
         """Open the sessions that gateways have created, and return their current state by id."""
         created_sessions = [
-            (locked.payments[item.session.payment_id], _with_answer(locked, item, item.answer))
+            (locked.payments[item.session.payment_id], _with_response(locked, item, item.result))
             for item in batch
-            if isinstance(item.answer, SessionCreated)
+            if isinstance(item.result, SessionCreated)
         ]
         selections = [
             (payment, session)
@@ -186,7 +187,7 @@ class SessionOpener:
         changed_payments = await complete_selections(tx, selections, locked.now)
         changed_by_id = {payment.id: payment for payment in changed_payments}
         late = [pair for pair in created_sessions if pair[0].id not in changed_by_id]
-        await _store_late(tx, late, locked.now)
+        await _store_late_responses(tx, late, locked.now)
         current = [
             (changed_by_id[payment.id], replace(session, status=SessionStatus.OPEN))
             for payment, session in selections
@@ -200,7 +201,7 @@ class SessionOpener:
 async def _add(
     tx: Tx, locked: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
 ) -> None:
-    """Store the new sessions. In `outcomes`, replace those that cannot be stored with an error."""
+    """Store the new sessions; in `outcomes`, replace those that cannot be stored with errors."""
     sessions_to_add = [item for item in outcomes.values() if isinstance(item, Session)]
     if not sessions_to_add:
         return
@@ -212,11 +213,15 @@ async def _add(
             )
         elif not result.is_stored:
             outcomes[result.payment_id] = RefusedError(
-                ErrorCode.CONFLICT, "another selection is running", retry_after_s=1
+                ErrorCode.CONFLICT,
+                "another selection of this payment is in progress",
+                retry_after_s=1,
             )
 
 
-async def _store_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: datetime) -> None:
+async def _store_late_responses(
+    tx: Tx, late: Sequence[tuple[Payment, Session]], now: datetime
+) -> None:
     """Store gateway responses that no longer change a payment.
 
     Either a callback has already made the session current, or the response arrived too late.
@@ -229,7 +234,7 @@ async def _store_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: date
         await session_store.mark_closing(tx, surplus_ids, now)
 
 
-async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]) -> None:
+async def _end_failed(tx: Tx, locked: LockedRecords, batch: Sequence[GatewayResponse]) -> None:
     """End sessions that the gateway did not create, so that the buyer can select again.
 
     Sessions that may have been created are marked as closing; the inquiry loop closes them.
@@ -237,14 +242,14 @@ async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[Answere
     outcomes: dict[UUID, str] = {}
     uncertain_ids: list[UUID] = []
     for item in batch:
-        session_id, answer = item.session.id, item.answer
+        session_id, result = item.session.id, item.result
         if locked.sessions[session_id].status is not SessionStatus.OPENING:
             continue
-        if isinstance(answer, SessionRejected):
+        if isinstance(result, SessionRejected):
             outcomes[session_id] = "rejected"
-        elif isinstance(answer, NotContacted):
+        elif isinstance(result, NotContacted):
             outcomes[session_id] = "not_contacted"
-        elif not isinstance(answer, SessionCreated):
+        elif not isinstance(result, SessionCreated):
             uncertain_ids.append(session_id)
     if outcomes:
         await session_store.mark_ended(tx, outcomes, locked.now)
@@ -252,20 +257,22 @@ async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[Answere
         await session_store.mark_closing(tx, uncertain_ids, locked.now)
 
 
-def _patience_ms(batch: Sequence[object]) -> int | None:
+def _lock_timeout_ms(batch: Sequence[object]) -> int | None:
     return LOCK_TIMEOUT_MS if len(batch) > 1 else None
 
 
 def _limit_error(payment: Payment, now: datetime) -> RefusedError:
     return RefusedError(
         ErrorCode.RATE_LIMITED,
-        f"this checkout has been selected {SELECTIONS_MAX} times",
+        f"a payment method can be selected at most {SELECTIONS_MAX} times per payment",
         retry_after_s=max(1, ceil((payment.expires_at - now).total_seconds())),
     )
 
 
-def _with_answer(locked: LockedRecords, item: AnsweredSession, answer: SessionCreated) -> Session:
-    next_action = msgspec.json.encode(answer.next_action).decode()
+def _with_response(
+    locked: LockedRecords, item: GatewayResponse, created: SessionCreated
+) -> Session:
+    next_action = msgspec.json.encode(created.next_action).decode()
     return replace(
-        locked.sessions[item.session.id], reference=answer.reference, next_action=next_action
+        locked.sessions[item.session.id], reference=created.reference, next_action=next_action
     )

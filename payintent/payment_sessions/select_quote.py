@@ -1,8 +1,8 @@
 """Select or change a payment's method; the payment becomes PROCESSING.
 
-A selection has three phases: store the session as `opening`, call the gateway, apply its response.
-No transaction is open during the gateway call. If the process dies in between, the session inquirer
-finds the stored session and queries the gateway.
+A selection stores the session as `opening`, calls the gateway and applies its response. No
+transaction is open during the gateway call. If the process dies before the response is applied, the
+session inquirer finds the stored session and queries the gateway.
 """
 
 from collections.abc import Sequence
@@ -120,7 +120,7 @@ async def select_quote(
 
     Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended, or the current
     method has received money), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`,
-    `CONFLICT` (another selection is running, or the total has changed), `PG_UPSTREAM_ERROR`,
+    `CONFLICT` (another selection is in progress, or the total has changed), `PG_UPSTREAM_ERROR`,
     `RATE_LIMITED` (too many selections of this payment, or too many calls of this account).
     """
     accounts, opener = context.accounts, context.opener
@@ -133,23 +133,23 @@ async def select_quote(
     )
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
-        raise _not_available()
+        raise _unavailable_error()
     await opener.check_selection_limit(snapshot.payment, snapshot.now)
     await _inquire_current_session(context, snapshot)
     payment = snapshot.payment
     async with accounts.buyer_calls.enter(buyer_call(payment.merchant_id, payment.id, quote)):
         if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
-            raise _not_available()
+            raise _unavailable_error()
         session = await opener.store(
             NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)
         )
-        request = _request(context, merchant, snapshot.payment, session, selection)
-        answer = await accounts.call(
+        request = _build_request(context, merchant, snapshot.payment, session, selection)
+        result = await accounts.call(
             session_call(session, GatewayRequestKind.CREATE_SESSION),
             lambda gateway, account: gateway.create_session(account, request),
         )
-    selected = await opener.answer(session, answer)
-    _require_opened(selected, answer)
+    selected = await opener.apply_response(session, result)
+    _require_opened(selected, result)
     return selected
 
 
@@ -167,7 +167,7 @@ def _quote_selection(
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     if not method.account_enabled or not accepts_payments(merchant.activation):
-        raise _not_available()
+        raise _unavailable_error()
     quote_country = resolve_quote_country(
         payment,
         merchant,
@@ -176,7 +176,7 @@ def _quote_selection(
         viewer_country,
         restrictions,
     )
-    _check_token(payment, method)
+    _require_usable_token(payment, method)
     selected = find_payable_methods(merchant.market, [method])
     quotes = make_quotes(
         payment, merchant, selected, quote_country, selection.currency, setup.tax_rates
@@ -186,7 +186,7 @@ def _quote_selection(
     expected_total = selection.expected_total_amount
     total = quotes[0].price.total_amount
     if expected_total is not None and Decimal(expected_total) != Decimal(total):
-        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {total}")
+        raise RefusedError(ErrorCode.CONFLICT, f"the total has changed to {total}")
     return quotes[0]
 
 
@@ -203,15 +203,15 @@ def _no_price_error(
             return RefusedError(ErrorCode.INVALID_AMOUNT, refusal.reason)
     return RefusedError(
         ErrorCode.UNSUPPORTED_CURRENCY,
-        f"this payment method cannot take this payment in {quote_country.country}",
+        f"this payment method cannot be used for this payment in {quote_country.country}",
     )
 
 
-def _not_available() -> RefusedError:
-    return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is not available now")
+def _unavailable_error() -> RefusedError:
+    return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is currently unavailable")
 
 
-def _check_token(payment: Payment, method: PaymentMethod) -> None:
+def _require_usable_token(payment: Payment, method: PaymentMethod) -> None:
     """Check that the chain supports the token and that the token can represent the amount."""
     if method.token is None:
         return
@@ -232,7 +232,9 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
         return
     allowed_origins = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
     if web_origin(url) not in allowed_origins:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, "return_url must use one of the merchant's origins"
+        )
 
 
 async def _inquire_current_session(context: SelectionContext, snapshot: PaymentSnapshot) -> None:
@@ -247,19 +249,19 @@ async def _inquire_current_session(context: SelectionContext, snapshot: PaymentS
             lambda gateway, account: gateway.inquire(account, session.gateway_ref),
         )
     if isinstance(report, OutcomeUnknown):
-        return  # the inquiry loop closes the session; if it was paid after all, a case is opened
+        return  # the inquiry loop closes the session; money for it would open a case
     if report.state is GatewaySessionState.AUTHORISING:
         raise RefusedError(
-            ErrorCode.INVALID_CHECKOUT_STATE, "a payment is in progress, please wait"
+            ErrorCode.INVALID_CHECKOUT_STATE, "a payment is in progress; wait for its result"
         )
     async with context.database.transaction() as tx:
         payment = await settle_session(tx, snapshot.payment.id, session.id, report)
     if payment.status is PaymentStatus.PAID:
-        raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
+        raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "the payment has been received")
     require_not_ended(payment)
 
 
-def _request(
+def _build_request(
     context: SelectionContext,
     merchant: Merchant,
     payment: Payment,
@@ -290,27 +292,31 @@ def _request(
 
 
 def _email_for_gateway(email: str | None) -> str | None:
-    """Return the address in a form that every gateway accepts, or None if it has no such form."""
+    """Return the address in a form that every gateway accepts, or None if there is none."""
     mailbox = to_mailbox(email) if email is not None else None
     return mailbox if mailbox is not None and mailbox.isascii() else None
 
 
-def _require_opened(selected: SelectedSession, answer: CreateSessionResult) -> None:
+def _require_opened(selected: SelectedSession, result: CreateSessionResult) -> None:
     payment, session = selected.payment, selected.session
     if payment.session_id == session.id:
         return
-    if isinstance(answer, SessionCreated):
+    if isinstance(result, SessionCreated):
         require_not_ended(payment)
         if payment.is_past_expiry(selected.now):
             raise checkout_expired_error()
-        raise RefusedError(ErrorCode.CONFLICT, "another selection was faster", retry_after_s=1)
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            "another payment method was selected at the same time",
+            retry_after_s=1,
+        )
     _log.warning(
         "provider_failed",
         provider=session.quote.provider,
         account=session.quote.account_id,
         session=ids.format_id(ids.SESSION, session.id),
-        why=answer.detail,
+        why=result.detail,
     )
     raise RefusedError(
-        ErrorCode.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer"
+        ErrorCode.PG_UPSTREAM_ERROR, "the payment provider rejected the request or did not respond"
     )

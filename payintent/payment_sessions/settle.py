@@ -35,9 +35,9 @@ async def settle_session(
 
 
 async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Payment]:
-    """Apply reports, at most one per payment, and return the payments.
+    """Apply reports, at most one per payment, in this transaction, and return the payments.
 
-    Locks the payments, then the sessions. Everything is written in this transaction.
+    Locks the payments, then the sessions.
     """
     locked = await settlement_store.lock_records(
         tx,
@@ -47,14 +47,14 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
             for item in reports
         },
     )
-    decisions = [
+    settlements = [
         settlement
         for item in reports
         if (settlement := await _decide_report(tx, locked, item)) is not None
     ]
-    changed_payments = await apply_settlements(tx, decisions, locked.now)
+    changed_payments = await apply_settlements(tx, settlements, locked.now)
     selected_payments = [
-        settlement.payment for settlement in decisions if settlement.payment is not None
+        settlement.payment for settlement in settlements if settlement.payment is not None
     ]
     current = locked.payments | {
         payment.id: payment for payment in (*selected_payments, *changed_payments)
@@ -66,26 +66,26 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
     """Decide the effect of a report; returns None if its money is already recorded."""
     report = item.report
     payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
-    earlier = report.capture and locked.captures.get(
+    stored_capture = report.capture and locked.captures.get(
         (session.quote.account_id, report.capture.reference)
     )
-    if earlier is not None and not earlier.is_unassigned:
+    if stored_capture is not None and not stored_capture.is_unassigned:
         return None
-    if await _has_other_reference(tx, session, report, is_free=earlier is None):
+    if await _has_other_reference(tx, session, report, is_free=stored_capture is None):
         return None
-    if earlier is not None and earlier.has_refunds:
-        # A capture stored before its session was known cannot pay if it has refunds.
-        report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
+    if stored_capture is not None and stored_capture.has_refunds:
+        # A capture that was stored without its session, and has refunds, cannot pay the payment.
+        report, stored_capture = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
         [payment] = await complete_selections(tx, [(payment, session)], locked.now)
         session = replace(session, status=SessionStatus.OPEN)
-    return _settlement(tx.id_generator, payment, session, report, earlier, locked.now)
+    return _build_settlement(tx.id_generator, payment, session, report, stored_capture, locked.now)
 
 
 async def _has_other_reference(
     tx: Tx, session: Session, report: SessionReport, *, is_free: bool
 ) -> bool:
-    """Return whether this money is stored under a shorter or longer form of its reference."""
+    """Return whether the capture is stored with a shorter or longer form of its reference."""
     if report.capture is None or session.status is not SessionStatus.ENDED:
         return False
     return await capture_store.complete_reference(
@@ -93,7 +93,9 @@ async def _has_other_reference(
     )
 
 
-async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetime) -> list[Payment]:
+async def apply_settlements(
+    tx: Tx, settlements: Sequence[Settlement], at: datetime
+) -> list[Payment]:
     """Write settlements and return the payments that changed.
 
     Writes statuses and events first, then captures with their cases, then sessions. Refunds a case
@@ -107,12 +109,12 @@ async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetim
             session=item.session,
             reason=item.decision.reason,
         )
-        for item in decisions
+        for item in settlements
         if item.payment is not None and item.decision.trigger is not None
     ]
     changed_payments = await apply_transitions(tx, requests)
-    uncertain_ids = {item.capture.id for item in decisions if item.capture and item.is_uncertain}
-    for case in await settlement_store.write_settlements(tx, decisions, at):
+    uncertain_ids = {item.capture.id for item in settlements if item.capture and item.is_uncertain}
+    for case in await settlement_store.write_settlements(tx, settlements, at):
         if case.capture_id is not None and case.capture_id not in uncertain_ids:
             merchant_id = case.origin.merchant_id
             await auto_refund_case(tx, case.kind, case.id, case.capture_id, merchant_id)
@@ -120,32 +122,32 @@ async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetim
 
 
 def reported_amount_note(capture: Capture | None) -> str:
-    """Return a case note with the amount as reported, if minor units cannot represent it."""
+    """Return a case note with the reported amount if minor units cannot represent it."""
     if capture is None or capture.verbatim is None:
         return ""
-    return f"the provider reports {capture.verbatim}"
+    return f"the provider reported {capture.verbatim}"
 
 
-def _settlement(
+def _build_settlement(
     id_generator: IdGenerator,
     payment: Payment,
     session: Session,
     report: SessionReport,
-    earlier: StoredCapture | None,
+    stored_capture: StoredCapture | None,
     now: datetime,
 ) -> Settlement:
     decision = decide_settlement(payment, session, report, now)
     origin, capture = session_origin(payment, session.id), None
     if report.capture is not None:
         capture = SettledCapture(
-            id=earlier.id if earlier else id_generator.new_id(),
+            id=stored_capture.id if stored_capture else id_generator.new_id(),
             account_id=session.quote.account_id,
             reference=report.capture.reference,
             origin=origin,
             currency=report.capture.currency,
             amount_minor=report.capture.amount_minor,
             credited=decision.credited,
-            is_stored=earlier is not None,
+            is_stored=stored_capture is not None,
         )
     return Settlement(
         decision=decision,

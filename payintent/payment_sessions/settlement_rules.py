@@ -21,15 +21,19 @@ class SettlementDecision:
     trigger: PaymentTrigger | None = None
     reason: FailureReason | None = None
     outcome: str | None = None  # ends the session
-    attempt: bool = False  # counts a declined attempt
-    close: bool = False  # starts closing the session
+    counts_attempt: bool = False  # a declined attempt
+    closes_session: bool = False
     credited: bool = False
     case: CaseKind | None = None
 
 
 ATTEMPTS_MAX = 3  # declined attempts before the session is closed
 #: States that end a session without money.
-_ENDED = {GatewaySessionState.DECLINED, GatewaySessionState.CANCELLED, GatewaySessionState.CLOSED}
+_UNPAID_STATES = {
+    GatewaySessionState.DECLINED,
+    GatewaySessionState.CANCELLED,
+    GatewaySessionState.CLOSED,
+}
 
 
 def decide_settlement(
@@ -45,17 +49,19 @@ def decide_settlement(
         return _decide_capture(payment, session, report)
     if report.state is GatewaySessionState.ATTEMPTED:
         is_last = session.declines + 1 >= ATTEMPTS_MAX
-        return SettlementDecision(attempt=True, close=is_last and _is_paying(payment, session))
-    if report.state in _ENDED:
+        return SettlementDecision(
+            counts_attempt=True, closes_session=is_last and _is_paying(payment, session)
+        )
+    if report.state in _UNPAID_STATES:
         return _decide_end(payment, session, report, now)
     return SettlementDecision()
 
 
 def completes_selection(payment: Payment, session: Session, report: SessionReport) -> bool:
-    """Return whether a report proves that a running selection has succeeded.
+    """Return whether a report proves that the gateway has opened an `opening` session.
 
-    A callback may arrive before the gateway's response, or our process may have died before it
-    received the response. A cancellation by the buyer of a PENDING payment is not such a proof.
+    A callback may arrive before the gateway's response, or our process may have died before the
+    response arrived. The buyer's cancellation of a PENDING payment is no such proof.
     """
     is_proof = report.state in {GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED}
     return session.status is SessionStatus.OPENING and payment.status in OPEN and is_proof
@@ -90,7 +96,7 @@ def _decide_end(
 ) -> SettlementDecision:
     outcome = report.state.value
     is_cancelled = report.state is GatewaySessionState.CANCELLED
-    # This applies to any session status, because the gateway may have opened it unnoticed.
+    # The session's status does not matter, because the gateway may have opened it unnoticed.
     if is_cancelled and payment.status is PaymentStatus.PENDING and not payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.BUYER_CANCEL, outcome=outcome)
     if not _is_paying(payment, session):

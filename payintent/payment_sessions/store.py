@@ -1,4 +1,4 @@
-"""Store settlements: lock the affected rows, then write captures, cases and sessions."""
+"""Lock the rows that settlements affect, and write captures, cases and sessions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class Settlement:
     chain: str | None = None
     case_id: UUID  # used if the decision opens a case
     note: str = ""  # for the case
-    is_uncertain: bool = False  # the amount is unconfirmed: never refund it automatically
+    is_uncertain: bool = False  # the amount is unconfirmed and never refunded automatically
 
 
 async def lock_records(
@@ -66,8 +66,8 @@ async def lock_records(
 ) -> LockedRecords:
     """Lock payments, then sessions, then captures with the sessions' references.
 
-    `references` maps session ids to capture references in the session's account. The payments are
-    locked in a statement of their own, so that the next one sees all their earlier settlements.
+    `references` maps session ids to capture references in the session's account. Payments are
+    locked in a separate statement, so that the next statement sees all their earlier settlements.
     """
     locked = (
         await payment_store.lock(tx, payment_ids)
@@ -114,7 +114,7 @@ async def lock_records(
 
 
 async def count_transactions(database: Executor, session_id: UUID) -> int:
-    """Count a session's chain transactions, whether final, pending or only posted."""
+    """Count a session's chain transactions, including pending and posted transactions."""
     return await database.value(
         """
         SELECT count(*) AS number
@@ -133,9 +133,9 @@ async def count_transactions(database: Executor, session_id: UUID) -> int:
 async def write_settlements(
     tx: Tx, settlements: Sequence[Settlement], at: datetime
 ) -> list[NewCase]:
-    """Write captures, cases and sessions; returns the cases that now hold this money.
+    """Write captures, cases and sessions, and return the cases that now hold the money.
 
-    These are new cases, and undecided cases that were opened for it earlier.
+    Some of these cases are new. Others were opened earlier and were undecided until now.
     """
     await _write_captures(tx, settlements, at)
     settled_cases = await _write_cases(tx, settlements, at)
@@ -203,8 +203,8 @@ async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) 
 
 async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
     decisions = [(item.session.id, item.decision) for item in settlements if item.session]
-    declined_ids = [session_id for session_id, decision in decisions if decision.attempt]
-    closing_ids = [session_id for session_id, decision in decisions if decision.close]
+    declined_ids = [session_id for session_id, decision in decisions if decision.counts_attempt]
+    closing_ids = [session_id for session_id, decision in decisions if decision.closes_session]
     outcomes = {
         session_id: decision.outcome for session_id, decision in decisions if decision.outcome
     }

@@ -76,7 +76,7 @@ async def test_money_found_at_the_present_method_refuses_a_change(world: World) 
     payment = await world.create()
     await world.select(payment, world.card)
     world.gateway.answer_inquire = captured(159000)
-    with pytest.raises(RefusedError, match="payment detected"):
+    with pytest.raises(RefusedError, match="payment has been received"):
         await world.select(payment, world.transfer)
     assert await world.status(payment) == "PAID"
 

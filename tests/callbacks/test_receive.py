@@ -178,7 +178,7 @@ async def test_money_that_its_gateway_doubts_is_a_case_at_once_and_waits_for_a_p
     assert await world.status(payment) == "FAILED"
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     [case] = await world.rows("SELECT note FROM money_case")
-    assert case["note"] == "the provider reports 1590.00 THB, response 5016"
+    assert case["note"] == "the provider reported 1590.00 THB, response 5016"
     assert await world.rows("SELECT 1 FROM refund") == []
 
 
@@ -205,7 +205,7 @@ async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
     [case] = await world.rows("SELECT note FROM money_case")
     assert report.capture is not None
     assert case["note"] == (
-        f"the provider reports {FINER.capture.verbatim}" if report is FINER else ""
+        f"the provider reported {FINER.capture.verbatim}" if report is FINER else ""
     )
 
 

@@ -43,7 +43,9 @@ def selection(payment: Payment, quote: Quote, **changes: Any) -> NewSelection:
 def start(opener: SessionOpener, leading: Any, *others: Any) -> list[asyncio.Task[Any]]:
     """Start the others in one batch: they gather behind one that is run alone."""
     run: Callable[[Any], Awaitable[Any]] = (
-        opener.store if isinstance(leading, NewSelection) else lambda item: opener.answer(*item)
+        opener.store
+        if isinstance(leading, NewSelection)
+        else lambda item: opener.apply_response(*item)
     )
 
     async def work(item: Any) -> Any:

@@ -224,19 +224,21 @@ def test_a_word_that_ends_nothing_does_nothing() -> None:
 
 def test_a_declined_attempt_is_counted_in_whatever_state_and_does_nothing_else() -> None:
     for case in _where(said="attempted"):
-        assert replace(case.verdict, close=False) == SettlementDecision(attempt=True), case
+        assert replace(case.verdict, close=False) == SettlementDecision(counts_attempt=True), case
 
 
 def test_no_other_word_counts_an_attempt_or_wants_a_session_closed() -> None:
     for case in CASES:
         if case.said != "attempted":
-            assert (case.verdict.attempt, case.verdict.close) == (False, False), case
+            assert (case.verdict.counts_attempt, case.verdict.closes_session) == (False, False), (
+                case
+            )
 
 
 def test_the_third_attempt_closes_the_session_that_its_payment_waits_for() -> None:
     for case in _where(said="attempted"):
         third = case.live and case.session.declines >= 2
-        assert case.verdict.close is third, case
+        assert case.verdict.closes_session is third, case
 
 
 @pytest.mark.parametrize("life", SessionStatus)
@@ -251,7 +253,7 @@ def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: Sessi
             )
         )
         session = replace(session, declines=session.declines + 1)
-    assert [one.close for one in verdicts] == [False, False, True]
+    assert [one.closes_session for one in verdicts] == [False, False, True]
     assert [one.trigger for one in verdicts] == [None] * 3
     closed = decide_settlement(
         payment, session, SessionReport(state=GatewaySessionState.CLOSED), NOW

@@ -295,7 +295,7 @@ async def test_money_that_came_before_the_change_is_found_and_the_change_refused
         payment = await pair.begin()
         await pair.select(payment, pair.first)
         pair.first.stand.take_money(pair.sessions[pair.first.account_id])  # and nobody tells us
-        with pytest.raises(RefusedError, match="payment detected") as refused:
+        with pytest.raises(RefusedError, match="payment has been received") as refused:
             await pair.select(payment, pair.second)
         assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
         await pair.ends(payment, "PAID")
