@@ -16,7 +16,7 @@ from payintent.core.addresses import web_url
 from payintent.core.money import CURRENCIES
 from payintent.db.sealing import order_id_of
 from payintent.merchants.model import Merchant, Quote
-from payintent.merchants.provisioning import PROVIDER
+from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
 from payintent.payments.serialization import optional_term_fields
@@ -119,7 +119,7 @@ def _with_current_urls(
     if onchain := action.get("onchain_session"):
         url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
         return action | {"onchain_session": onchain | {"url": url}}
-    if session.quote.provider == PROVIDER:
+    if session.quote.provider == TEST_PROVIDER:
         url = card_page_url(urls.pages_base, session.id)
         return action | {"redirect": action["redirect"] | {"url": url}}
     return action

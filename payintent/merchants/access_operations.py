@@ -41,25 +41,25 @@ class IssuedApiKey:
 
 
 class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
-    """Issue an API key and show it, only once."""
+    """Issue an API key, which is shown only once."""
 
     action: ClassVar[str] = "key.issue"
     merchant_id: MerchantId
     name: Purpose = ""
-    test: Annotated[bool, option("A test key, sk_test_…; the test side is created if needed.")] = (
-        False
-    )
+    test: Annotated[
+        bool, option("Issue a test key, sk_test_…; the test side is created if needed.")
+    ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP: a stolen token alone must not be enough to obtain a key."""
+        """Require approval over HTTP, so that a stolen token alone does not yield a key."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         kind = "test key" if self.test else "API key"
+        name = f", named {quote_input(self.name)}" if self.name else ""
         return [
-            f"{merchant.title} gets a new {kind}"
-            + (f", named {quote_input(self.name)}" if self.name else ""),
+            f"{merchant.title} gets a new {kind}{name}",
             "the key is shown to the approver, who must pass it on",
         ]
 
@@ -91,7 +91,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
 
 
 class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
-    """Revoke a key permanently; it is rejected everywhere within a second."""
+    """Revoke a key permanently. It is rejected everywhere within a second."""
 
     action: ClassVar[str] = "key.revoke"
     is_destructive: ClassVar[bool] = True
@@ -107,7 +107,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
 
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
-    """Add a key and return its text; only its digest is stored."""
+    """Add a key and return its text. Only its digest is stored."""
     merchant = await require_merchant(tx, merchant_id)
     key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
     await access_store.add_key(
@@ -119,7 +119,7 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
 async def revoke_own_key(
     context: OperationContext, merchant_id: int, actor: Actor, public_id: str
 ) -> ApiKey:
-    """Revoke a merchant's own API key; raise `NOT_FOUND` for any other key."""
+    """Revoke an API key of this merchant; raise `NOT_FOUND` for any other key."""
     if not (public_id.isascii() and public_id.isalnum()):
         raise NotFoundError("no such key")
     async with context.database.transaction() as tx:
@@ -129,7 +129,7 @@ async def revoke_own_key(
 
 
 def key_actor(merchant_id: int, public_id: str) -> Actor:
-    """Return the actor representing a merchant's server, identified by its API key."""
+    """Return an actor for changes that a merchant makes over the API with this key."""
     return Actor(f"merchant:{merchant_id}:{public_id}", "over the API")
 
 
@@ -148,7 +148,7 @@ class _RateLimitChange(ChangeOperation[R], Generic[R], frozen=True, kw_only=True
 
 
 class SetRateLimit(_RateLimitChange[RateLimitSetting], frozen=True, kw_only=True):
-    """Set a merchant's rate limit; it applies within a second."""
+    """Set a merchant's rate limit. It applies within a second."""
 
     action: ClassVar[str] = "limit.set"
     per_s: Annotated[int, option("Requests per second.")]
@@ -173,7 +173,7 @@ class SetRateLimit(_RateLimitChange[RateLimitSetting], frozen=True, kw_only=True
 
 
 class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only=True):
-    """List merchants' own limits; all the rest have the default limit."""
+    """List the limits of individual merchants. All other merchants have the default limits."""
 
     action: ClassVar[str] = "limit.list"
     columns = ("merchant_id", "kind", "per_s", "burst")
@@ -187,7 +187,7 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
 
 
 class ClearRateLimit(_RateLimitChange[None], frozen=True, kw_only=True):
-    """Remove a merchant's own limit, so that the default applies."""
+    """Remove a merchant's own limit. The default then applies."""
 
     action: ClassVar[str] = "limit.clear"
     is_destructive: ClassVar[bool] = True

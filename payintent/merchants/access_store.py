@@ -1,4 +1,4 @@
-"""API keys, rate limits and their buckets."""
+"""API keys, of which only digests are stored, and rate limits with their buckets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedMerchant:
-    """The merchant that owns a key, and the stored digest of the key."""
+    """The merchant that owns an API key, and the key's stored digest."""
 
     merchant_id: int
     activation: ActivationStatus
@@ -30,7 +30,7 @@ class AuthenticatedMerchant:
     digest: bytes
     market: Market
     methods: tuple[Acceptance, ...]
-    limits: Mapping[RateLimitClass, RateLimit]  # overrides set by the operator
+    limits: Mapping[RateLimitClass, RateLimit]  # set by the operator instead of the defaults
     #: Payable currencies, each with the most decimals that any method supports.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # public part of the key
@@ -51,7 +51,7 @@ async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: b
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
-    """Return the merchant of a key, or None if the key is unknown or revoked."""
+    """Return the merchant that owns a key, or None if the key is unknown or revoked."""
     row = await database.row(
         """
         SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
@@ -105,7 +105,7 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
 
 
 async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> bool:
-    """Return whether a key belongs to a merchant. Revoked keys count."""
+    """Return whether a key, possibly revoked, belongs to a merchant."""
     row = await database.row(
         "SELECT FROM api_key WHERE public_id = $2 AND merchant_id = $1", merchant_id, public_id
     )
@@ -113,7 +113,7 @@ async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> boo
 
 
 async def record_uses(database: Executor, public_ids: Sequence[str]) -> None:
-    """Record that keys were just used, at most once a minute for each key."""
+    """Record that keys were just used. A key's last use is accurate to the minute."""
     await database.fetch(
         """
         UPDATE api_key
@@ -141,7 +141,7 @@ async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitGrant:
-    """The number of granted requests, and the seconds until the bucket is full again."""
+    """The number of requests granted, and the seconds until the bucket is full again."""
 
     granted: int
     full_in_s: float
@@ -155,7 +155,7 @@ class RateLimitSetting:
     burst: int
 
 
-#: The current time, derived from the row to insert so that insert and update use the same time.
+#: The current time, derived from the row to insert so that INSERT and UPDATE use the same time.
 _NOW = "(excluded.full_at - excluded.granted::numeric / $3)"
 #: At most the value of an empty bucket, even if the clock was set back or the limit changed.
 _BASE = f"least(greatest(s.full_at, {_NOW}), {_NOW} + $4::numeric / $3)"
@@ -166,10 +166,10 @@ _GRANTABLE = f"greatest(0, least($5, floor($4 - ({_BASE} - {_NOW}) * $3 + 0.0005
 async def take_tokens(
     database: Executor, merchant_id: int, kind: str, limit: RateLimit, requests: int
 ) -> RateLimitGrant:
-    """Take up to `requests` tokens from a merchant's bucket.
+    """Take up to `requests` tokens from a merchant's bucket (GCRA).
 
-    The bucket is stored as the time at which it will be full. Each token that is taken
-    delays that time by `1 / per_s`, to at most `burst / per_s` from now.
+    The bucket is stored as the time at which it will be full. Each token taken delays that time by
+    `1 / per_s`, to at most `burst / per_s` from now.
     """
     row = await database.row(
         f"""

@@ -1,4 +1,4 @@
-"""Encrypted secrets for signing webhooks."""
+"""Secrets that sign webhooks. They are stored encrypted."""
 
 import secrets
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from uuid import UUID
 from payintent.core.errors import BadRequestError
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
-from payintent.merchants.model import SECRET_BYTES, encode_secret
+from payintent.merchants.model import encode_secret
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import LISTED_MAX, MerchantId, option
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.runtime.encryption import callback_secret_context
 
+_SECRET_BYTES = 32
 _OVERLAP_DEFAULT_S = 24 * 3600
 _OVERLAP_MAX_S = 7 * 24 * 3600
 
@@ -28,7 +29,7 @@ class CallbackSecretRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackSecretTimes:
-    """The creation and expiry times of a callback secret, without the secret itself."""
+    """The creation and expiry of a callback secret, without the secret itself."""
 
     id: UUID
     created_at: datetime
@@ -53,7 +54,7 @@ async def list_times(database: Executor, merchant_id: int, limit: int) -> list[C
 
 
 async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
-    """Expire the current secrets after an overlap that lets receivers switch to the new secret."""
+    """Let the current secrets expire in `overlap_s` seconds, unless they expire earlier."""
     await tx.fetch(
         """
         UPDATE callback_secret
@@ -69,7 +70,7 @@ async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
 async def list_secrets(
     database: Executor, merchant_ids: Sequence[int], limit: int
 ) -> dict[int, list[CallbackSecretRecord]]:
-    """List valid secrets, newest first, at most `limit` per merchant."""
+    """List each merchant's valid secrets, newest first, up to `limit` per merchant."""
     rows = await database.fetch(
         """
         SELECT m.id AS merchant_id, s.id, s.sealed
@@ -95,9 +96,9 @@ async def list_secrets(
 
 
 async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
-    """Store a new secret encrypted. Return its text (`whsec_…`), which is shown only once."""
+    """Store a new secret encrypted and return its text (`whsec_…`), which is shown only once."""
     secret_id = tx.id_generator.new_id()
-    secret = new_key()
+    secret = generate_secret()
     await tx.fetch(
         "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
         secret_id,
@@ -107,8 +108,8 @@ async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: in
     return encode_secret(secret)
 
 
-def new_key() -> bytes:
-    return secrets.token_bytes(SECRET_BYTES)
+def generate_secret() -> bytes:
+    return secrets.token_bytes(_SECRET_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +119,27 @@ class IssuedCallbackSecret:
 
 
 class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
-    """Add a callback secret and show it, only once.
+    """Add a callback secret, which is shown only once.
 
-    The previous secrets also sign until the overlap ends.
+    Until the overlap ends, webhooks are also signed with the previous secrets.
     """
 
     action: ClassVar[str] = "merchant.rotate-secret"
     is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
-    overlap_s: Annotated[int, option("How long the previous secret also signs, in seconds.")] = (
+    overlap_s: Annotated[int, option("Seconds for which the previous secrets also sign.")] = (
         _OVERLAP_DEFAULT_S
     )
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP: a stolen token alone must not be enough to get a secret."""
+        """Require approval over HTTP, so that a stolen token alone does not reveal a secret."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
             f"{merchant.title} gets a new callback secret",
-            f"the previous secret also signs for {self.overlap_s} seconds",
+            f"webhooks are also signed with the previous secrets for {self.overlap_s} seconds",
             "the secret is shown to the approver, who must pass it on",
         ]
 
@@ -150,9 +151,8 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
         await ensure_writing_key(tx, context.encryption)
         await retire_secrets(tx, self.merchant_id, self.overlap_s)
-        return IssuedCallbackSecret(
-            self.merchant_id, await add_callback_secret(context, tx, self.merchant_id)
-        )
+        secret = await add_callback_secret(context, tx, self.merchant_id)
+        return IssuedCallbackSecret(self.merchant_id, secret)
 
 
 class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True, kw_only=True):

@@ -10,6 +10,9 @@ from payintent.core.addresses import web_origin
 from payintent.core.errors import ErrorCode, RefusedError, quote_input
 from payintent.gateways.amount_limits import AmountLimits
 
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix of every callback secret
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
+
 
 class FeeMode(StrEnum):
     """Whether the fee is included in the amount or charged to the buyer on top of it."""
@@ -26,13 +29,13 @@ class TaxManager(StrEnum):
 
 
 class TaxCountry(StrEnum):
-    SELECTION = "selection"  # the country the buyer selects; defaults to the merchant's
+    SELECTION = "selection"  # the country that the buyer selects, otherwise the merchant's default
     MERCHANT = "merchant"  # always the merchant's default country
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The price of a payment with a given method; amounts and rates are plain decimals."""
+    """The price of a payment with a given method. Amounts and rates are plain decimals."""
 
     currency: str
     amount: str
@@ -61,22 +64,22 @@ class ActivationAction(StrEnum):
     RESUME = "resume"
 
 
-_A = ActivationStatus
-_ACCEPTING = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
+_ACCEPTING = (ActivationStatus.APPLIED, ActivationStatus.VALIDATED, ActivationStatus.ACTIVE)
 
 #: An active merchant stays active while it requests a new market.
 TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
-    (_A.NEW, ActivationAction.REQUEST): _A.REQUESTED,
-    (_A.REQUESTED, ActivationAction.REQUEST): _A.REQUESTED,
-    (_A.ACTIVE, ActivationAction.REQUEST): _A.ACTIVE,
-    (_A.REQUESTED, ActivationAction.APPLY): _A.APPLIED,
-    (_A.ACTIVE, ActivationAction.APPLY): _A.ACTIVE,
-    (_A.APPLIED, ActivationAction.VALIDATE): _A.VALIDATED,
-    (_A.VALIDATED, ActivationAction.ACTIVATE): _A.ACTIVE,
-    (_A.APPLIED, ActivationAction.SUSPEND): _A.SUSPENDED,
-    (_A.VALIDATED, ActivationAction.SUSPEND): _A.SUSPENDED,
-    (_A.ACTIVE, ActivationAction.SUSPEND): _A.SUSPENDED,
-    (_A.SUSPENDED, ActivationAction.RESUME): _A.APPLIED,  # ACTIVE if it was ever active
+    (ActivationStatus.NEW, ActivationAction.REQUEST): ActivationStatus.REQUESTED,
+    (ActivationStatus.REQUESTED, ActivationAction.REQUEST): ActivationStatus.REQUESTED,
+    (ActivationStatus.ACTIVE, ActivationAction.REQUEST): ActivationStatus.ACTIVE,
+    (ActivationStatus.REQUESTED, ActivationAction.APPLY): ActivationStatus.APPLIED,
+    (ActivationStatus.ACTIVE, ActivationAction.APPLY): ActivationStatus.ACTIVE,
+    (ActivationStatus.APPLIED, ActivationAction.VALIDATE): ActivationStatus.VALIDATED,
+    (ActivationStatus.VALIDATED, ActivationAction.ACTIVATE): ActivationStatus.ACTIVE,
+    (ActivationStatus.APPLIED, ActivationAction.SUSPEND): ActivationStatus.SUSPENDED,
+    (ActivationStatus.VALIDATED, ActivationAction.SUSPEND): ActivationStatus.SUSPENDED,
+    (ActivationStatus.ACTIVE, ActivationAction.SUSPEND): ActivationStatus.SUSPENDED,
+    # ACTIVE instead if it was ever active:
+    (ActivationStatus.SUSPENDED, ActivationAction.RESUME): ActivationStatus.APPLIED,
 }
 
 
@@ -105,9 +108,9 @@ def accepts_payments(activation: ActivationStatus) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedToken:
-    """The token as of the quote; 20 zero bytes represent the chain's native coin."""
+    """A token's properties at the time of a quote."""
 
-    address: bytes
+    address: bytes  # 20 zero bytes for the chain's native coin
     decimals: int
     approve_zero_first: bool
 
@@ -130,7 +133,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The countries and currencies that a merchant was activated for; None means all."""
+    """Countries and currencies in which payments are accepted. None means all."""
 
     countries: tuple[str, ...] | None = None
     currencies: tuple[str, ...] | None = None
@@ -156,11 +159,11 @@ class Merchant:
     return_url: str | None
     allowed_origins: tuple[str, ...]
     tax_country: TaxCountry = TaxCountry.SELECTION
-    auto_refund: bool = True  # automatically refund money that belongs to no payment
+    auto_refund: bool = True  # whether money that belongs to no payment is refunded automatically
     allow_http: bool = False  # whether the callback URL may use http
     accent_colour: str | None = None  # for the checkout page, such as `#0b5bd3`
     terms_url: str | None = None
-    mail_receipts: bool = False  # send receipts to buyers with an e-mail address
+    mail_receipts: bool = False  # whether receipts are sent to buyers with an e-mail address
     livemode: bool = True  # False for a test side, where no money moves
     live_merchant: int | None = None  # a test side's live merchant
     time_zone: str = "UTC"  # defines the days of the merchant's statements
@@ -169,7 +172,7 @@ class Merchant:
 
     @property
     def title(self) -> str:
-        """How messages to operators refer to the merchant."""
+        """The merchant's designation in messages to operators."""
         return f"merchant {self.id} ({quote_input(self.name)})"
 
     @property
@@ -179,6 +182,8 @@ class Merchant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
+    """The properties of a payment method that decide where it can be used."""
+
     provider: str
     currencies: tuple[str, ...]
     countries: tuple[str, ...] | None  # None: all
@@ -186,7 +191,7 @@ class Acceptance:
     token: str | None
     token_decimals: int | None  # on-chain decimals; None without a supported token
     enabled: bool
-    account_enabled: bool  # account and provider are enabled, and the chain is watched
+    account_enabled: bool  # whether account and provider are enabled and the chain is watched
     #: The gateway's decimals per currency; None: the same as ours.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
     #: Limits on the total per currency: the method's own, otherwise the gateway's.
@@ -217,15 +222,3 @@ def encode_secret(key: bytes) -> str:
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
         raise ValueError(f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
     return SECRET_PREFIX + base64.b64encode(key).decode()
-
-
-SECRET_BYTES = 32  # length of a new secret
-
-
-SECRET_BYTES_MIN = 24
-
-
-SECRET_BYTES_MAX = 64
-
-
-SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix of every secret

@@ -22,7 +22,7 @@ from payintent.merchants import store as merchant_store
 from payintent.merchants.access_operations import issue_api_key
 from payintent.merchants.callback_secrets import add_callback_secret
 from payintent.merchants.model import ActivationStatus, Merchant, TaxCountry, TaxManager
-from payintent.merchants.provisioning import offer_all_methods
+from payintent.merchants.provisioning import add_platform_methods
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
     LISTED_MAX,
@@ -55,10 +55,8 @@ _REDIRECTING_FIELDS = (
     *("tax_manager", "tax_country", "default_country"),
 )
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
-_AUTO_REFUND = option("Refund money without a payment automatically; default for new merchants.")
-_ALLOW_HTTP = option(
-    "Whether the callback URL may be http; otherwise only the sandbox allows http."
-)
+_AUTO_REFUND = option("Automatically refund money that belongs to no payment.")
+_ALLOW_HTTP = option("Allow an http callback URL. The sandbox always allows http.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +67,26 @@ class CreatedMerchant:
 
 
 class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True):
-    """Create a merchant and show its API key and callback secret, only once.
+    """Create a merchant. Its API key and callback secret are shown only once.
 
-    In the sandbox, the merchant is in service immediately; otherwise it needs activation.
+    In the sandbox, the merchant is ACTIVE immediately; otherwise it needs activation.
     """
 
     action: ClassVar[str] = "merchant.create"
-    name: Annotated[str, option("The name that buyers see: Pay NAME.")]
+    name: Annotated[str, option("The name shown to buyers, as in Pay NAME.")]
     callback_url: Annotated[str | None, option("The URL that receives webhooks.")] = None
     methods: Annotated[
         Literal["none", "all"],
         option(
-            "`all`: add the default methods of all platform accounts; or `none`.", any_text=True
+            "`all` adds the default methods of all platform accounts; `none` adds no methods.",
+            any_text=True,
         ),
     ] = "none"
     auto_refund: Annotated[bool, _AUTO_REFUND] = True
     allow_http: Annotated[bool, _ALLOW_HTTP] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP: a stolen token alone must not be enough to get secrets."""
+        """Require approval over HTTP, so that a stolen token alone does not reveal secrets."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -118,7 +117,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         key = await issue_api_key(context, tx, merchant.id, "first")
         secret = await add_callback_secret(context, tx, merchant.id)
         if self.methods == "all":
-            await offer_all_methods(tx, merchant.id, livemode=True)
+            await add_platform_methods(tx, merchant.id, livemode=True)
         return CreatedMerchant(merchant, key, secret)
 
     def merchant_id_of(self, result: CreatedMerchant) -> int:
@@ -159,7 +158,7 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
 
 
 class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
-    """A change that needs approval if it is sensitive and the merchant is in service."""
+    """A change that needs approval if it is sensitive and the merchant has gone live."""
 
     merchant_id: MerchantId
 
@@ -168,64 +167,62 @@ class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         before = await require_merchant(context.database, self.merchant_id)
-        return await self._is_sensitive_now(context.database, before)
+        return await self._needs_approval(context.database, before)
 
     async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Lock the merchant; raise `CONFLICT` if the change has since come to require approval."""
+        """Lock the merchant; raise `CONFLICT` if the change now needs an approval that it lacks."""
         await require_merchant(tx, self.merchant_id)
         before = await merchant_store.lock(tx, self.merchant_id)
         assert before is not None  # noqa: S101 - merchants are never deleted
-        check_approved(context, needs_approval=await self._is_sensitive_now(tx, before))
+        check_approved(context, needs_approval=await self._needs_approval(tx, before))
         return before
 
-    async def _is_sensitive_now(self, database: Executor, before: Merchant) -> bool:
+    async def _needs_approval(self, database: Executor, before: Merchant) -> bool:
         return self.is_sensitive(before) and await merchant_store.has_gone_live(database, before.id)
 
 
 class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
-    """Change a merchant's profile; omitted fields stay, and an empty URL clears a field."""
+    """Change a merchant's profile. Omitted fields are unchanged; an empty URL clears its field."""
 
     action: ClassVar[str] = "merchant.profile"
-    name: Annotated[str | None, option("The name that buyers see.")] = None
-    logo_url: Annotated[str | None, option("The logo on the checkout.")] = None
+    name: Annotated[str | None, option("The name shown to buyers.")] = None
+    logo_url: Annotated[str | None, option("The logo on the checkout page.")] = None
     accent_colour: Annotated[
-        str | None,
-        option("The checkout's colour, such as #0b5bd3; empty for the default."),
+        str | None, option("The checkout page's colour, such as #0b5bd3; empty for the default.")
     ] = None
-    support_url: Annotated[str | None, option("The help page for buyers.")] = None
-    terms_url: Annotated[str | None, option("The terms of the sale.")] = None
+    support_url: Annotated[str | None, option("The support page for buyers.")] = None
+    terms_url: Annotated[str | None, option("The terms of sale.")] = None
     return_url: Annotated[str | None, option("The page to which buyers return.")] = None
     allowed_origins: Annotated[
         list[str] | None,
         option(
-            "An origin for return URLs and embedded widgets; can be repeated.",
+            "An origin allowed for return URLs and embedded widgets; can be repeated.",
             repeated_as="allowed_origin",
         ),
     ] = None
     default_country: Annotated[
-        str | None,
-        option("The country for quotes if the buyer selects none; 53 are supported."),
+        str | None, option("The country of quotes if the buyer does not select one.")
     ] = None
-    locale: Annotated[str | None, option("The checkout's language, such as ja.")] = None
+    locale: Annotated[str | None, option("The checkout page's language, such as ja.")] = None
     tax_manager: Annotated[
         TaxManager | None,
-        option("SERVICE: add tax by the operator's rates to quotes; NONE: no tax."),
+        option("SERVICE adds tax at the operator's rates to quotes; NONE adds no tax."),
     ] = None
     tax_country: Annotated[
         TaxCountry | None,
-        option("The country of the tax rate: the buyer's selection, or the default country."),
+        option("The country whose tax rate applies: the buyer's, or the merchant's default."),
     ] = None
     auto_refund: Annotated[bool | None, _AUTO_REFUND] = None
     mail_receipts: Annotated[
-        bool | None, option("Mail receipts to buyers with a known e-mail address.")
+        bool | None, option("Mail receipts to buyers whose e-mail address is known.")
     ] = None
     time_zone: Annotated[
-        str | None, option("The time zone of its statements, such as Asia/Bangkok.")
+        str | None, option("The time zone of statements, such as Asia/Bangkok.")
     ] = None
 
     async def check(self, context: OperationContext) -> None:
         if self.mail_receipts and not context.settings.sends_mail:
-            raise BadRequestError("mail_receipts needs a mail server: set PAYINTENT_SMTP_HOST")
+            raise BadRequestError("mail_receipts requires a mail server: set PAYINTENT_SMTP_HOST")
         if self.name is not None:
             check_name("name", self.name, _NAME_MAX)
         for field in ("logo_url", "support_url", "terms_url", "return_url"):
@@ -234,16 +231,13 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
         if self.accent_colour:
             check_colour("accent_colour", self.accent_colour)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
-            raise BadRequestError(f"allowed_origins has at most {_ORIGINS_MAX} origins")
+            raise BadRequestError(f"allowed_origins must have at most {_ORIGINS_MAX} origins")
         for origin in self.allowed_origins or ():
             check_origin(origin, sandbox=context.settings.sandbox)
         await self._check_locale(context)
 
     def is_sensitive(self, before: Merchant) -> bool:
-        """Return whether buyers would be redirected or taxed differently.
-
-        Removing a URL or an origin redirects nobody.
-        """
+        """Return whether buyers could be redirected elsewhere or taxed differently."""
         origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
         return not origins <= before.origins or any(
             getattr(self, name) and getattr(self, name) != getattr(before, name)
@@ -254,22 +248,22 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
         before = await require_merchant(context.database, self.merchant_id)
         values = to_json_value(before)
         return [
-            f"{name} of {before.title} becomes {value or 'empty'}; it is {values[name] or 'empty'}"
+            f"{name} of {before.title} changes from {values[name] or 'empty'} to {value or 'empty'}"
             for name, value in details(self).items()
             if name != "merchant_id"
         ]
 
     async def _check_locale(self, context: OperationContext) -> None:
         if self.default_country is not None and self.default_country not in COUNTRIES:
-            raise BadRequestError(f"country {quote_input(self.default_country)} is not known")
+            raise BadRequestError(f"country {quote_input(self.default_country)} is not supported")
         if self.locale is not None and not _LOCALE.fullmatch(self.locale):
             raise BadRequestError(f"locale {quote_input(self.locale)} is not a language tag")
-        # Both Python and PostgreSQL must know the time zone, to agree on when a day ends.
+        # Both Python and PostgreSQL must know the time zone, because both compute days with it.
         if self.time_zone is not None and not (
             self.time_zone in available_timezones()
             and await merchant_store.has_time_zone(context.database, self.time_zone)
         ):
-            raise BadRequestError(f"time_zone {quote_input(self.time_zone)} is not known")
+            raise BadRequestError(f"time_zone {quote_input(self.time_zone)} is not a time zone")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         before = await self.lock_merchant(context, tx)
@@ -281,7 +275,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
         if self.accent_colour:
             changes["accent_colour"] = self.accent_colour.lower()
         if self.allowed_origins is not None:
-            # Normalized to the form that browsers send, so that origins can be compared.
+            # Browsers send origins in this normalized form.
             changes["allowed_origins"] = tuple(filter(None, map(web_origin, self.allowed_origins)))
         merchant = replace(before, **changes)
         await merchant_store.set_profile(tx, merchant)
@@ -289,11 +283,11 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
 
 
 class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
-    """Set a merchant's callback URL; `webhooks replay-missed` sends skipped events."""
+    """Set a merchant's callback URL. `webhooks replay-missed` sends events skipped before."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
     callback_url: Annotated[
-        str | None, argument("Default: none, events are stored but not sent.")
+        str | None, argument("Default: none; events are then stored but not sent.")
     ] = None
     allow_http: Annotated[bool | None, _ALLOW_HTTP] = None
 
@@ -305,7 +299,7 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Set the URL; raise `BAD_REQUEST` if http has been disallowed since the check."""
+        """Set the URL; raise `BAD_REQUEST` if http has since been disallowed."""
         merchant = await self.lock_merchant(context, tx)
         allow_http = self._allows_http(merchant) or (
             context.settings.sandbox and _is_http(self.callback_url)
@@ -323,11 +317,10 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         before = await require_merchant(context.database, self.merchant_id)
         url, current = self.callback_url or "none", before.callback_url or "none"
-        changes = [f"the callback URL of {before.title} becomes {url}; it is {current}"]
+        changes = [f"the callback URL of {before.title} changes from {current} to {url}"]
         if self.allow_http is not None:
-            changes.append(
-                f"allow_http of {before.title} becomes {self.allow_http}; it is {before.allow_http}"
-            )
+            change = f"changes from {before.allow_http} to {self.allow_http}"
+            changes.append(f"allow_http of {before.title} {change}")
         return changes
 
     def _allows_http(self, merchant: Merchant) -> bool:
@@ -349,9 +342,7 @@ async def check_merchant_callback_url(
 
 def _check_https(url: str | None, *, allow_http: bool) -> None:
     if _is_http(url) and not allow_http:
-        raise BadRequestError(
-            "callback_url must be https, unless the merchant is allowed to use http"
-        )
+        raise BadRequestError("callback_url must be https unless allow_http is set")
 
 
 def _is_http(url: str | None) -> bool:
@@ -365,7 +356,7 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
     """Set the daily amount above which a merchant's gateway refunds need approval."""
 
     action: ClassVar[str] = "merchant.set-refund-threshold"
-    currency: Annotated[str, argument("Such as THB; each currency has its own threshold.")]
+    currency: Annotated[str, argument("A currency such as THB.")]
     above: Annotated[str | None, argument("The amount per day. Default: no threshold.")] = None
 
     def is_sensitive(self, before: Merchant) -> bool:
@@ -378,13 +369,13 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         before = merchant.refund_approval_above.get(self.currency, "none")
-        change = f"becomes {self.above or 'none'}; it is {before}"
+        change = f"changes from {before} to {self.above or 'none'}"
         return [f"the {self.currency} refund threshold of {merchant.title} {change}"]
 
     async def check(self, context: OperationContext) -> None:
         await require_merchant(context.database, self.merchant_id)
         if self.currency not in TENDER:
-            raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
+            raise BadRequestError(f"currency {quote_input(self.currency)} is not supported")
         if self.above is None:
             return
         amount = _AMOUNT.fullmatch(self.above)
@@ -395,7 +386,7 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Store the threshold. Refunds that are already awaiting approval still need it."""
+        """Store the threshold. Refunds that already await approval are not affected."""
         before = await self.lock_merchant(context, tx)
         thresholds = dict(before.refund_approval_above)
         thresholds.pop(self.currency, None)

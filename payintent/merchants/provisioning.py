@@ -1,6 +1,6 @@
 """Provision merchants with default payment methods and a test side."""
 
-import secrets as chance
+import secrets
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -19,7 +19,11 @@ from payintent.merchants.callback_secrets import add_callback_secret
 from payintent.merchants.methods_store import NewPaymentMethod
 from payintent.operators.operation import OperationContext
 
-SECRET_BYTES = 32
+TEST_PROVIDER = "test"
+SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
+_SIGNING_SECRET_BYTES = 32
+#: The API address of test gateway accounts; the service's own URL could become outdated.
+_TEST_BASE_URL = "payintent:test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
     await ensure_writing_key(tx, context.encryption)
     side_id = await merchant_store.add_test_side(tx, merchant_id)
     await _ensure_test_account(context, tx, side_id)
-    await offer_all_methods(tx, side_id, livemode=False)
+    await add_platform_methods(tx, side_id, livemode=False)
     return TestSide(side_id, await add_callback_secret(context, tx, side_id))
 
 
@@ -54,33 +58,24 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
 
     The caller must hold the lock on the live merchant, which prevents a concurrent addition.
     """
-    if await account_store.has_own_account(tx, side_id, PROVIDER):
+    if await account_store.has_own_account(tx, side_id, TEST_PROVIDER):
         return
     await ensure_writing_key(tx, context.encryption)
     new = NewAccount(
-        provider=PROVIDER,
+        provider=TEST_PROVIDER,
         merchant_id=side_id,
         name="test gateway",
-        base_url=BASE_URL,
+        base_url=_TEST_BASE_URL,
         livemode=False,
     )
-    credentials = {SIGNING_SECRET: chance.token_urlsafe(SECRET_BYTES)}
+    credentials = {SIGNING_SECRET: secrets.token_urlsafe(_SIGNING_SECRET_BYTES)}
     account_id = await add_account(context, tx, new, credentials)
-    await offer_methods(tx, side_id, account_id, PROVIDER)
-
-
-PROVIDER = "test"
-
-
-#: The API address of test gateway accounts; the service's own URL could become outdated.
-BASE_URL = "payintent:test"
-
-
-SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
+    for position, method in enumerate(default_methods(TEST_PROVIDER)):
+        await method_store.add(tx, side_id, account_id, method, position)
 
 
 _CARD_RATE = Decimal("0.029")
-#: A method for all fiat currencies; quotes omit those that the gateway does not support.
+#: For all fiat currencies. Quotes omit currencies that the gateway does not support.
 _fiat_method = partial(NewPaymentMethod, currencies=tuple(FIAT))
 _DEFAULT = (
     _fiat_method(kind="card", label="Card", fee_rate=_CARD_RATE),
@@ -107,7 +102,7 @@ def default_methods(provider: str) -> tuple[NewPaymentMethod, ...]:
     return _BY_PROVIDER.get(provider, _DEFAULT)
 
 
-async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
+async def add_platform_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
     """Add the default methods of all platform accounts in the same mode (live or test)."""
     position = 0
     for account in await account_store.list_platform_accounts(tx, livemode=livemode):
@@ -119,11 +114,6 @@ async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None
         for method in methods:
             await method_store.add(tx, merchant_id, account.id, method, position)
             position += 1
-
-
-async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str) -> None:
-    for position, method in enumerate(default_methods(provider)):
-        await method_store.add(tx, merchant_id, account_id, method, position)
 
 
 async def _list_token_methods(tx: Tx, slug: str) -> list[NewPaymentMethod]:

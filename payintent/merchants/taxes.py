@@ -49,7 +49,7 @@ class TaxRate:
 
 
 class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
-    """Set a country's tax rate; selected quotes keep their rate."""
+    """Set a country's tax rate. Selected quotes keep their rate."""
 
     action: ClassVar[str] = "tax.set"
     country: IsoCountry
@@ -64,7 +64,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         if self.country not in COUNTRIES:
-            raise BadRequestError(f"country {quote_input(self.country)} is not known")
+            raise BadRequestError(f"country {quote_input(self.country)} is not supported")
         check_rate("rate", self.rate)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
@@ -85,7 +85,7 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
 
 class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
-    """Remove a country's tax rate, so that it is zero."""
+    """Remove a country's tax rate. It is then zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True
@@ -111,7 +111,7 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
 async def _describe_change(context: OperationContext, country: str, rate: Decimal) -> str:
     rates = await list_tax_rates(context.database)
-    return f"the tax rate of {country} becomes {rate}; it is {rates.get(country, 0)}"
+    return f"the tax rate of {country} changes from {rates.get(country, 0)} to {rate}"
 
 
 def _no_rate(country: str) -> RefusedError:

@@ -15,7 +15,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.gateways.port import DisputeState
-from payintent.merchants.provisioning import PROVIDER
+from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
 from payintent.payments import idempotency_store
 from payintent.payments.idempotency_store import claim_or_match, request_fingerprint, require_match
@@ -83,7 +83,7 @@ class BuyerSimulator:
         if await self._is_repeated(snapshot.payment, request):
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session
-        if session is None or session.quote.provider != PROVIDER:
+        if session is None or session.quote.provider != TEST_PROVIDER:
             raise _wrong_status(snapshot.payment)
         return await self._apply(snapshot.payment, session.id, request)
 
@@ -114,7 +114,7 @@ class BuyerSimulator:
 
     async def _repeat_callbacks(self, snapshot: PaymentSnapshot) -> bool:
         """Resend the callbacks in case the first request was interrupted. Always returns False."""
-        if snapshot.session is not None and snapshot.session.quote.provider == PROVIDER:
+        if snapshot.session is not None and snapshot.session.quote.provider == TEST_PROVIDER:
             session = await test_mode_store.find_session(
                 self.selection.database, snapshot.session.id
             )
@@ -135,7 +135,7 @@ class BuyerSimulator:
 
     async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
         setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
-        method = next((m for m in setup.methods if m.provider == PROVIDER and m.enabled), None)
+        method = next((m for m in setup.methods if m.provider == TEST_PROVIDER and m.enabled), None)
         if method is None:
             raise RefusedError(
                 ErrorCode.PAYMENT_METHOD_NOT_FOUND, "the test merchant has no test card method"
@@ -145,7 +145,7 @@ class BuyerSimulator:
         return (await select_quote(self.selection, snapshot, selection, restrictions)).session
 
     async def _send_callbacks(self, session: TestSession) -> None:
-        connection = await self.selection.accounts.connect(session.account_id, PROVIDER)
+        connection = await self.selection.accounts.connect(session.account_id, TEST_PROVIDER)
         assert connection is not None  # noqa: S101 - the session was opened through it
         for number, test_callback in enumerate(list_callbacks(session)):
             callback = write_callback(connection.account, test_callback, spaces=number)
@@ -200,7 +200,7 @@ async def _claim(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> b
 
 
 def _is_at_test_gateway(session: Session) -> bool:
-    return session.quote.provider == PROVIDER and session.status is SessionStatus.OPEN
+    return session.quote.provider == TEST_PROVIDER and session.status is SessionStatus.OPEN
 
 
 def _wrong_status(payment: Payment) -> RefusedError:

@@ -38,7 +38,7 @@ from payintent.gateways.port import (
     SessionResult,
     VerifiedCallback,
 )
-from payintent.merchants.provisioning import PROVIDER, SIGNING_SECRET
+from payintent.merchants.provisioning import SIGNING_SECRET, TEST_PROVIDER
 from payintent.test_mode import store as test_store
 from payintent.test_mode.model import (
     REJECTED_MINOR,
@@ -62,7 +62,7 @@ _REFUND_DETAILS = {
 
 
 class TestGateway:
-    provider = PROVIDER
+    provider = TEST_PROVIDER
     capabilities = GatewayCapabilities(
         credentials=frozenset({SIGNING_SECRET}),
         decimals=FIAT,

@@ -25,7 +25,7 @@ from payintent.gateways.port import (
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant
-from payintent.merchants.provisioning import PROVIDER
+from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.service import Service, open_service
 from payintent.test_mode import store as test_mode_store
 from payintent.test_mode.buyer_simulator import (
@@ -154,7 +154,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
         aiohttp.ClientSession() as http,
     ):
         service = await open_service(settings, {"fake": FakeGateway()})
-        gateway = service.accounts.gateway(PROVIDER)
+        gateway = service.accounts.gateway(TEST_PROVIDER)
         assert gateway is not None
         harness = InnerGatewayHarness(
             gateway=gateway,
@@ -174,7 +174,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 "processing_error": FailureReason.UNKNOWN,
             },
             unknown_reference=ids.format_id(ids.SESSION, UUID(int=7)),
-            **vars(TRAITS[PROVIDER]),
+            **vars(TRAITS[TEST_PROVIDER]),
             service=service,
             http=http,
         )

@@ -185,7 +185,7 @@ async def test_a_refusal_stands_beside_its_field_and_what_was_typed_is_kept(
     [
         ({"country": "TH"}, "rate: is required"),
         ({"country": "TH", "rate": "a lot"}, "rate: must be a number such as 0.07"),
-        ({"country": "Thailand", "rate": "0.07"}, "country 'Thailand' is not known"),
+        ({"country": "Thailand", "rate": "0.07"}, "country 'Thailand' is not supported"),
         ({"country": "TH", "rate": "7"}, "rate must be from 0 to 1"),
         ({"country": "TH", "rate": "0.07", "why": ""}, "reason"),
     ],

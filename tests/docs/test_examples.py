@@ -15,7 +15,7 @@ import pytest
 
 from payintent.gateways.port import Gateway
 from payintent.merchants.access_operations import IssueApiKey
-from payintent.merchants.callback_secrets import new_key
+from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.model import encode_secret
 from payintent.webhooks.model import sign
 from payintent_sandbox.installation import Ports, SandboxInstallation
@@ -25,7 +25,7 @@ from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 
-_KEY, _OTHER_KEY = new_key(), new_key()
+_KEY, _OTHER_KEY = generate_secret(), generate_secret()
 _SECRET = encode_secret(_KEY)
 _ID = "01a1fd8e-30f1-7452-8742-48e063df9146"
 _BODY = '{"type":"payment.completed","data":{"payment":{"metadata":{"note":"ก"}}}}'.encode()

@@ -19,7 +19,7 @@ from payintent.http.egress import (
     check_callback_url,
     egress_rules,
 )
-from payintent.merchants.callback_secrets import new_key
+from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.operations import SetCallbackUrl, ShowMerchant
 from payintent.operators.operation import Actor
 from payintent.operators.proposals_store import Proposal
@@ -239,7 +239,7 @@ async def _sent(settings: Settings, url: str, lookup: Any = None) -> Any:
         attempts=0,
         url=url,
         body=b"{}",
-        secrets=(new_key(),),
+        secrets=(generate_secret(),),
     )
     try:
         return await sender.send(delivery)

@@ -216,15 +216,15 @@ async def test_the_approver_reads_what_becomes_of_what(world: World, operators: 
     expected: list[tuple[ChangeOperation[Any], str]] = [
         (
             profile(world, return_url=f"{EVIL}/thanks"),
-            f"return_url of {merchant} becomes {EVIL}/thanks; it is empty",
+            f"return_url of {merchant} changes from empty to {EVIL}/thanks",
         ),
         (
             SetCallbackUrl(merchant_id=world.merchant_id, callback_url=HOOKS),
-            f"the callback URL of {merchant} becomes {HOOKS}; it is none",
+            f"the callback URL of {merchant} changes from none to {HOOKS}",
         ),
         (
             SetTaxRate(country="TH", rate=Decimal("0.07")),
-            "the tax rate of TH becomes 0.07; it is 0",
+            "the tax rate of TH changes from 0 to 0.07",
         ),
     ]
     for change, words in expected:

@@ -158,8 +158,8 @@ async def test_during_activation_one_person_raises_it(world: World) -> None:
 @pytest.mark.parametrize(
     ("currency", "above", "words"),
     [
-        ("XXX", "1", "currency 'XXX' is not known"),
-        ("thb", "1", "currency 'thb' is not known"),
+        ("XXX", "1", "currency 'XXX' is not supported"),
+        ("thb", "1", "currency 'thb' is not supported"),
         ("THB", "-1", "above must be an amount of THB"),
         ("THB", "1e3", "above must be an amount of THB"),
         ("THB", "0.001", "above must be an amount of THB"),
