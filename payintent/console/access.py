@@ -37,13 +37,13 @@ CSRF_FIELD = "csrf"
 SIGN_IN = "/sign-in"
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _FORM_FIELDS_MAX = 200
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 #: Messages that differ from the API's.
-_FAILURES: Mapping[type[Exception], str] = {
+_FAILURE_MESSAGES: Mapping[type[Exception], str] = {
     BodyTooLargeError: "the form is too large",
     InvalidTextError: "the form contains text that cannot be stored",
     StorageUnavailableError: "the database is temporarily unavailable",
-    Exception: "an internal error occurred: the log has the details",
+    Exception: "an internal error occurred; see the log for details",
 }
 
 
@@ -116,21 +116,17 @@ def console_page(handler: Handler) -> Handler:
 
 
 async def _read_form(request: Request, session: OperatorSession) -> Mapping[str, str]:
-    fields = await read_own_form(request)
+    fields = await read_same_origin_form(request)
     token = fields.pop(CSRF_FIELD, "")
     if not hmac.compare_digest(token.encode(), session.csrf.encode()):
         raise RefusedError(
-            ErrorCode.FORBIDDEN,
-            "the form belongs to another session: reload the page and try again",
+            ErrorCode.FORBIDDEN, "the form belongs to another session; reload the page"
         )
     return fields
 
 
-async def read_own_form(request: Request) -> dict[str, str]:
-    """Read a form; raise `FORBIDDEN` if it was not sent from our own origin.
-
-    It does not require a session.
-    """
+async def read_same_origin_form(request: Request) -> dict[str, str]:
+    """Read a form; raise `FORBIDDEN` if it was sent from another origin. Needs no session."""
     settings = get_console_context(request).settings
     check_host(request, settings)
     if request.headers.getlist("origin") != [own_origin(request, settings)]:
@@ -139,13 +135,9 @@ async def read_own_form(request: Request) -> dict[str, str]:
     if content_type != _FORM_TYPE:
         raise BadRequestError(f"the form must be sent as {_FORM_TYPE}")
     raw = await read_raw(request, settings.body_bytes_max)
+    options: Any = {"keep_blank_values": True, "errors": "strict"}
     try:
-        pairs = parse_qsl(
-            raw.decode(),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=_FORM_FIELDS_MAX,
-        )
+        pairs = parse_qsl(raw.decode(), **options, max_num_fields=_FORM_FIELDS_MAX)
     except ValueError as error:
         raise BadRequestError("the form cannot be read") from error
     return dict(pairs)
@@ -154,18 +146,18 @@ async def read_own_form(request: Request) -> dict[str, str]:
 def check_host(request: Request, settings: Settings) -> None:
     """Require the configured console address, or a loopback address if none is configured.
 
-    This ensures that the session cookie is not sent over an unencrypted network, and prevents DNS
-    rebinding, in which an attacker's host name resolves to loopback.
+    This keeps the session cookie off unencrypted networks, and prevents DNS rebinding, in which an
+    attacker's host name resolves to loopback.
     """
     host = request.headers.get("host", "").lower()
     if settings.console_base:
         if f"https://{host}" != settings.console_base:
             raise RefusedError(ErrorCode.FORBIDDEN, f"the console is at {settings.console_base}")
-    elif _without_port(host) not in _LOOPBACK:
+    elif _strip_port(host) not in _LOOPBACK_HOSTS:
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            "without TLS the console is available at 127.0.0.1 and localhost only: use a tunnel,"
-            " or set PAYINTENT_CONSOLE_BASE to its address behind a proxy with TLS",
+            "without TLS, the console is available only at 127.0.0.1 and localhost; use a tunnel,"
+            " or set PAYINTENT_CONSOLE_BASE to its URL behind a TLS proxy",
         )
 
 
@@ -174,7 +166,7 @@ def own_origin(request: Request, settings: Settings) -> str:
 
 
 def _failure_page(request: Request, failure: Failure) -> Response:
-    message = _FAILURES.get(failure.kind, failure.message)
+    message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
     return render(request, "refused.html", status=failure.status, message=message)
 
 
@@ -185,12 +177,12 @@ def _redirect_to_sign_in(request: Request, settings: Settings) -> Response:
         query = "?" + urlencode({"next": target})
     response = RedirectResponse(SIGN_IN + query, 303)
     cookie = console_cookie(settings)
-    # Browsers send no cookie after a cross-site link; the session must survive that.
+    # Browsers omit the cookie after a cross-site link. Keep the session in that case.
     if cookie.read(request) is not None:
         cookie.clear(response)
     return response
 
 
-def _without_port(host: str) -> str:
+def _strip_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() else host

@@ -13,7 +13,7 @@ from payintent.approvals.operations import (
     ShowApproval,
 )
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import has_status, render_queue
+from payintent.console.lists import render_queue
 from payintent.console.operation_forms import read_operation
 from payintent.console.operations import render_done
 from payintent.core.access import Role
@@ -28,9 +28,8 @@ _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject
 
 
 async def get_approvals(visit: OperatorVisit) -> Response:
-    is_pending = has_status(visit, "WAITING")
     return await render_queue(
-        visit, "approvals.html", "approvals", ListApprovals, is_pending=is_pending
+        visit, "approvals.html", "approvals", ListApprovals, pending_status="WAITING"
     )
 
 
@@ -48,33 +47,33 @@ async def post_decision(visit: OperatorVisit) -> Response:
         operation = read_operation(kind, fields)
         actor = replace(visit.actor, why=note)
         result = await submit(visit.context.operation_context, operation, actor)
-    except RefusedError as refused:
-        if refused.code is ErrorCode.NOT_FOUND:
+    except RefusedError as refusal:
+        if refusal.code is ErrorCode.NOT_FOUND:
             raise
-        return await _approval_page(visit, note, refused)
+        return await _approval_page(visit, note, refusal)
     return render_done(visit, kind, result, back="/approvals")
 
 
 async def _approval_page(
-    visit: OperatorVisit, note: str = "", refused: RefusedError | None = None
+    visit: OperatorVisit, note: str = "", refusal: RefusedError | None = None
 ) -> Response:
     approval_id: str = visit.request.path_params["approval_id"]
     approval = await visit.read(ShowApproval(approval_id=approval_id))
-    role, least = visit.actor.role, _least_role(approval)
+    role, minimum_role = visit.actor.role, _minimum_role(approval)
     return visit.render(
         "approval.html",
-        status=200 if refused is None else http_status(refused),
+        status=200 if refusal is None else http_status(refusal),
         approval=approval,
         now=await current_time(visit.context.database),
-        may_decide=role is not None and role.includes(least),
-        least=least,
+        may_decide=role is not None and role.includes(minimum_role),
+        minimum_role=minimum_role,
         is_own=approval.proposed_by == visit.actor.who,
         note=note,
-        refused=None if refused is None else refused.message,
+        refusal=None if refusal is None else refusal.message,
     )
 
 
-def _least_role(approval: ApprovalView) -> Role:
+def _minimum_role(approval: ApprovalView) -> Role:
     """Return the lowest role that may decide. It must also be able to propose the operation."""
     kind = OPERATIONS.get(approval.action)  # None for refunds
     if kind is not None and kind.needs_role.includes(Approve.needs_role):

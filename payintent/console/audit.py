@@ -13,7 +13,7 @@ from payintent.console.access import OperatorVisit
 from payintent.console.operation_forms import (
     FormField,
     build_form,
-    find_wrong_field,
+    find_invalid_field,
     read_operation,
 )
 from payintent.console.rendering import to_plain
@@ -22,37 +22,37 @@ from payintent.operators.audit_store import AuditEntry
 from payintent.operators.operations import ListAuditEntries
 from payintent.runtime.json_format import encode_json
 
-_PAGE = 50
-_BATCH = 500  # entries per export batch, to bound memory
+_PAGE_ROWS = 50
+_BATCH_ROWS = 500  # entries per export batch, to bound memory
 _FILTERS = ("who", "of", "merchant_id", "since", "until")
 _COLUMNS = ("at", "who", "action", "merchant_id", "why", "details", "id")
 #: Leading characters that make a spreadsheet treat a cell as a formula, or that end a field.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 async def get_audit(visit: OperatorVisit) -> Response:
     query = dict(visit.request.query_params)
-    filters = _filters(query)
-    wrong: dict[str, str] = {}
+    filters = _read_filters(query)
+    errors: dict[str, str] = {}
     message: str | None = None
     entries: list[AuditEntry] = []
     try:
         before = {"before": query["before"]} if query.get("before") else {}
-        entries = await visit.read(_read_operation(filters | before, _PAGE))
-    except RefusedError as refused:
-        field = find_wrong_field(ListAuditEntries, refused)
-        message = refused.message
-        wrong = {} if field is None else {field: message}
-    older = None
-    if len(entries) == _PAGE:
-        older = "/audit?" + urlencode(filters | {"before": str(entries[-1].id)})
+        entries = await visit.read(_read_operation(filters | before, _PAGE_ROWS))
+    except RefusedError as refusal:
+        field = find_invalid_field(ListAuditEntries, refusal)
+        message = refusal.message
+        errors = {} if field is None else {field: message}
+    older_url = None
+    if len(entries) == _PAGE_ROWS:
+        older_url = "/audit?" + urlencode(filters | {"before": str(entries[-1].id)})
     return visit.render(
         "audit.html",
         status=400 if message else 200,
-        refused=message,
-        filters=_filter_fields(query, wrong),
+        refusal=message,
+        filters=_filter_fields(query, errors),
         entries=[to_plain(entry) for entry in entries],
-        older=older,
+        older_url=older_url,
         query=urlencode(filters),
     )
 
@@ -65,11 +65,11 @@ async def get_audit_export(visit: OperatorVisit) -> Response:
     form = visit.request.path_params["form"]
     if form not in _WRITERS:
         raise NotFoundError("an export must be csv or jsonl")
-    operation = _read_operation(_filters(visit.request.query_params), _BATCH)
+    operation = _read_operation(_read_filters(visit.request.query_params), _BATCH_ROWS)
     first = await visit.read(operation)
-    media_type, head, write = _WRITERS[form]
+    media_type, header, write = _WRITERS[form]
     return StreamingResponse(
-        _stream_export(visit, operation, first, head, write),
+        _stream_export(visit, operation, first, header, write),
         headers={
             "Cache-Control": "no-store",
             "Content-Disposition": f'attachment; filename="audit.{form}"',
@@ -83,10 +83,10 @@ async def _stream_export(
     visit: OperatorVisit,
     operation: ListAuditEntries,
     entries: list[AuditEntry],
-    head: bytes,
+    header: bytes,
     write: Callable[[Iterable[AuditEntry]], bytes],
 ) -> AsyncIterator[bytes]:
-    yield head
+    yield header
     while entries:
         yield write(entries)
         if len(entries) < operation.limit:
@@ -99,12 +99,12 @@ def _read_operation(fields: Mapping[str, str], limit: int) -> ListAuditEntries:
     return read_operation(ListAuditEntries, {**fields, "limit": str(limit)})
 
 
-def _filters(query: Mapping[str, str]) -> dict[str, str]:
+def _read_filters(query: Mapping[str, str]) -> dict[str, str]:
     return {name: query[name] for name in _FILTERS if query.get(name)}
 
 
-def _filter_fields(query: Mapping[str, str], wrong: Mapping[str, str]) -> list[FormField]:
-    fields = {field.name: field for field in build_form(ListAuditEntries, query, wrong)}
+def _filter_fields(query: Mapping[str, str], errors: Mapping[str, str]) -> list[FormField]:
+    fields = {field.name: field for field in build_form(ListAuditEntries, query, errors)}
     return [fields[name] for name in _FILTERS]
 
 
@@ -128,7 +128,7 @@ def _guard_formula(value: object) -> str:
     if value is None:
         return ""
     text = encode_json({"": value})[4:-1].decode() if isinstance(value, dict) else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.startswith(_FORMULA_PREFIXES) else text
 
 
 def _write_rows(rows: Iterable[Iterable[str]]) -> bytes:

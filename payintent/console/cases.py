@@ -1,16 +1,19 @@
 """Pages for cases, disputes and refunds, with the decisions that operators can make."""
 
+from typing import Any
+
 from starlette.responses import Response
 
 from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import has_status, link_operation, other_page, render_queue
-from payintent.console.operations import PageAction, offer
+from payintent.console.lists import change_query, operation_url, render_queue
+from payintent.console.operations import PageAction, page_actions
 from payintent.core.access import Role
 from payintent.db.database import current_time
 from payintent.disputes.operations import ListDisputes
+from payintent.operators.operation import ChangeOperation
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.operations import (
@@ -23,7 +26,7 @@ from payintent.refunds.operations import (
 from payintent.refunds.resolve_case import ResolveCase
 
 #: Explanation of each case kind.
-MEANINGS = {
+EXPLANATIONS = {
     CaseKind.ORPHAN_CAPTURE: "Money arrived for a session that the buyer had left.",
     CaseKind.LATE_PAYMENT: "Money arrived after the payment had ended unpaid.",
     CaseKind.DOUBLE_PAYMENT: "More money arrived for a payment that was already paid.",
@@ -46,7 +49,7 @@ async def get_cases(visit: OperatorVisit) -> Response:
         "cases.html",
         "cases",
         ListCases,
-        is_pending=has_status(visit, "OPEN"),
+        pending_status="OPEN",
         statuses=_STATUSES,
         kinds=[kind.value for kind in CaseKind],
     )
@@ -57,7 +60,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
     return visit.render(
         "case.html",
         case=case,
-        meaning=MEANINGS[CaseKind(case.kind)],
+        explanation=EXPLANATIONS[CaseKind(case.kind)],
         now=await current_time(visit.context.read_database),
         actions=_case_actions(visit, case),
     )
@@ -71,16 +74,15 @@ def _case_actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
     role = visit.actor.role
     if role is not None and role.includes(Role.FINANCE):
         resolutions.append(("Refund the money", "refund"))
-    return offer(
-        (label, link_operation(visit, ResolveCase, case_id=case.id, resolution=resolution))
+    return page_actions(
+        (label, operation_url(visit, ResolveCase, case_id=case.id, resolution=resolution))
         for label, resolution in resolutions
     )
 
 
 async def get_disputes(visit: OperatorVisit) -> Response:
-    is_pending = has_status(visit, "RUNNING")
     return await render_queue(
-        visit, "disputes.html", "disputes", ListDisputes, is_pending=is_pending
+        visit, "disputes.html", "disputes", ListDisputes, pending_status="RUNNING"
     )
 
 
@@ -90,10 +92,10 @@ async def get_refunds(visit: OperatorVisit) -> Response:
         "refunds.html",
         "refunds",
         ListRefunds,
-        is_pending=visit.request.query_params.get("step") == RefundStep.APPROVAL,
+        is_pending=visit.query.get("step") == RefundStep.APPROVAL,
         statuses=[status.value for status in RefundStatus],
         steps=[step.value for step in RefundStep],
-        waiting=other_page(visit, step="approval", status=None, before=None, order=None),
+        waiting=change_query(visit, step="approval", status=None, before=None, order=None),
     )
 
 
@@ -110,14 +112,15 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
 
 def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
     """Return the available refund operations. Operators cannot approve their own refunds."""
-    approve = link_operation(visit, ApproveRefund, refund_id=refund.id)
-    reject = link_operation(visit, RejectRefund, refund_id=refund.id)
-    resend = link_operation(visit, ResendRefund, refund_id=refund.id)
-    if refund.step == RefundStep.APPROVAL:
-        is_own = refund.requested_by == visit.actor.who
-        return offer([("Approve", None if is_own else approve), ("Reject", reject)])
-    if refund.step == RefundStep.QUEUED and refund.sent_at is None:
-        return offer([("Reject", reject), ("Resend", resend)])
-    if refund.step == RefundStep.SENT:
-        return offer([("Resend", resend)])
-    return []
+    operations: list[tuple[str, type[ChangeOperation[Any]]]] = []
+    if refund.step == RefundStep.APPROVAL and refund.requested_by != visit.actor.who:
+        operations.append(("Approve", ApproveRefund))
+    is_unsent = refund.step == RefundStep.QUEUED and refund.sent_at is None
+    if refund.step == RefundStep.APPROVAL or is_unsent:
+        operations.append(("Reject", RejectRefund))
+    if refund.step == RefundStep.SENT or is_unsent:
+        operations.append(("Resend", ResendRefund))
+    return page_actions(
+        (label, operation_url(visit, operation, refund_id=refund.id))
+        for label, operation in operations
+    )

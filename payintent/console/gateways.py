@@ -26,7 +26,7 @@ from payintent.gateway_accounts.providers_operations import (
 )
 from payintent.http.docs.pages import read_document, render_markdown
 
-_ERRORS = 5
+_ERRORS_MAX = 5
 _LINK_TAG = re.compile(r'<a href="[^"<]*">|</a>')
 _HALTED = "A chain is halted"
 _UNWATCHED = "A chain is not watched"
@@ -50,7 +50,7 @@ async def get_gateways(visit: OperatorVisit) -> Response:
         },
         channel_state=_channel_state,
         outages=outages,
-        errors=await visit.read(ListGatewayErrors(limit=_ERRORS)),
+        errors=await visit.read(ListGatewayErrors(limit=_ERRORS_MAX)),
         allowed=allowed_actions(visit),
     )
 
@@ -62,14 +62,18 @@ def _channel_state(outage: GatewayOutage | None, now: datetime) -> tuple[str, st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainPart:
+class ChainSection:
     chain: ChainRecord
     cursor: ChainCursor | None  # None: no merchant uses this chain
     sessions: int  # open on-chain sessions
     endpoints: list[EndpointState]
 
     @property
-    def newest(self) -> int | None:
+    def is_used(self) -> bool:
+        return self.cursor is not None or bool(self.endpoints)
+
+    @property
+    def latest_block(self) -> int | None:
         blocks = (state.latest for state in self.endpoints)
         return max((block for block in blocks if block is not None), default=None)
 
@@ -91,8 +95,8 @@ async def get_chains(visit: OperatorVisit) -> Response:
         watch.chain: watch.sessions for watch in await chain_watch_store.list_watches(database)
     }
     states = await asyncio.gather(*(visit.context.endpoints.compare(chain) for chain in records))
-    parts = [
-        ChainPart(
+    sections = [
+        ChainSection(
             chain=chain,
             cursor=await chain_store.get_cursor(database, chain.slug),
             sessions=sessions.get(chain.slug, 0),
@@ -103,10 +107,10 @@ async def get_chains(visit: OperatorVisit) -> Response:
     now = await current_time(database)
     return visit.render(
         "chains.html",
-        parts=[part for part in parts if part.cursor is not None or part.endpoints],
-        unused=[part.chain for part in parts if part.cursor is None and not part.endpoints],
+        sections=[section for section in sections if section.is_used],
+        unused_chains=[section.chain for section in sections if not section.is_used],
         now=now,
-        ago=partial(_ago, now=now),
+        ago=partial(_format_ago, now=now),
         finality=_finality,
         allowed=allowed_actions(visit),
     )
@@ -118,8 +122,8 @@ def runbook_section(heading: str) -> str:
 
     Links are removed, because their targets are not on the page.
     """
-    _, _, following = read_document("runbook.md").partition(f"\n### {heading}\n")
-    section = following.partition("\n### ")[0].partition("\n## ")[0]
+    _, _, text = read_document("runbook.md").partition(f"\n### {heading}\n")
+    section = text.partition("\n### ")[0].partition("\n## ")[0]
     _, _, steps = section.partition("\n\n- **See**")
     return _LINK_TAG.sub("", render_markdown("- **See**" + steps)[1])
 
@@ -134,5 +138,5 @@ def _finality(chain: ChainRecord) -> str:
     return f"after {chain.confirmations} confirmations"
 
 
-def _ago(moment: datetime | None, now: datetime) -> str:
+def _format_ago(moment: datetime | None, now: datetime) -> str:
     return "never" if moment is None else f"{age(moment, now)} ago"

@@ -15,8 +15,9 @@ from payintent.operators.submit import convert_operation
 
 Read = TypeVar("Read", bound=ReadOperation[Any])
 #: Rows per page.
-ROWS = 50
-_MINUTES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)  # format of `datetime-local` inputs
+PAGE_ROWS = 50
+#: Format of `datetime-local` inputs.
+_DATETIME_LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)
 
 
 def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
@@ -26,7 +27,7 @@ def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
     """
     names = set(kind.__struct_fields__) - fixed.keys()
     values = {
-        name: f"{value}:00Z" if _MINUTES.fullmatch(value) else value
+        name: f"{value}:00Z" if _DATETIME_LOCAL.fullmatch(value) else value
         for name, value in visit.query.items()
         if name in names and value
     }
@@ -39,30 +40,28 @@ async def render_queue(
     name: str,
     kind: type[ReadOperation[Any]],
     *,
-    is_pending: bool,
+    is_pending: bool = False,
+    pending_status: str | None = None,
     **fields: Any,
 ) -> Response:
     """Render a list page; the template receives the rows as `name`.
 
-    Pending rows are sorted oldest first by default.
+    Pending rows are sorted oldest first by default. Rows are pending if `is_pending`, or if the
+    status filter is empty or `pending_status`.
     """
-    is_oldest_first = is_pending and not visit.request.query_params.get("order")
-    order = {"order": "oldest"} if is_oldest_first else {}
-    operation: Any = read_query(visit, kind, limit=ROWS, **order)
+    if pending_status is not None:
+        is_pending = visit.query.get("status", "") in ("", pending_status)
+    order = {"order": "oldest"} if is_pending and not visit.query.get("order") else {}
+    operation: Any = read_query(visit, kind, limit=PAGE_ROWS, **order)
     rows = await visit.read(operation)
-    fields |= {name: rows, "typed": visit.query, "which": operation.status}
-    following = next_page(visit, operation.order, [row.id for row in rows])
+    fields |= {name: rows, "form_values": visit.query, "status_filter": operation.status}
+    next_link = next_page(visit, operation.order, [row.id for row in rows])
     now = await current_time(visit.context.read_database)
-    return visit.render(template, now=now, following=following, **fields)
+    return visit.render(template, now=now, next_link=next_link, **fields)
 
 
-def has_status(visit: OperatorVisit, default: str) -> bool:
-    """Return whether the status filter is unset or equals `default`."""
-    return visit.request.query_params.get("status") in (None, "", default)
-
-
-def other_page(visit: OperatorVisit, **changes: object) -> str:
-    """Return the current URL with changed query parameters; None removes a parameter."""
+def change_query(visit: OperatorVisit, **changes: object) -> str:
+    """Return the current URL with changed query parameters. None removes a parameter."""
     url = visit.request.url.path
     values = {**visit.request.query_params, **changes}
     query = {name: str(value) for name, value in values.items() if value not in (None, "")}
@@ -70,21 +69,21 @@ def other_page(visit: OperatorVisit, **changes: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class NextPage:
+class PageLink:
     href: str
     label: str
 
 
-def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> NextPage | None:
-    """Return the link to the page after these rows; None if there are fewer than `ROWS`."""
-    if len(ids) < ROWS:
+def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> PageLink | None:
+    """Return the link to the page after these rows; None if there are fewer than `PAGE_ROWS`."""
+    if len(ids) < PAGE_ROWS:
         return None
     if order == "oldest":
-        return NextPage(other_page(visit, after=ids[-1]), "Newer")
-    return NextPage(other_page(visit, before=ids[-1]), "Older")
+        return PageLink(change_query(visit, after=ids[-1]), "Newer")
+    return PageLink(change_query(visit, before=ids[-1]), "Older")
 
 
-def link_operation(
+def operation_url(
     visit: OperatorVisit, operation: type[ChangeOperation[Any]], **fields: object
 ) -> str | None:
     """Return the URL of an operation's form with these fields; None if the role forbids it."""

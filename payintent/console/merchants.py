@@ -5,8 +5,8 @@ from typing import Any
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import ROWS, link_operation, other_page, read_query
-from payintent.console.operations import PageAction, offer
+from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
+from payintent.console.operations import PageAction, page_actions
 from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules
@@ -44,27 +44,27 @@ _KEYS_MAX = 100
 
 
 async def get_merchants(visit: OperatorVisit) -> Response:
-    merchants = await visit.read(read_query(visit, ListMerchants, limit=ROWS))
-    last_id = merchants[-1].id if len(merchants) == ROWS else None
+    merchants = await visit.read(read_query(visit, ListMerchants, limit=PAGE_ROWS))
+    last_id = merchants[-1].id if len(merchants) == PAGE_ROWS else None
     return visit.render(
         "merchants.html",
-        typed=visit.query,
+        form_values=visit.query,
         merchants=merchants,
         activations=[status.value for status in ActivationStatus],
-        create=link_operation(visit, CreateMerchant),
-        following=last_id and other_page(visit, after=last_id),
+        create=operation_url(visit, CreateMerchant),
+        next_link=last_id and change_query(visit, after=last_id),
     )
 
 
 async def get_merchant(visit: OperatorVisit) -> Response:
-    merchant_id = _parse_id(visit.request.path_params["merchant_id"])
+    merchant_id = _parse_merchant_id(visit.request.path_params["merchant_id"])
     merchant = await visit.read(ShowMerchant(merchant_id=merchant_id))
     settings = await _read_settings(visit, merchant_id)
     return visit.render(
         "merchant.html",
         merchant=merchant,
         actions=_actions(visit, merchant),
-        add=_links(visit, merchant_id),
+        add=_form_urls(visit, merchant_id),
         now=await current_time(visit.context.read_database),
         **settings,
     )
@@ -79,7 +79,7 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
     method_accounts = {method.account_id for method in methods}
     return {
         "steps": [(step, _step_link(visit, step.action, merchant_id)) for step in steps],
-        "file": await visit.read(ShowActivation(merchant_id=merchant_id)),
+        "activation": await visit.read(ShowActivation(merchant_id=merchant_id)),
         "methods": methods,
         "accounts": [
             account
@@ -90,7 +90,7 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
         "rules": [rule for rule in rules if rule.merchant_id in (None, merchant_id)],
         "restrictions": await visit.read(ListRestrictions()),
         "keys": [
-            (key, link_operation(visit, RevokeApiKey, public_id=key.public_id)) for key in keys
+            (key, operation_url(visit, RevokeApiKey, public_id=key.public_id)) for key in keys
         ],
         "secrets": await visit.read(ListCallbackSecrets(merchant_id=merchant_id)),
     }
@@ -101,7 +101,7 @@ def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | Non
     kind = OPERATIONS[action]
     if not issubclass(kind, ChangeOperation):
         return f"/payments?merchant_id={merchant_id}"
-    return link_operation(visit, kind, merchant_id=merchant_id)
+    return operation_url(visit, kind, merchant_id=merchant_id)
 
 
 def _actions(visit: OperatorVisit, merchant: Merchant) -> list[PageAction]:
@@ -114,13 +114,13 @@ def _actions(visit: OperatorVisit, merchant: Merchant) -> list[PageAction]:
         operations.append(("Suspend", SuspendMerchant))
     if merchant.activation is ActivationStatus.SUSPENDED:
         operations.append(("Resume", ResumeMerchant))
-    return offer(
-        (label, link_operation(visit, operation, merchant_id=merchant.id))
+    return page_actions(
+        (label, operation_url(visit, operation, merchant_id=merchant.id))
         for label, operation in operations
     )
 
 
-def _links(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
+def _form_urls(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
     """Return links to the forms that add settings; None for forms that the role forbids."""
     operations: dict[str, type[ChangeOperation[Any]]] = {
         "method": AddPaymentMethod,
@@ -131,12 +131,12 @@ def _links(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
         "secret": RotateCallbackSecret,
     }
     return {
-        name: link_operation(visit, operation, merchant_id=merchant_id)
+        name: operation_url(visit, operation, merchant_id=merchant_id)
         for name, operation in operations.items()
     }
 
 
-def _parse_id(text: str) -> int:
+def _parse_merchant_id(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS_MAX:
         raise NotFoundError("no such merchant")
     return int(text)

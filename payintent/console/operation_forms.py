@@ -13,10 +13,10 @@ from payintent.operators.fields import OperationField, list_fields
 from payintent.operators.operation import ChangeOperation, OperationType
 from payintent.operators.submit import convert_operation
 
-_PAIRS = 6  # form rows for a mapping
-_CLEARED = '""'  # sets an empty text or list, as on the command line
+_PAIR_ROWS = 6  # form rows for a mapping
+_EMPTY_LITERAL = '""'  # sets an empty text or list, as on the command line
 _MINUTES_CHARS = len("2026-01-31T09:30")
-_EXPECTED = {
+_CONTROL_ERRORS = {
     "whole": "must be a whole number",
     "number": "must be a number such as 0.07",
     "time": "must be a time such as 2026-01-31T09:30:00",
@@ -35,7 +35,7 @@ _CONTROLS: dict[Any, str] = {
 }
 
 
-class WrongFieldError(RefusedError):
+class InvalidFieldError(RefusedError):
     """A form field has an invalid value. The message is shown beside the field."""
 
     def __init__(self, field: str, message: str) -> None:
@@ -54,7 +54,7 @@ class FormField:
     is_required: bool
     is_secret: bool
     pairs: tuple[tuple[int, str, str], ...]  # row number, key and value of each mapping entry
-    is_given: bool
+    is_filled: bool
     error: str | None
 
 
@@ -82,15 +82,15 @@ def read_operation(operation: OperationType, form: Mapping[str, str]) -> Any:
         if value is not None:
             values[field.name] = value
         elif field.is_required:
-            raise WrongFieldError(field.name, "is required")
+            raise InvalidFieldError(field.name, "is required")
     try:
         return convert_operation(values, operation, strict=False)
-    except RefusedError as refused:
-        field = find_field(operation, refused.message)
+    except RefusedError as refusal:
+        field = find_field(operation, refusal.message)
         if field is None:
             raise
-        message = _EXPECTED.get(_control(field), refused.message)
-        raise WrongFieldError(field.name, message) from refused
+        message = _CONTROL_ERRORS.get(_control(field), refusal.message)
+        raise InvalidFieldError(field.name, message) from refusal
 
 
 def has_required(operation: OperationType, form: Mapping[str, str]) -> bool:
@@ -110,10 +110,10 @@ def find_field(operation: OperationType, message: str) -> OperationField | None:
     return next((fields[name] for name in candidates if name in fields), None)
 
 
-def find_wrong_field(operation: OperationType, refused: RefusedError) -> str | None:
-    if isinstance(refused, WrongFieldError):
-        return refused.field
-    field = find_field(operation, refused.message)
+def find_invalid_field(operation: OperationType, refusal: RefusedError) -> str | None:
+    if isinstance(refusal, InvalidFieldError):
+        return refusal.field
+    field = find_field(operation, refusal.message)
     return None if field is None else field.name
 
 
@@ -127,23 +127,23 @@ def _build_field(
     field: OperationField, form: Mapping[str, str], is_secret: bool, error: str | None
 ) -> FormField:
     control = _control(field)
-    default = str(uuid4()) if _is_key(field) else _default_text(field.default)
+    default = str(uuid4()) if _is_idempotency_key(field) else _default_text(field.default)
     return FormField(
         name=field.name,
         label=field.name.replace("_", " ").capitalize(),
-        help_text=_help(field, control),
-        control="key" if _is_key(field) else control,
+        help_text=_form_help(field, control),
+        control="key" if _is_idempotency_key(field) else control,
         value="" if is_secret else form.get(field.name, default),
         choices=_choices(field.type),
         is_required=field.is_required and not field.parameter.get("or_reason", False),
         is_secret=is_secret,
         pairs=tuple(_pairs(field.name, form, is_secret=is_secret)) if control == "pairs" else (),
-        is_given=bool(form.get(field.name)),
+        is_filled=bool(form.get(field.name)),
         error=error,
     )
 
 
-def _help(field: OperationField, control: str) -> str:
+def _form_help(field: OperationField, control: str) -> str:
     """Return a field's help text without the parts about the command line."""
     if control == "pairs":
         return "One name and value per row. Stored values are never shown again."
@@ -171,7 +171,7 @@ def _choices(field_type: Any) -> tuple[str, ...]:
     return ()
 
 
-def _is_key(field: OperationField) -> bool:
+def _is_idempotency_key(field: OperationField) -> bool:
     """Return whether the field is an idempotency key. Every new form generates a key."""
     return field.name == "key" and field.type is UUID
 
@@ -200,8 +200,8 @@ def _read_field(field: OperationField, form: Mapping[str, str]) -> Any:
         return None
     if control in ("list", "lines"):
         items = text.splitlines() if control == "lines" else text.split(",")
-        return [item.strip() for item in items if item.strip() and text != _CLEARED]
-    if control == "text" and text == _CLEARED:
+        return [item.strip() for item in items if item.strip() and text != _EMPTY_LITERAL]
+    if control == "text" and text == _EMPTY_LITERAL:
         return ""
     if control == "time" and len(text) == _MINUTES_CHARS:
         return f"{text}:00"  # browsers omit zero seconds
@@ -217,5 +217,5 @@ def _pairs(
             form.get(f"{name}.name.{number}", "").strip(),
             "" if is_secret else form.get(f"{name}.value.{number}", ""),
         )
-        for number in range(_PAIRS)
+        for number in range(_PAIR_ROWS)
     ]

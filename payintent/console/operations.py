@@ -12,7 +12,7 @@ from payintent.approvals.operations import proposal_view
 from payintent.console.access import OperatorVisit
 from payintent.console.operation_forms import (
     build_form,
-    find_wrong_field,
+    find_invalid_field,
     has_required,
     hidden_fields,
     read_operation,
@@ -44,22 +44,22 @@ async def get_operation(visit: OperatorVisit) -> Response:
     try:
         operation = read_operation(kind, query)
         result = await submit(visit.context.operation_context, operation, visit.actor)
-    except RefusedError as refused:
-        return _form_page(visit, kind, query, refused=refused)
+    except RefusedError as refusal:
+        return _form_page(visit, kind, query, refusal=refusal)
     plain = to_plain(result)
-    older = _older_page(visit, operation, plain)
-    return _form_page(visit, kind, query, result=plain, has_result=True, older=older)
+    older_url = _older_page(visit, operation, plain)
+    return _form_page(visit, kind, query, result=plain, has_result=True, older_url=older_url)
 
 
 async def post_operation(visit: OperatorVisit) -> Response:
     """`POST /operations/{subject}/{verb}`: make a dry run, ask for confirmation, or execute."""
     kind = _find_allowed(visit)
     if not issubclass(kind, ChangeOperation):
-        raise BadRequestError(f"{kind.action} changes nothing")
+        raise BadRequestError(f"{kind.action} is read-only; use GET")
     try:
-        return await _run_step(visit, kind)
-    except RefusedError as refused:
-        return _form_page(visit, kind, visit.form, refused=refused)
+        return await _process_form(visit, kind)
+    except RefusedError as refusal:
+        return _form_page(visit, kind, visit.form, refusal=refusal)
 
 
 def allowed_actions(visit: OperatorVisit) -> set[str]:
@@ -81,21 +81,21 @@ def render_done(
     return visit.render("done.html", kind=kind, result=plain, secret=has_secret(plain), back=back)
 
 
-async def _run_step(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) -> Response:
+async def _process_form(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) -> Response:
     context, form = visit.context.operation_context, visit.form
     operation = read_operation(kind, form)
     actor = replace(visit.actor, why=form.get("why", "").strip())
     step = form.get("step", "")
     if step == _DRY_RUN:
-        foreseen = to_plain(await count_changes(context, operation, actor))
-        return _form_page(visit, kind, form, foreseen=foreseen)
+        preview = to_plain(await count_changes(context, operation, actor))
+        return _form_page(visit, kind, form, preview=preview)
     if kind.is_destructive and step != _CONFIRMED:
         changes = await describe(context, operation, actor)
         return visit.render(
             "confirm.html",
             kind=kind,
             changes=changes,
-            again=hidden_fields(kind, form),
+            hidden_fields=hidden_fields(kind, form),
             why=actor.why,
         )
     return render_done(visit, kind, await submit(context, operation, actor))
@@ -119,41 +119,41 @@ def _form_page(
     kind: OperationType,
     form: Mapping[str, str],
     *,
-    refused: RefusedError | None = None,
+    refusal: RefusedError | None = None,
     **result_fields: Any,
 ) -> Response:
     """Render an operation's form with its values, and its error or result if there is one."""
-    field = None if refused is None else find_wrong_field(kind, refused)
-    wrong = {} if refused is None or field is None else {field: refused.message}
+    field = None if refusal is None else find_invalid_field(kind, refusal)
+    wrong = {} if refusal is None or field is None else {field: refusal.message}
     prefix = f"{kind.action.partition('.')[0]}."
-    siblings = [
-        sibling
-        for sibling in _list_allowed(visit)
-        if sibling.action.startswith(prefix) and sibling is not kind
+    related_operations = [
+        other
+        for other in _list_allowed(visit)
+        if other.action.startswith(prefix) and other is not kind
     ]
     fields: dict[str, Any] = {
         "kind": kind,
         "is_read": issubclass(kind, ReadOperation),
         "fields": build_form(kind, form, wrong),
         "why": form.get("why", ""),
-        "refused": None if refused is None else _message(field, refused),
-        "siblings": siblings,
+        "refusal": None if refusal is None else _error_message(field, refusal),
+        "related_operations": related_operations,
         "has_result": False,
         "result": None,
-        "older": None,
-        "foreseen": None,
+        "older_url": None,
+        "preview": None,
     }
-    status = 200 if refused is None else http_status(refused)
+    status = 200 if refusal is None else http_status(refusal)
     response = visit.render("operation.html", status=status, **fields | result_fields)
-    if refused is not None and refused.retry_after_s is not None:
-        response.headers["Retry-After"] = str(refused.retry_after_s)
+    if refusal is not None and refusal.retry_after_s is not None:
+        response.headers["Retry-After"] = str(refusal.retry_after_s)
     return response
 
 
-def _message(field: str | None, refused: RefusedError) -> str:
-    if field is None or refused.message.startswith(field):
-        return refused.message
-    return f"{field.replace('_', ' ')}: {refused.message}"
+def _error_message(field: str | None, refusal: RefusedError) -> str:
+    if field is None or refusal.message.startswith(field):
+        return refusal.message
+    return f"{field.replace('_', ' ')}: {refusal.message}"
 
 
 def _older_page(visit: OperatorVisit, operation: Any, result: Any) -> str | None:
@@ -172,6 +172,6 @@ class PageAction:
     href: str
 
 
-def offer(links: Iterable[tuple[str, str | None]]) -> list[PageAction]:
-    """Make page actions from `(label, link)` pairs, skipping pairs without a link."""
+def page_actions(links: Iterable[tuple[str, str | None]]) -> list[PageAction]:
+    """Make page actions from `(label, URL)` pairs, without those that have no URL."""
     return [PageAction(label=label, href=href) for label, href in links if href is not None]

@@ -10,9 +10,9 @@ from uuid import UUID
 from starlette.responses import RedirectResponse, Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import ROWS, link_operation, other_page, read_query
-from payintent.console.operations import PageAction, offer
-from payintent.console.today import ENDS
+from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
+from payintent.console.operations import PageAction, page_actions
+from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError
 from payintent.core.money import CURRENCIES
@@ -27,9 +27,9 @@ from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.webhooks.operations import ReplayEvent
 
-_KINDS = ("card", "redirect", "qr", "onchain")
+_METHOD_KINDS = ("card", "redirect", "qr", "onchain")
 #: Match types that identify a single payment.
-_EXACT = frozenset(
+_UNIQUE_MATCHES = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
@@ -44,46 +44,47 @@ async def get_payments(visit: OperatorVisit) -> Response:
     """
     query = visit.request.query_params
     text = query.get("text", "").strip()
-    page, refused = PaymentPage(payments=[], next_before=None), None
+    page, refusal = PaymentPage(payments=[], next_before=None), None
     try:
         if text:
-            search = read_query(visit, SearchPayments, limit=ROWS)
+            search = read_query(visit, SearchPayments, limit=PAGE_ROWS)
             payments = await visit.read(search)
-            if len(payments) == 1 and payments[0].found_by in _EXACT and search.before is None:
+            is_single = len(payments) == 1 and search.before is None
+            if is_single and payments[0].found_by in _UNIQUE_MATCHES:
                 url = f"/payments/{payments[0].id}"
                 return RedirectResponse(url, 303, {"Cache-Control": "no-store"})
-            last_id = payments[-1].id if len(payments) == ROWS else None
+            last_id = payments[-1].id if len(payments) == PAGE_ROWS else None
             page = PaymentPage(payments=payments, next_before=last_id)
         else:
-            operation = read_query(visit, ListPayments, limit=ROWS)
+            operation = read_query(visit, ListPayments, limit=PAGE_ROWS)
             page = await operation.read_page(visit.context.operation_context)
     except RefusedError as error:
-        refused = error
+        refusal = error
     return visit.render(
         "payments.html",
-        status=200 if refused is None else http_status(refused),
+        status=200 if refusal is None else http_status(refusal),
         page=page,
-        refused=None if refused is None else refused.message,
-        typed=visit.query,
+        refusal=None if refusal is None else refusal.message,
+        form_values=visit.query,
         text=text,
         statuses=[status.value for status in PaymentStatus],
         currencies=sorted(CURRENCIES),
-        kinds=_KINDS,
-        ends=ENDS,
-        older=page.next_before and other_page(visit, before=page.next_before),
-        newest=other_page(visit, before=None) if query.get("before") else None,
+        kinds=_METHOD_KINDS,
+        ends=FINAL_STATUSES,
+        older_url=page.next_before and change_query(visit, before=page.next_before),
+        first_page_url=change_query(visit, before=None) if query.get("before") else None,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoryEntry:
+class TimelineRow:
     entry: TimelineEntry
-    sent: str | None
-    answered: str | None
-    more: Mapping[str, str]
+    request_body: str | None
+    response: str | None
+    other_details: Mapping[str, str]
 
 
-async def get_payment_story(visit: OperatorVisit) -> Response:
+async def get_payment(visit: OperatorVisit) -> Response:
     payment_id: str = visit.request.path_params["payment_id"]
     operation = read_query(visit, ShowTimeline, payment_id=payment_id)
     payment = await payment_summary(visit.context.database, payment_id)
@@ -91,17 +92,17 @@ async def get_payment_story(visit: OperatorVisit) -> Response:
     return visit.render(
         "payment.html",
         payment=payment,
-        metadata=pretty(bytes(payment["metadata"]).decode()),
+        metadata=indent_json(bytes(payment["metadata"]).decode()),
         actions=await _actions(visit, payment),
-        entries=[_story_entry(entry) for entry in timeline.entries],
+        entries=[_timeline_row(entry) for entry in timeline.entries],
         timeline=timeline,
         kinds=list(KINDS),
         of=operation.of,
-        link=partial(other_page, visit),
+        link=partial(change_query, visit),
     )
 
 
-def pretty(text: str) -> str:
+def indent_json(text: str) -> str:
     """Indent JSON; return other text unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
@@ -113,36 +114,36 @@ async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[Pag
     payment_id, status = payment["id"], payment["status"]
     links: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:
-        links.append(("Refund", link_operation(visit, RefundPayment, payment_id=payment_id)))
+        links.append(("Refund", operation_url(visit, RefundPayment, payment_id=payment_id)))
     if status == PaymentStatus.PENDING:
-        links.append(("Cancel", link_operation(visit, CancelPayment, payment_id=payment_id)))
+        links.append(("Cancel", operation_url(visit, CancelPayment, payment_id=payment_id)))
     if status == PaymentStatus.PROCESSING:
-        links.append(("End", link_operation(visit, EndPayment, payment_id=payment_id)))
+        links.append(("End", operation_url(visit, EndPayment, payment_id=payment_id)))
     for case in payment["cases"]:
         if case["status"] == "OPEN":
-            href = link_operation(visit, ResolveCase, case_id=case["id"])
+            href = operation_url(visit, ResolveCase, case_id=case["id"])
             links.append((f"Resolve {case['kind']}", href))
     links.extend(
-        ("Resend event", link_operation(visit, ReplayEvent, event_id=event_id))
-        for event_id in await _event_ids(visit, payment_id)
+        ("Resend event", operation_url(visit, ReplayEvent, event_id=event_id))
+        for event_id in await _list_event_ids(visit, payment_id)
     )
-    return offer(links)
+    return page_actions(links)
 
 
-async def _event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
+async def _list_event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     assert parsed is not None  # noqa: S101 - the payment was read by it
     subjects = await history_store.list_subject_ids(visit.context.database, parsed)
     return [subject_id for kind, subject_id in subjects if kind == "event"]
 
 
-def _story_entry(entry: TimelineEntry) -> StoryEntry:
+def _timeline_row(entry: TimelineEntry) -> TimelineRow:
     details = entry.details
-    return StoryEntry(
+    return TimelineRow(
         entry=entry,
-        sent=pretty(details["body"]) if "body" in details else None,
-        answered=details.get("answer") or None,
-        more={
+        request_body=indent_json(details["body"]) if "body" in details else None,
+        response=details.get("answer") or None,
+        other_details={
             name.replace("_", " "): value if isinstance(value, str) else json.dumps(value)
             for name, value in details.items()
             if name not in _SHOWN_ELSEWHERE

@@ -27,7 +27,7 @@ from payintent.operators.fields import summarize
 from payintent.operators.operation import OperationType, to_json_value
 from payintent.runtime.json_format import encode_json, format_timestamp
 
-_LISTS = {
+_LIST_PATHS = {
     "payments": "/payments",
     "cases": "/cases",
     "refunds": "/refunds",
@@ -35,23 +35,23 @@ _LISTS = {
     "approvals": "/approvals",
     "webhooks": "/webhooks/events",
 }
-_BY_NAME = {
+_PATHS_BY_FIELD = {
     "merchant_id": "/merchants/{}",
     "account_id": "/operations/account/show?account_id={}",
     "event_id": "/webhooks/events/{}",
 }
-_BY_PREFIX = {
+_PATHS_BY_ID_PREFIX = {
     ids.PAYMENT: "/payments/{}",
     ids.REFUND: "/refunds/{}",
     ids.CASE: "/cases/{}",
     ids.APPROVAL: "/approvals/{}",
 }
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
-_STATUSES = frozenset({"status", "state", "step", "activation", "outcome", "level"})
-_AMOUNTS = re.compile(r"(?:.*_)?(?:amount|fee|tax|total|rate|minor|limit|count|attempts|ms)")
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_STATUS_FIELDS = frozenset({"status", "state", "step", "activation", "outcome", "level"})
+_AMOUNT_FIELD = re.compile(r"(?:.*_)?(?:amount|fee|tax|total|rate|minor|limit|count|attempts|ms)")
 _KINDS: dict[type, str] = {bool: "flag", dict: "record", int: "number", float: "number"}
 #: Secret fields, which are shown only once.
-_SECRETS = frozenset({"api_key", "token", "callback_secret", "secret"})
+_SECRET_FIELDS = frozenset({"api_key", "token", "callback_secret", "secret"})
 #: Navigation labels and their paths.
 NAVIGATION = {
     "Today": "/",
@@ -67,7 +67,7 @@ NAVIGATION = {
     "Audit": "/audit",
     "Operations": "/operations",
 }
-_NAMES = (
+_FILES = (
     "console.css",
     "figures.css",
     "lists.css",
@@ -76,16 +76,16 @@ _NAMES = (
     "uPlot.iife.min.js",
     "uPlot.min.css",
 )
-CONSOLE_FILES = StaticFiles("console/static", "/static", _NAMES)
+CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
 _LONG_CHARS = 40
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-_WORDS_OF_TONES = {
+_TONE_WORDS = {
     "good": "PAID SUCCEEDED ACTIVE APPROVED DELIVERED ENABLED OK HEALTHY RESOLVED WON",
     "warn": "WAITING PENDING PROCESSING OPEN SUSPENDED APPROVAL LAPSED LATE PARTIALLY_REFUNDED",
     "bad": "FAILED REJECTED DEAD REVOKED EXPIRED DISABLED HALTED LOST",
     "info": "REFUNDED QUEUED SENT NEW REQUESTED VALIDATED",
 }
-_TONES = {word: tone for tone, words in _WORDS_OF_TONES.items() for word in words.split()}
+_TONES = {word: tone for tone, words in _TONE_WORDS.items() for word in words.split()}
 _templates = make_environment("console/templates")
 #: Headers of every response. With `no-referrer`, browsers would send forms with origin `null`.
 COMMON_HEADERS = {
@@ -97,21 +97,21 @@ COMMON_HEADERS = {
 
 def list_url(name: str, **filters: str) -> str:
     """Return the URL of a list page; `filters` are fields of the list operation."""
-    return _LISTS[name] + (f"?{urlencode(filters)}" if filters else "")
+    return _LIST_PATHS[name] + (f"?{urlencode(filters)}" if filters else "")
 
 
 def find_link(value: object, name: str) -> str | None:
     if isinstance(value, str):
         prefix, underscore, _ = value.partition("_")
-        if underscore and prefix in _BY_PREFIX and ids.parse_id(prefix, value) is not None:
-            return _BY_PREFIX[prefix].format(quote(value))
-    if name in _BY_NAME and isinstance(value, str | int) and value != "":
-        return _BY_NAME[name].format(quote(str(value)))
+        if underscore and prefix in _PATHS_BY_ID_PREFIX and ids.parse_id(prefix, value) is not None:
+            return _PATHS_BY_ID_PREFIX[prefix].format(quote(value))
+    if name in _PATHS_BY_FIELD and isinstance(value, str | int) and value != "":
+        return _PATHS_BY_FIELD[name].format(quote(str(value)))
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class ShownValue:
+class DisplayValue:
     kind: str  # none, flag, time, status, link, number, record, table, list or text
     value: Any
     href: str | None = None
@@ -128,33 +128,33 @@ def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
-def show_value(value: Any, name: str = "") -> ShownValue:
+def to_display_value(value: Any, name: str = "") -> DisplayValue:
     if value is None or value in ("", [], {}):
-        return ShownValue("none", None)
+        return DisplayValue("none", None)
     href = find_link(value, name)
-    return ShownValue(_kind(value, name) if href is None else "link", value, href)
+    return DisplayValue(_kind(value, name) if href is None else "link", value, href)
 
 
 def _kind(value: Any, name: str) -> str:
     if isinstance(value, list):
         items = cast("list[object]", value)
         return "table" if all(isinstance(item, dict) for item in items) else "list"
-    if isinstance(value, str) and _TIME.fullmatch(value):
+    if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
         return "time"
-    if isinstance(value, str) and name in _STATUSES:
+    if isinstance(value, str) and name in _STATUS_FIELDS:
         return "status"
     return _KINDS.get(value.__class__, "text")
 
 
 def is_amount(name: str) -> bool:
     """Return whether a column contains amounts or counts, which are right-aligned."""
-    return _AMOUNTS.fullmatch(name) is not None
+    return _AMOUNT_FIELD.fullmatch(name) is not None
 
 
 def has_secret(result: Any) -> bool:
     if isinstance(result, dict):
         fields = cast("dict[str, Any]", result)
-        return not _SECRETS.isdisjoint(fields) or any(map(has_secret, fields.values()))
+        return not _SECRET_FIELDS.isdisjoint(fields) or any(map(has_secret, fields.values()))
     return False
 
 
@@ -162,23 +162,16 @@ def label(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
-def is_current(entry: str, path: str) -> bool:
-    return path == entry or (entry != "/" and path.startswith(f"{entry}/"))
-
-
 @cache
 def console_style(name: str) -> InlinePart:
     return inline_part(CONSOLE_FILES.text(name))
 
 
-def style_sources() -> list[str]:
-    return [console_style(name).source for name in _NAMES if name.endswith(".css")]
-
-
+_STYLE_SOURCES = [console_style(name).source for name in _FILES if name.endswith(".css")]
 #: Headers of every page and page fragment.
 HEADERS = COMMON_HEADERS | {
     "Content-Security-Policy": content_security_policy(
-        scripts=ScriptSources(), styles=style_sources()
+        scripts=ScriptSources(), styles=_STYLE_SOURCES
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -207,7 +200,10 @@ def _common_fields(request: Request, session: OperatorSession | None) -> dict[st
     entries = NAVIGATION.items() if session else ()
     return {
         "asset": CONSOLE_FILES.url,
-        "navigation": [(label, entry, is_current(entry, path)) for label, entry in entries],
+        "navigation": [  # label, path, and whether it is the current section
+            (name, entry, path == entry or (entry != "/" and path.startswith(f"{entry}/")))
+            for name, entry in entries
+        ],
         "path": path,
         "session": session,
         "style": console_style,
@@ -243,7 +239,7 @@ def format_age(at: datetime, now: datetime) -> str:
     return f"{seconds} s"
 
 
-def list_names(fields: Mapping[str, object]) -> str:
+def join_labels(fields: Mapping[str, object]) -> str:
     return ", ".join(map(label, fields))
 
 
@@ -253,12 +249,12 @@ cast("dict[str, Any]", _templates.filters).update(
     columns=table_columns,
     is_amount=is_amount,
     is_long=is_long,
-    keys=list_names,
+    keys=join_labels,
     label=label,
     link=find_link,
     moment=format_moment,
     rate=format_rate,
-    shown=show_value,
+    shown=to_display_value,
     summary=summary,
     timestamp=format_timestamp,
     tone=tone,

@@ -47,7 +47,7 @@ CONSOLE_ROUTES: list[Route] = [
     _page("/sessions", sign_in.get_sessions),
     _page("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
     _page("/payments", payments.get_payments),
-    _page("/payments/{payment_id}", payments.get_payment_story),
+    _page("/payments/{payment_id}", payments.get_payment),
     _page("/cases", cases.get_cases),
     _page("/cases/{case_id}", cases.get_case_page),
     _page("/refunds", cases.get_refunds),

@@ -21,7 +21,7 @@ from payintent.runtime.settings import Settings
 
 _log = get_logger("operator")
 _COOKIE_CHARS_MAX = 100
-_BROWSER_MAX = 200
+_BROWSER_CHARS_MAX = 200
 _MAX_AGE_S = 12 * 3600
 _DELETED_AFTER_DAYS = 7
 _DELETED_MAX = 100  # per sign-in
@@ -73,13 +73,14 @@ async def add_session(
 ) -> NewSessionCookie:
     """Create a session for an authenticated operator, and delete a batch of old sessions."""
     session_id, secret = tx.id_generator.new_id(), make_token()
-    browser = request.headers.get("user-agent", "")
+    agent = request.headers.get("user-agent", "")
+    browser = "".join(char if char.isprintable() else "?" for char in agent)
     new = NewConsoleSession(
         id=session_id,
         holder=holder,
         digest=_digest(context.encryption, session_id, secret),
         address=context.viewers.caller_address(request),
-        browser="".join(char if char.isprintable() else "?" for char in browser)[:_BROWSER_MAX],
+        browser=browser[:_BROWSER_CHARS_MAX],
     )
     await session_store.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
     await session_store.add(tx, new)
@@ -96,8 +97,8 @@ def log_sign_in(
 async def find_session(context: ConsoleContext, request: Request) -> OperatorSession | None:
     """Return the valid session that the request's cookie identifies.
 
-    Using a secret that was replaced more than a minute ago revokes the session, because two
-    browsers must have it. A wrong secret counts as a failed authentication from the client's IP.
+    If the secret was replaced more than a minute ago, the cookie has been copied, and the session
+    is revoked. A wrong secret counts as a failed authentication from the client's IP.
     """
     cookie = _parse_cookie(console_cookie(context.settings).read(request) or "")
     if cookie is None:

@@ -128,7 +128,7 @@ async def record_use(database: Executor, session_id: UUID, holder: SessionHolder
     )
 
 
-async def rotate(database: Executor, session_id: UUID, before: bytes, digest: bytes) -> bool:
+async def rotate(database: Executor, session_id: UUID, old_digest: bytes, digest: bytes) -> bool:
     """Replace a secret's digest; return False if a concurrent request already replaced it."""
     row = await database.row(
         """
@@ -140,7 +140,7 @@ async def rotate(database: Executor, session_id: UUID, before: bytes, digest: by
         RETURNING id
         """,
         session_id,
-        before,
+        old_digest,
         digest,
     )
     return row is not None

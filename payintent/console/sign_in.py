@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.console import sessions_store as session_store
-from payintent.console.access import SIGN_IN, OperatorVisit, check_host, read_own_form
+from payintent.console.access import SIGN_IN, OperatorVisit, check_host, read_same_origin_form
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import render
 from payintent.console.sessions import console_cookie, end_session, find_session, open_session
@@ -16,9 +16,9 @@ from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import read_path_uuid
 from payintent.http.errors import http_status
 
-_NEXT_MAX = 2_000
+_NEXT_CHARS_MAX = 2_000
 _LISTED_MAX = 50
-_OIDC = "/sign-in/oidc?"
+_OIDC_PATH = "/sign-in/oidc?"
 _OIDC_MESSAGES = {
     "oidc_no_role": "Your account has no role here. Ask your administrator for access.",
     "oidc_blocked": "An operator has blocked you.",
@@ -29,51 +29,53 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 async def get_sign_in(request: Request) -> Response:
-    """`GET /sign-in`: the sign-in form; `next` is the page to open afterwards.
+    """`GET /sign-in`: the sign-in form. `next` is the path to open afterwards.
 
-    Browsers send no cookie after a cross-site link. The page then navigates to `next` from our own
-    site, so that the browser sends the cookie.
+    Browsers omit the cookie after a cross-site link. The response is then a page that navigates to
+    `next` from our own site, so that the browser sends the cookie.
     """
     check_host(request, get_console_context(request).settings)
-    onward = onward_path(request.query_params.get("next", ""))
-    if request.headers.get("sec-fetch-site") == "cross-site" and onward != "/":
-        return render(request, "onward.html", onward=onward)
-    return _form_page(request, onward)
+    next_path = safe_next_path(request.query_params.get("next", ""))
+    if request.headers.get("sec-fetch-site") == "cross-site" and next_path != "/":
+        return render(request, "onward.html", next_path=next_path)
+    return _form_page(request, next_path)
 
 
 async def post_sign_in(request: Request) -> Response:
     context = get_console_context(request)
-    form = await read_own_form(request)
-    onward = onward_path(form.get("next", ""))
+    form = await read_same_origin_form(request)
+    next_path = safe_next_path(form.get("next", ""))
     try:
         cookie = await open_session(context, request, form.get("token", "").strip())
-    except RefusedError as refused:
-        return refused_page(request, refused, onward)
+    except RefusedError as refusal:
+        return render_sign_in_error(request, refusal, next_path)
     await _end_former_session(context, request)
-    response = RedirectResponse(onward, 303, _NO_STORE)
+    response = RedirectResponse(next_path, 303, _NO_STORE)
     console_cookie(context.settings).set(response, cookie)
     return response
 
 
-def refused_page(request: Request, refused: RefusedError, onward: str) -> Response:
+def render_sign_in_error(request: Request, refusal: RefusedError, next_path: str) -> Response:
     """Render the sign-in form with the reason for the failure."""
-    response = _form_page(request, onward, _message(refused), http_status(refused))
-    if refused.retry_after_s is not None:
-        response.headers["Retry-After"] = str(refused.retry_after_s)
+    response = _form_page(request, next_path, _error_message(refusal), http_status(refusal))
+    if refusal.retry_after_s is not None:
+        response.headers["Retry-After"] = str(refusal.retry_after_s)
     return response
 
 
 def _form_page(
-    request: Request, onward: str, refused: str | None = None, status: int = 200
+    request: Request, next_path: str, refusal: str | None = None, status: int = 200
 ) -> Response:
     provider = get_console_context(request).identity_provider
     oidc = None
     if provider is not None:
         oidc = {
             "host": urlsplit(provider.issuer).netloc,
-            "href": _OIDC + urlencode({"next": onward}),
+            "href": _OIDC_PATH + urlencode({"next": next_path}),
         }
-    return render(request, "sign_in.html", status=status, onward=onward, refused=refused, oidc=oidc)
+    return render(
+        request, "sign_in.html", status=status, next_path=next_path, refusal=refusal, oidc=oidc
+    )
 
 
 async def _end_former_session(context: ConsoleContext, request: Request) -> None:
@@ -100,24 +102,24 @@ async def get_sessions(visit: OperatorVisit) -> Response:
 async def post_end_session(visit: OperatorVisit) -> Response:
     session_id = read_path_uuid(visit.request, "session_id", "no such session")
     if not await end_session(visit.context, visit.session, session_id):
-        raise NotFoundError("you have no such open session")
+        raise NotFoundError("no such open session")
     return RedirectResponse("/sessions", 303, _NO_STORE)
 
 
-def onward_path(text: str) -> str:
+def safe_next_path(text: str) -> str:
     """Return `text` if it is a path on our own site, or `/`."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\"))
-    if not is_path or len(text) > _NEXT_MAX or not text.isprintable() or "\\" in text:
+    if not is_path or len(text) > _NEXT_CHARS_MAX or not text.isprintable() or "\\" in text:
         return "/"
     parts = urlsplit(text)
     return "/" if parts.scheme or parts.netloc or parts.path == SIGN_IN else text
 
 
-def _message(refused: RefusedError) -> str:
-    if isinstance(refused, UnauthorizedError):
-        if refused.reason.startswith("oidc_"):
-            return _OIDC_MESSAGES.get(refused.reason, _NOT_COMPLETED)
+def _error_message(refusal: RefusedError) -> str:
+    if isinstance(refusal, UnauthorizedError):
+        if refusal.reason.startswith("oidc_"):
+            return _OIDC_MESSAGES.get(refusal.reason, _NOT_COMPLETED)
         return "This operator token is not valid."
-    if refused.code is ErrorCode.RATE_LIMITED:
+    if refusal.code is ErrorCode.RATE_LIMITED:
         return "Too many failed attempts from this address. Wait a moment, then try again."
-    return refused.message
+    return refusal.message

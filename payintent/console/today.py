@@ -29,12 +29,12 @@ from payintent.overview.store import COUNTED_MAX, ChainFigure
 from payintent.runtime.log import get_logger
 
 #: Final payment statuses, in chart order.
-ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
+FINAL_STATUSES = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
 _NONE_SELECTED = "none selected"
 _ROWS_MAX = 12  # per table of methods or countries
 _MINUTE = timedelta(minutes=1)
-_OLD = timedelta(minutes=5)
-_PROCESSING_OLD = timedelta(hours=1)
+_COUNT_AGE_MAX = timedelta(minutes=5)
+_PROCESSING_AGE_MAX = timedelta(hours=1)
 _POLL_S = 1.0
 _RELOAD_S = 30
 _log = get_logger("events")
@@ -53,7 +53,7 @@ class Tile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyRow:
     currency: str
-    taken: str
+    received: str
     payments: int
     refunded: str
     refunds: int
@@ -84,23 +84,25 @@ class ChainRow:
 
 def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
     sums = figures.totals(period)
-    counts = {kind: _count(sums, kind) for kind in (*ENDS, "DELIVERED", "UNDELIVERED")}
+    counts = {
+        kind: _total_count(sums, kind) for kind in (*FINAL_STATUSES, "DELIVERED", "UNDELIVERED")
+    }
     return {
         "counted_until": figures.overview.counted_until,
-        "is_behind": figures.overview.now - figures.overview.counted_until > _OLD,
+        "is_behind": figures.overview.now - figures.overview.counted_until > _COUNT_AGE_MAX,
         "since": figures.since[period],
-        "since_text": minute_text(figures.since[period]),
+        "since_text": format_minute(figures.since[period]),
         "tiles": _tiles(figures),
-        "money": _money(sums),
-        "ends": ENDS,
+        "money": _money_rows(sums),
+        "ends": FINAL_STATUSES,
         "counts": counts,
         "points": figures.data_points(period),
         "hours_of_points": HOURS_PER_POINT[period],
-        "by_method": _conversion(figures, period, "method"),
-        "by_country": _conversion(figures, period, "country"),
-        "total": _conversion_row("all", [{end: counts[end] for end in ENDS}], {}),
+        "by_method": _conversion_rows(figures, period, "method"),
+        "by_country": _conversion_rows(figures, period, "country"),
+        "total": _conversion_row("all", [{end: counts[end] for end in FINAL_STATUSES}], {}),
         "waiting": figures.overview.waiting,
-        "up_to": up_to,
+        "format_capped": format_capped,
         "outages": figures.overview.outages,
         "chains": [chain_row(chain, figures.overview.now) for chain in figures.overview.chains],
         "list_url": list_url,
@@ -114,12 +116,12 @@ def age(since: datetime, now: datetime) -> str:
     return "< 1 min" if now - since < _MINUTE else format_age(since, now)
 
 
-def minute_text(moment: datetime) -> str:
+def format_minute(moment: datetime) -> str:
     """Format a time in UTC to the minute, for a list filter."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
 
 
-def up_to(count: int) -> str:
+def format_capped(count: int) -> str:
     """Format a count that is capped at `COUNTED_MAX`."""
     return f"{COUNTED_MAX:,}+" if count >= COUNTED_MAX else f"{count:,}"
 
@@ -142,7 +144,7 @@ def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
 def _tiles(figures: Figures) -> list[Tile]:
     waiting, outages = figures.overview.waiting, len(figures.overview.outages)
     dead, late = waiting.deliveries_dead, waiting.deliveries_late
-    late_note = f"of {up_to(waiting.deliveries_waiting)} pending"
+    late_note = f"of {format_capped(waiting.deliveries_waiting)} pending"
     late_url = list_url("webhooks", state="pending", tried="true")
     return [
         *_work_tiles(figures),
@@ -156,7 +158,7 @@ def _tiles(figures: Figures) -> list[Tile]:
 def _count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str = "") -> Tile:
     return Tile(
         key=key,
-        figure=up_to(count),
+        figure=format_capped(count),
         label=noun if count == 1 else f"{noun}s",
         href=href,
         note=note,
@@ -171,10 +173,10 @@ def _work_tiles(figures: Figures) -> list[Tile]:
     case_note = f"oldest {age(oldest_case, now)}" if oldest_case else ""
     case_url = list_url("cases", status="OPEN")
     approvals = waiting.approvals + waiting.refund_approvals
-    approval_note = f"{up_to(waiting.refund_approvals)} for refunds" if approvals else ""
+    approval_note = f"{format_capped(waiting.refund_approvals)} for refunds" if approvals else ""
     approval_url = list_url("approvals", status="WAITING")
-    until = {} if oldest is None else {"until": minute_text(oldest + _MINUTE)}
-    is_old = oldest is not None and now - oldest > _PROCESSING_OLD
+    until = {} if oldest is None else {"until": format_minute(oldest + _MINUTE)}
+    is_old = oldest is not None and now - oldest > _PROCESSING_AGE_MAX
     return [
         _count_tile("cases", waiting.cases, "open case", case_url, "warn", case_note),
         _count_tile(
@@ -205,19 +207,19 @@ def _chain_tile(figures: Figures) -> Tile:
     )
 
 
-def _money(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
+def _money_rows(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
     kinds = {"PAID", "REFUNDED", "DISPUTED"}
     currencies = sorted({currency for kind, currency in sums if kind in kinds})
     rows: list[MoneyRow] = []
     for currency in currencies:
-        taken, refunded, disputed = (
+        received, refunded, disputed = (
             sums.get((kind, currency), Amount()) for kind in ("PAID", "REFUNDED", "DISPUTED")
         )
         rows.append(
             MoneyRow(
                 currency=currency,
-                taken=_amount(taken.amount, currency),
-                payments=taken.count,
+                received=_amount(received.amount, currency),
+                payments=received.count,
                 refunded=_amount(refunded.amount, currency),
                 refunds=refunded.count,
                 disputed=_amount(disputed.amount, currency),
@@ -235,11 +237,11 @@ def _amount(amount: Decimal, currency: str) -> str:
     return f"{int(whole):,}{dot}{fraction}"
 
 
-def _count(sums: dict[tuple[str, str], Amount], kind: str) -> int:
+def _total_count(sums: dict[tuple[str, str], Amount], kind: str) -> int:
     return sum(figure.count for (sum_kind, _), figure in sums.items() if sum_kind == kind)
 
 
-def _conversion(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
+def _conversion_rows(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
     """Return the methods or countries with the most payments, and a last row for all others."""
     counts: dict[str, dict[str, int]] = {}
     for figure in figures.conversion:
@@ -306,7 +308,7 @@ async def get_today(visit: OperatorVisit) -> Response:
 async def get_today_figures(visit: OperatorVisit) -> Response:
     """`GET /today/figures`: only the figures, for browsers that cannot keep a stream open."""
     figures = await visit.context.overview.get()
-    return html_response(visit.request, figures_html(figures, _period(visit)), HEADERS)
+    return html_response(visit.request, render_figures(figures, _period(visit)), HEADERS)
 
 
 async def get_today_events(visit: OperatorVisit) -> Response:
@@ -321,24 +323,24 @@ async def get_today_events(visit: OperatorVisit) -> Response:
 async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGenerator[bytes]:
     yield STREAM_RETRY
     loop = asyncio.get_running_loop()
-    over_at, quiet_since, last = loop.time() + STREAM_S, loop.time(), ""
-    while loop.time() < over_at and not context.change_feed.closing:
+    ends_at, last_sent_at, last_html = loop.time() + STREAM_S, loop.time(), ""
+    while loop.time() < ends_at and not context.change_feed.closing:
         try:
-            html = figures_html(await context.overview.get(), period)
+            html = render_figures(await context.overview.get(), period)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
             return  # the browser reconnects
-        if html != last:
+        if html != last_html:
             yield encode_event("figures", {"html": html})
-            last, quiet_since = html, loop.time()
-        elif loop.time() - quiet_since >= HEARTBEAT_S:
+            last_html, last_sent_at = html, loop.time()
+        elif loop.time() - last_sent_at >= HEARTBEAT_S:
             yield STREAM_KEEP_ALIVE
-            quiet_since = loop.time()
+            last_sent_at = loop.time()
         await asyncio.sleep(_POLL_S)
 
 
 @lru_cache(maxsize=len(Period))
-def figures_html(figures: Figures, period: Period) -> str:
+def render_figures(figures: Figures, period: Period) -> str:
     """Render the figures. The result is cached, because all viewers of a period share it."""
     return render_part("today_figures.html", **figure_fields(figures, period))
 

@@ -3,9 +3,9 @@
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import ROWS, link_operation, other_page, read_query
-from payintent.console.operations import offer
-from payintent.console.payments import pretty
+from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
+from payintent.console.operations import page_actions
+from payintent.console.payments import indent_json
 from payintent.db.database import current_time
 from payintent.http.application import read_path_uuid
 from payintent.webhooks.endpoints_store import COUNTED_MAX, EndpointRecord
@@ -18,55 +18,56 @@ from payintent.webhooks.operations import (
 )
 
 _STATES = ("pending", "delivered", "dead", "skipped")
-_HALF = 0.5
+_SUCCESS_RATE_MIN = 0.5
 _LATE_S = 300
-_EVER = "2000-01-01T00:00:00"  # earlier than any event
+_EARLIEST_TIME = "2000-01-01T00:00:00"  # earlier than any event
 
 
 async def get_webhooks(visit: OperatorVisit) -> Response:
-    endpoints = await visit.read(read_query(visit, ListEndpoints, limit=ROWS))
-    last_id = endpoints[-1].merchant_id if len(endpoints) == ROWS else None
+    endpoints = await visit.read(read_query(visit, ListEndpoints, limit=PAGE_ROWS))
+    last_id = endpoints[-1].merchant_id if len(endpoints) == PAGE_ROWS else None
     return visit.render(
         "webhooks.html",
-        typed=visit.query,
-        endpoints=[(endpoint, health(endpoint)) for endpoint in endpoints],
+        form_values=visit.query,
+        endpoints=[(endpoint, endpoint_health(endpoint)) for endpoint in endpoints],
         now=await current_time(visit.context.read_database),
         counted_max=COUNTED_MAX,
-        replay=link_operation(visit, ReplayMissedEvents),
-        replay_all=link_operation(visit, ReplayMissedEvents, since=_EVER),
-        following=last_id and other_page(visit, after=last_id),
+        replay=operation_url(visit, ReplayMissedEvents),
+        replay_all=operation_url(visit, ReplayMissedEvents, since=_EARLIEST_TIME),
+        next_link=last_id and change_query(visit, after=last_id),
     )
 
 
 async def get_webhook_events(visit: OperatorVisit) -> Response:
-    deliveries = await visit.read(read_query(visit, ListDeliveries, limit=ROWS))
-    is_full = len(deliveries) == ROWS
+    deliveries = await visit.read(read_query(visit, ListDeliveries, limit=PAGE_ROWS))
+    is_full = len(deliveries) == PAGE_ROWS
     query = visit.query
     fields = {name: query.get(name) or None for name in ("merchant_id", "since", "until")}
     return visit.render(
         "events.html",
-        typed=query,
+        form_values=query,
         deliveries=deliveries,
         states=_STATES,
         now=await current_time(visit.context.read_database),
-        replay=link_operation(visit, ReplayMissedEvents, **fields),
-        older=other_page(visit, before=deliveries[-1].event_id) if is_full else None,
+        replay=operation_url(visit, ReplayMissedEvents, **fields),
+        older_url=change_query(visit, before=deliveries[-1].event_id) if is_full else None,
     )
 
 
 async def get_webhook_event(visit: OperatorVisit) -> Response:
     event_id = read_path_uuid(visit.request, "event_id", "no such event")
     details = await visit.read(ShowEvent(event_id=event_id))
+    resend_url = operation_url(visit, ReplayEvent, event_id=event_id)
     return visit.render(
         "event.html",
         event=details.event,
-        body=pretty(details.event.body),
+        body=indent_json(details.event.body),
         attempts=details.attempts[::-1],
-        actions=offer([("Resend event", link_operation(visit, ReplayEvent, event_id=event_id))]),
+        actions=page_actions([("Resend event", resend_url)]),
     )
 
 
-def health(endpoint: EndpointRecord) -> tuple[str, str]:
+def endpoint_health(endpoint: EndpointRecord) -> tuple[str, str]:
     if endpoint.callback_url is None:
         return "none", ""
     if endpoint.open_since is not None:
@@ -76,6 +77,7 @@ def health(endpoint: EndpointRecord) -> tuple[str, str]:
         return ("late", "warn") if is_late else ("no attempts", "")
     if not endpoint.delivered:
         return "failing", "bad"
-    if endpoint.delivered < endpoint.attempts * _HALF or endpoint.last_outcome != "delivered":
+    is_unreliable = endpoint.delivered < endpoint.attempts * _SUCCESS_RATE_MIN
+    if is_unreliable or endpoint.last_outcome != "delivered":
         return "unsteady", "warn"
     return ("late", "warn") if is_late else ("healthy", "good")

@@ -104,7 +104,11 @@ class PasskeyVerifier:
         key = cast("dict[int, Any]", credential.public_key) if credential else {}
         if credential is None or key.get(_ALG) not in _ALGORITHMS:
             raise PasskeyError("unsupported algorithm")
-        use = PasskeyUse(credential.credential_id, data.counter, created_at)
+        use = PasskeyUse(
+            credential_id=credential.credential_id,
+            sign_count=data.counter,
+            challenged_at=created_at,
+        )
         return NewPasskey(use, cbor.encode(key))
 
     def read_assertion(self, text: str) -> Assertion:

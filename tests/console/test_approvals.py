@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from payintent.console.lists import ROWS
+from payintent.console.lists import PAGE_ROWS
 from payintent.core.access import Role
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
@@ -100,7 +100,7 @@ async def test_a_queue_that_is_longer_than_its_page_shows_the_oldest(
     listed = _LISTED.findall(await _body(alan, "/approvals"))
     assert page not in listed  # it is the newest
     ages = re.findall(_AGE, await _body(alan, "/approvals"))
-    assert len(ages) == ROWS
+    assert len(ages) == PAGE_ROWS
     assert ages == sorted(ages)
     [oldest] = await operator.world.rows("SELECT min(proposed_at) AS at FROM proposal")
     assert ages[0].startswith(oldest["at"].isoformat()[:19])
@@ -125,7 +125,7 @@ async def test_a_queue_is_read_to_its_end_page_by_page_with_each_one_once(
         path = html.unescape(onward[1]) if onward else ""
     assert len(listed) == len(set(listed)) == row["many"]
     assert pages <= set(listed)
-    assert set(sizes[:-1]) == {ROWS}
+    assert set(sizes[:-1]) == {PAGE_ROWS}
     ids = [one.rpartition("_")[2] for one in listed]
     assert ids == sorted(ids, reverse=bool(query))
 

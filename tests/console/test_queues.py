@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from payintent.cases.model import CaseKind
-from payintent.console.cases import MEANINGS
-from payintent.console.lists import ROWS
+from payintent.console.cases import EXPLANATIONS
+from payintent.console.lists import PAGE_ROWS
 from payintent.core import ids
 from payintent.core.access import Role
 from tests.console.test_payments import name
@@ -68,7 +68,7 @@ async def test_every_queue_begins_with_what_has_waited_longest(operator: Api, wo
 async def test_pages_of_a_queue_follow_each_other_from_the_oldest_on(
     operator: Api, world: World
 ) -> None:
-    await world.rows(_MANY_CASES, world.merchant_id, 3 * ROWS + 1)
+    await world.rows(_MANY_CASES, world.merchant_id, 3 * PAGE_ROWS + 1)
     visitor = await signed_in(operator, role=Role.VIEWER)
     for first, label in (("/cases", "Newer"), ("/cases?order=newest", "Older")):
         path, shown = first, list[str]()
@@ -77,7 +77,7 @@ async def test_pages_of_a_queue_follow_each_other_from_the_oldest_on(
             shown += re.findall(r'href="/cases/(case_\w+)"', page)
             link = re.search(rf'href="([^"]+)" rel="next">{label}', page)
             path = html.unescape(link[1]) if link else ""
-        assert len(shown) == len(set(shown)) == 3 * ROWS + 1
+        assert len(shown) == len(set(shown)) == 3 * PAGE_ROWS + 1
         assert shown == sorted(shown, reverse=first != "/cases")
 
 
@@ -90,8 +90,8 @@ async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world:
     assert "10.00 THB" in queue
     assert "3 h" in queue
     shown = words(await visitor.get(f"/cases/{case_id}"))
-    assert set(MEANINGS) == set(CaseKind)
-    assert MEANINGS[CaseKind.AMOUNT_MISMATCH] in shown
+    assert set(EXPLANATIONS) == set(CaseKind)
+    assert EXPLANATIONS[CaseKind.AMOUNT_MISMATCH] in shown
     assert "Expected 1590.00 THB" in shown
     assert "Came 10.00 THB" in shown
     assert "No cases." in words(await visitor.get("/cases?status=DISMISSED"))

@@ -52,7 +52,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
         *("the database is temporarily unavailable", "the database is temporarily unavailable"),
         *("another request is changing this", "the form contains text that cannot be stored"),
         *("the form is too large", "cannot be decrypted"),
-        *("slow down", "no such checkout", "the log has the details"),
+        *("slow down", "no such checkout", "see the log for details"),
     ),
     "portal": (
         *("Try again in a few seconds.", "Try again in a few seconds."),

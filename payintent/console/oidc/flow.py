@@ -18,13 +18,13 @@ from payintent.runtime.encryption import Encryption
 VALID_S = 600
 _SECRET_BYTES = 24
 _COOKIE_CHARS_MAX = 3_500
-_PARTS = 3
+_DOTS = 2  # separators in a cookie
 
 
 @dataclass(frozen=True, slots=True)
 class SignInFlow:
     cookie: str = field(repr=False)
-    onward: str  # path to open afterwards; not validated
+    next_path: str  # path to open afterwards; not validated
     state: str = field(repr=False)
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
@@ -35,36 +35,38 @@ class SignInFlow:
         return _base64url(hashlib.sha256(self.verifier.encode()).digest())
 
 
-def begin_flow(encryption: Encryption, onward: str, now: datetime) -> SignInFlow:
+def begin_flow(encryption: Encryption, next_path: str, now: datetime) -> SignInFlow:
     """Start a sign-in, whose cookie is valid for ten minutes."""
-    page = _base64url(onward.encode())
-    if len(page) > _COOKIE_CHARS_MAX - 100:
-        page = ""
-    cookie = f"{secrets.token_urlsafe(_SECRET_BYTES)}.{int(now.timestamp())}.{page}"
-    return _flow(encryption, cookie)
+    encoded_path = _base64url(next_path.encode())
+    if len(encoded_path) > _COOKIE_CHARS_MAX - 100:
+        encoded_path = ""
+    cookie = f"{secrets.token_urlsafe(_SECRET_BYTES)}.{int(now.timestamp())}.{encoded_path}"
+    return _derive_flow(encryption, cookie)
 
 
 def resume_flow(encryption: Encryption, cookie: str, state: str, now: datetime) -> SignInFlow:
     """Restore a sign-in from its cookie; raise `UNAUTHORIZED` if it is expired or forged."""
-    if len(cookie) > _COOKIE_CHARS_MAX or not cookie.isascii() or cookie.count(".") != _PARTS - 1:
-        raise _refused()
-    flow = _flow(encryption, cookie)
+    if len(cookie) > _COOKIE_CHARS_MAX or not cookie.isascii() or cookie.count(".") != _DOTS:
+        raise _invalid_state()
+    flow = _derive_flow(encryption, cookie)
     if not hmac.compare_digest(flow.state.encode(), state.encode(errors="replace")):
-        raise _refused()
+        raise _invalid_state()
     started_s = int(cookie.split(".")[1])  # the matching state authenticates it
     if not 0 <= now.timestamp() - started_s + 1 <= VALID_S:
-        raise _refused()
+        raise _invalid_state()
     return flow
 
 
-def _flow(encryption: Encryption, cookie: str) -> SignInFlow:
+def _derive_flow(encryption: Encryption, cookie: str) -> SignInFlow:
     def derive(purpose: str) -> str:
         return _base64url(encryption.digest(f"console sign-in {purpose}:{cookie}"))
 
-    return SignInFlow(cookie, _page(cookie), derive("state"), derive("nonce"), derive("verifier"))
+    return SignInFlow(
+        cookie, _read_next_path(cookie), derive("state"), derive("nonce"), derive("verifier")
+    )
 
 
-def _page(cookie: str) -> str:
+def _read_next_path(cookie: str) -> str:
     encoded = cookie.rpartition(".")[2]
     try:
         return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
@@ -76,5 +78,5 @@ def _base64url(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-def _refused() -> UnauthorizedError:
+def _invalid_state() -> UnauthorizedError:
     return UnauthorizedError(OPERATOR, "oidc_state")

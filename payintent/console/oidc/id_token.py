@@ -12,14 +12,14 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
-from payintent.console.oidc.provider import IdentityProvider, refused_sign_in
+from payintent.console.oidc.provider import IdentityProvider, sign_in_error
 
 LEEWAY_S = 60  # tolerated clock difference
 _ALGORITHMS = {"RS256": "RSA", "ES256": "EC"}
 _RSA_BITS_MIN = 2_048
 _SUBJECT_MAX = 255
 _TOKEN_CHARS_MAX = 64 * 1024
-_MALFORMED = (JoseError, ValueError, TypeError, KeyError, AttributeError)
+_PARSE_ERRORS = (JoseError, ValueError, TypeError, KeyError, AttributeError)
 #: Ignores unknown headers unless they are listed in `crit`.
 _REGISTRY = jws.JWSRegistry(algorithms=list(_ALGORITHMS), strict_check_header=False)
 
@@ -46,36 +46,36 @@ async def check_id_token(
     _check_times(claims, now.timestamp())
     subject = claims.get("sub")
     if claims.get("iss") != provider.issuer:
-        raise refused_sign_in("issuer")
+        raise sign_in_error("issuer")
     claim = claims.get("nonce")
     if not isinstance(claim, str) or not hmac.compare_digest(claim.encode(), nonce.encode()):
-        raise refused_sign_in("nonce")
+        raise sign_in_error("nonce")
     if not isinstance(subject, str) or not _is_subject(subject):
-        raise refused_sign_in("subject")
+        raise sign_in_error("subject")
     return IdToken(provider.issuer, subject, claims)
 
 
 async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, Any]:
     """Verify the signature and return the claims."""
     if len(text) > _TOKEN_CHARS_MAX:
-        raise refused_sign_in("signature")
+        raise sign_in_error("signature")
     try:
         header = jws.extract_compact(text.encode(), registry=_REGISTRY).protected
-    except _MALFORMED:
-        raise refused_sign_in("signature") from None
+    except _PARSE_ERRORS:
+        raise sign_in_error("signature") from None
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
-        raise refused_sign_in("algorithm")
+        raise sign_in_error("algorithm")
     if kid is not None and not isinstance(kid, str):
-        raise refused_sign_in("signature")
+        raise sign_in_error("signature")
     key = _find_key(await provider.keys(kid), kid, algorithm)
     try:
         signed = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
         claims = msgspec.json.decode(signed.payload or b"")
-    except _MALFORMED:
-        raise refused_sign_in("signature") from None
+    except _PARSE_ERRORS:
+        raise sign_in_error("signature") from None
     if not isinstance(claims, dict):
-        raise refused_sign_in("signature")
+        raise sign_in_error("signature")
     return cast("dict[str, Any]", claims)
 
 
@@ -94,15 +94,15 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
         and (kid is None or key.get("kid") == kid)
     ]
     if len(candidates) != 1:  # without a key id, exactly one key must match
-        raise refused_sign_in("key")
+        raise sign_in_error("key")
     public = {name: candidates[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
     jwk: Any = {name: value for name, value in public.items() if value is not None}
     try:
         if algorithm == "ES256":
             return ECKey.import_key(jwk)
         return _import_rsa(jwk)
-    except _MALFORMED:
-        raise refused_sign_in("key") from None
+    except _PARSE_ERRORS:
+        raise sign_in_error("key") from None
 
 
 def _import_rsa(jwk: Any) -> RSAKey:
@@ -126,22 +126,22 @@ def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
     clients = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     party = claims.get("azp")
     if client_id not in clients or (party is None and len(clients) > 1):
-        raise refused_sign_in("audience")
+        raise sign_in_error("audience")
     if party is not None and party != client_id:
-        raise refused_sign_in("audience")
+        raise sign_in_error("audience")
 
 
 def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
-    issued = _moment(claims.get("iat"))
-    if _moment(claims.get("exp")) <= now_s - LEEWAY_S:
-        raise refused_sign_in("expired")
-    if max(issued, _moment(claims.get("nbf", issued))) > now_s + LEEWAY_S:
-        raise refused_sign_in("time")
+    issued = _read_time(claims.get("iat"))
+    if _read_time(claims.get("exp")) <= now_s - LEEWAY_S:
+        raise sign_in_error("expired")
+    if max(issued, _read_time(claims.get("nbf", issued))) > now_s + LEEWAY_S:
+        raise sign_in_error("time")
 
 
-def _moment(value: object) -> float:
+def _read_time(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refused_sign_in("time")
+        raise sign_in_error("time")
     return value
 
 

@@ -25,12 +25,12 @@ from payintent.runtime.waiting import Waiters, release_slot
 T = TypeVar("T")
 _log = get_logger("operator")
 _TIMEOUT_S = 5.0
-_ANSWER_BYTES_MAX = 256 * 1024
+_RESPONSE_BYTES_MAX = 256 * 1024
 _CACHED_S = 3600.0  # for metadata and keys
-_KEYS_AGAIN_S = 10.0  # minimum interval between refreshes for unknown key ids
+_KEY_REFRESH_INTERVAL_S = 10.0  # minimum interval between refreshes for unknown key ids
 _RETRY_S = 2.0  # before metadata is requested again after a failure
 _KEYS_MAX = 100
-_WAITING_MAX = 64  # concurrent sign-ins per process
+_SIGN_INS_MAX = 64  # concurrent sign-ins per process
 _OK = 200
 _REFUSALS = frozenset({400, 401, 403})
 _BASIC, _POST = "client_secret_basic", "client_secret_post"
@@ -47,13 +47,13 @@ class ProviderUnusableError(RefusedError):
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(
-            ErrorCode.SERVICE_UNAVAILABLE, "the identity provider cannot be used: " + detail
+            ErrorCode.SERVICE_UNAVAILABLE, f"the identity provider cannot be used: {detail}"
         )
         self.reason = reason
         self.detail = detail
 
 
-def refused_sign_in(reason: str) -> UnauthorizedError:
+def sign_in_error(reason: str) -> UnauthorizedError:
     return UnauthorizedError(OPERATOR, f"oidc_{reason}")
 
 
@@ -77,8 +77,8 @@ class _TokenResponse(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """An authorization code, and the redirect URI and verifier with which it was requested."""
+class CodeExchange:
+    """An authorization code with the redirect URI and the verifier of its request."""
 
     code: str
     redirect_uri: str
@@ -90,16 +90,16 @@ class IdentityProvider:
         self.issuer = settings.oidc_issuer
         self.client_id = settings.oidc_client_id
         self._secret = settings.oidc_client_secret.get_secret_value()
-        self._http = GatewayHttpClient(_TIMEOUT_S, _ANSWER_BYTES_MAX, settings.client_tls)
+        self._http = GatewayHttpClient(_TIMEOUT_S, _RESPONSE_BYTES_MAX, settings.client_tls)
         self._monotonic = monotonic
         self._waiters = Waiters()
         self._metadata: TtlCache[ProviderMetadata | None] = TtlCache(
-            self._read_metadata, None, _CACHED_S, monotonic, self._wait
+            self._read_metadata, None, _CACHED_S, monotonic, self._waiting
         )
         self._keys: TtlCache[_Keys] = TtlCache(
-            self._read_keys, _Keys([]), _CACHED_S, monotonic, self._wait
+            self._read_keys, _Keys([]), _CACHED_S, monotonic, self._waiting
         )
-        self._keys_again_at = 0.0
+        self._next_key_refresh_at = 0.0
         self._failure: tuple[float, ProviderUnusableError] | None = None
 
     async def metadata(self) -> ProviderMetadata:
@@ -118,16 +118,17 @@ class IdentityProvider:
         """Return the provider's public keys as JWKs, refreshed if `kid` is unknown."""
         keys = (await self._keys.get()).keys
         now = self._monotonic()
-        if kid is None or any(key.get("kid") == kid for key in keys) or now < self._keys_again_at:
+        is_known = kid is None or any(key.get("kid") == kid for key in keys)
+        if is_known or now < self._next_key_refresh_at:
             return keys
-        self._keys_again_at = now + _KEYS_AGAIN_S
+        self._next_key_refresh_at = now + _KEY_REFRESH_INTERVAL_S
         self._keys.invalidate()
         return (await self._keys.get()).keys
 
-    async def exchange(self, exchange: Exchange) -> str:
+    async def exchange_code(self, exchange: CodeExchange) -> str:
         """Exchange a code for an ID token; raise `UNAUTHORIZED` if the provider rejects it."""
         if not 0 < len(exchange.code) <= _CODE_CHARS_MAX:
-            raise refused_sign_in("code")
+            raise sign_in_error("code")
         metadata = await self.metadata()
         fields = {
             "grant_type": "authorization_code",
@@ -137,35 +138,35 @@ class IdentityProvider:
         }
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if _BASIC in metadata.token_endpoint_auth_methods_supported:
-            headers["Authorization"] = self._basic()
+            headers["Authorization"] = self._basic_credentials()
         else:
             fields |= {"client_id": self.client_id, "client_secret": self._secret}
-        with self._wait():
+        with self._waiting():
             response = await self._request(
                 "token", "POST", metadata.token_endpoint, headers, fields
             )
         if response.status in _REFUSALS:
-            raise refused_sign_in("code")
+            raise sign_in_error("code")
         return _decode("token", response, _TokenResponse).id_token
 
     async def close(self) -> None:
         await self._http.close()
 
     @contextmanager
-    def _wait(self) -> Generator[None]:
+    def _waiting(self) -> Generator[None]:
         """Release the admission slot while waiting for the provider.
 
         Raises `SERVICE_UNAVAILABLE` if too many sign-ins are already waiting.
         """
-        if self._waiters[self.issuer] >= _WAITING_MAX:
+        if self._waiters[self.issuer] >= _SIGN_INS_MAX:
             raise RefusedError(
-                ErrorCode.SERVICE_UNAVAILABLE, "too many people are signing in", retry_after_s=1
+                ErrorCode.SERVICE_UNAVAILABLE, "too many concurrent sign-ins", retry_after_s=1
             )
         release_slot()
         with self._waiters.count(self.issuer):
             yield
 
-    def _basic(self) -> str:
+    def _basic_credentials(self) -> str:
         """Return the Authorization header, with form-encoded credentials (RFC 6749, 2.3.1)."""
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self._secret)}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -175,12 +176,12 @@ class IdentityProvider:
         response = await self._request("discovery", "GET", url, {})
         metadata = _decode("discovery", response, ProviderMetadata)
         if metadata.issuer != self.issuer:
-            raise _unusable("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
+            raise _report_failure("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
         endpoints = metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri
         if not all(is_confidential(url) and "#" not in url for url in endpoints):
-            raise _unusable("discovery", "one of its endpoints is not https")
+            raise _report_failure("discovery", "one of its endpoints does not use https")
         if not {_BASIC, _POST} & set(metadata.token_endpoint_auth_methods_supported):
-            raise _unusable("discovery", "it does not support client secrets")
+            raise _report_failure("discovery", "it does not support client secrets")
         return metadata
 
     async def _read_keys(self, _: _Keys) -> _Keys:
@@ -203,20 +204,20 @@ class IdentityProvider:
             body=urlencode(fields).encode() if fields else None,
         )
         if not isinstance(response, HttpAnswer):
-            raise _unusable(purpose, response.detail)
+            raise _report_failure(purpose, response.detail)
         return response
 
 
 def _decode(purpose: str, response: HttpAnswer, kind: type[T]) -> T:
     if response.status != _OK:
-        raise _unusable(purpose, f"HTTP {response.status} for its {purpose}")
+        raise _report_failure(purpose, f"HTTP {response.status} for its {purpose}")
     try:
         return msgspec.json.decode(response.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _unusable(purpose, f"its {purpose} cannot be decoded") from None
+        raise _report_failure(purpose, f"its {purpose} cannot be decoded") from None
 
 
-def _unusable(purpose: str, detail: str) -> ProviderUnusableError:
+def _report_failure(purpose: str, detail: str) -> ProviderUnusableError:
     FAILURES.labels(purpose).inc()
     _log.warning("identity_provider_failed", what=purpose, why=detail)
     return ProviderUnusableError(purpose, detail)

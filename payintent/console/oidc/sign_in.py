@@ -12,11 +12,11 @@ from starlette.responses import RedirectResponse, Response
 from payintent.console.access import check_host, own_origin
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.oidc.flow import VALID_S, SignInFlow, begin_flow, resume_flow
-from payintent.console.oidc.provider import Exchange, IdentityProvider, refused_sign_in
+from payintent.console.oidc.provider import CodeExchange, IdentityProvider, sign_in_error
 from payintent.console.rendering import render
 from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
 from payintent.console.sessions_store import SessionHolder
-from payintent.console.sign_in import onward_path, refused_page
+from payintent.console.sign_in import render_sign_in_error, safe_next_path
 from payintent.core.access import parse_claim_roles, role_of_claim
 from payintent.core.errors import NotFoundError, RefusedError
 from payintent.db.database import Tx, current_time
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _CALLBACK = "/sign-in/oidc/callback"
-_LABEL_MAX = 100
+_LABEL_CHARS_MAX = 100
 _DIGEST_CHARS = 12
 _CODE = "code"
 
@@ -41,13 +41,13 @@ async def get_oidc_sign_in(request: Request) -> Response:
     """`GET /sign-in/oidc`: redirect to the provider with a state that is bound to the browser."""
     context = get_console_context(request)
     check_host(request, context.settings)
-    provider = _provider(context)
-    onward = onward_path(request.query_params.get("next", ""))
+    provider = _require_provider(context)
+    next_path = safe_next_path(request.query_params.get("next", ""))
     try:
         metadata = await provider.metadata()
-    except RefusedError as refused:
-        return refused_page(request, refused, onward)
-    flow = begin_flow(context.encryption, onward, await current_time(context.database))
+    except RefusedError as refusal:
+        return render_sign_in_error(request, refusal, next_path)
+    flow = begin_flow(context.encryption, next_path, await current_time(context.database))
     fields = {
         "response_type": _CODE,
         "client_id": provider.client_id,
@@ -74,23 +74,23 @@ async def get_oidc_callback(request: Request) -> Response:
     context = get_console_context(request)
     settings = context.settings
     check_host(request, settings)
-    provider = _provider(context)
+    provider = _require_provider(context)
     cookie = _flow_cookie(settings).read(request) or ""
-    onward = "/"
+    next_path = "/"
     try:
         async with context.attempts.attempt(request, PROVIDER_SIGN_IN):
             now = await current_time(context.database)
             state = request.query_params.get("state", "")
             flow = resume_flow(context.encryption, cookie, state, now)
-            onward = onward_path(flow.onward)
+            next_path = safe_next_path(flow.next_path)
             token = await _fetch_token(request, provider, flow)
             new, identity = await _open_session(context, request, flow, token)
-    except RefusedError as refused:
-        response = refused_page(request, refused, onward)
+    except RefusedError as refusal:
+        response = render_sign_in_error(request, refusal, next_path)
         _flow_cookie(settings).clear(response)
         return response
     log_sign_in(context, request, new, identity.name, "oidc")
-    response = render(request, "onward.html", onward=onward)
+    response = render(request, "onward.html", next_path=next_path)
     _flow_cookie(settings).clear(response)
     console_cookie(settings).set(response, new.cookie)
     return response
@@ -102,18 +102,18 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
 
     query, context = request.query_params, get_console_context(request)
     if "error" in query:
-        raise refused_sign_in("declined")
+        raise sign_in_error("declined")
     metadata = await provider.metadata()
     issuer = query.get("iss")  # RFC 9207: the provider that sent the response
     is_required = metadata.authorization_response_iss_parameter_supported
     if (issuer is not None or is_required) and issuer != provider.issuer:
-        raise refused_sign_in("issuer")
-    exchange = Exchange(
+        raise sign_in_error("issuer")
+    exchange = CodeExchange(
         code=query.get(_CODE, ""),
         redirect_uri=_redirect_uri(request, context.settings),
         verifier=flow.verifier,
     )
-    text = await provider.exchange(exchange)
+    text = await provider.exchange_code(exchange)
     return await check_id_token(provider, text, flow.nonce, await current_time(context.database))
 
 
@@ -127,28 +127,28 @@ async def _open_session(
     if role is None:
         async with database.transaction() as tx:
             await identities_store.end_role(tx, token.issuer, token.subject)
-        raise refused_sign_in("no_role")
+        raise sign_in_error("no_role")
     sign_in = NewSignIn(
         id=database.id_generator.new_id(),
         issuer=token.issuer,
         subject=token.subject,
-        name=_name(token),
+        name=_operator_name(token),
         role=role,
     )
     digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
     async with database.transaction() as tx:
         if not await identities_store.complete_sign_in(tx, digest, VALID_S):
-            raise refused_sign_in("replayed")
+            raise sign_in_error("replayed")
         identity = await identities_store.sign_in(tx, sign_in)
         if identity is None:
-            raise refused_sign_in("blocked")
+            raise sign_in_error("blocked")
         if identity.role is not identity.role_before:
-            await _audit(tx, identity, token)
+            await _audit_sign_in(tx, identity, token)
         holder = SessionHolder(identity_id=identity.id)
         return await add_session(context, tx, request, holder), identity
 
 
-async def _audit(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
+async def _audit_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
     """Record that the provider's claims created an operator or changed an operator's role."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
@@ -166,19 +166,19 @@ async def _audit(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
     )
 
 
-def _name(token: "IdToken") -> str:
+def _operator_name(token: "IdToken") -> str:
     """Return a readable name, made unique by a hash of the issuer and the subject."""
     claims = token.claims
     email = claims.get("email") if claims.get("email_verified") is True else None
     labels = (email, claims.get("preferred_username"), token.subject)
     label = next(label for label in labels if isinstance(label, str) and label.strip())
-    plain = unicodedata.normalize("NFKC", label[:_LABEL_MAX])
+    plain = unicodedata.normalize("NFKC", label[:_LABEL_CHARS_MAX])
     printable = "".join(char for char in plain if char.isprintable() and char not in "/ ")
     digest = hashlib.sha256(f"{token.issuer}\x00{token.subject}".encode()).hexdigest()
-    return f"{IDENTITY}{printable[:_LABEL_MAX]}/{digest[:_DIGEST_CHARS]}"
+    return f"{IDENTITY}{printable[:_LABEL_CHARS_MAX]}/{digest[:_DIGEST_CHARS]}"
 
 
-def _provider(context: ConsoleContext) -> IdentityProvider:
+def _require_provider(context: ConsoleContext) -> IdentityProvider:
     if context.identity_provider is None:
         raise NotFoundError("no such page")
     return context.identity_provider
