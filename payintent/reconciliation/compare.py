@@ -29,7 +29,6 @@ from payintent.reconciliation.file import (
 from payintent.reconciliation.listed_payouts import (
     PayoutTally,
     describe_payout,
-    make_payout_cases,
 )
 from payintent.reconciliation.sums_store import ReconciliationSum
 from payintent.runtime.id_generator import IdGenerator
@@ -68,7 +67,7 @@ def make_cases(
             ),
             capture_id=difference.capture_id,
             refund_id=difference.refund_id,
-            subject=describe_difference(provider, difference, with_time=with_time),
+            subject=_describe_difference(provider, difference, with_time=with_time),
         )
         for difference in differences
     ]
@@ -84,7 +83,7 @@ def check_difference_count(differences: int) -> None:
         )
 
 
-def describe_difference(
+def _describe_difference(
     provider: str, difference: ReconciliationDifference, *, with_time: bool = True
 ) -> str:
     """Describe a difference. The wording must not change, because it identifies the case."""
@@ -194,19 +193,12 @@ class ComparedFile:
     """The result of a comparison before its cases are opened."""
 
     result: ReconciliationResult
-    differences: Sequence[ReconciliationDifference]  # at most `DIFFERENCES_MAX`
-    different_payouts: Sequence[str]
-
-    def make_cases(self, tx: Tx) -> list[NewCase]:
-        """Create a case for each difference; raises `RefusedError` if there are too many."""
-        check_difference_count(self.result.difference_count)
-        return [
-            *make_cases(tx.id_generator, self.result.provider, self.differences),
-            *make_payout_cases(tx.id_generator, self.different_payouts),
-        ]
+    cases: Sequence[NewCase]
 
     async def open_cases(self, tx: Tx) -> ReconciliationResult:
-        opened, inquiries = await open_cases(tx, self.make_cases(tx))
+        """Open a case for each difference; raises `RefusedError` if there are too many."""
+        check_difference_count(self.result.difference_count)
+        opened, inquiries = await open_cases(tx, self.cases)
         return replace(self.result, opened=opened, asked=inquiries)
 
 
@@ -300,9 +292,9 @@ async def compare_file(
     payout_comparison, payout_sums = await compare_payout_lines(
         tx, comparison.provider, accounts[0], payouts, recorded_by
     )
-    descriptions = [
-        describe_difference(comparison.provider, difference)
-        for difference in differences.items[:_REPORTED_MAX]
+    cases = [
+        *make_cases(tx.id_generator, comparison.provider, differences.items),
+        *payout_comparison.cases,
     ]
     result = ReconciliationResult(
         provider=comparison.provider,
@@ -319,14 +311,10 @@ async def compare_file(
         sums=differences.sums + payout_sums,
         opened=0,
         asked=0,
-        differences=[*descriptions, *payout_comparison.different][:_REPORTED_MAX],
+        differences=[case.subject or "" for case in cases[:_REPORTED_MAX]],
         new_payouts=[describe_payout(payout) for payout in payout_comparison.new[:_REPORTED_MAX]],
     )
-    return ComparedFile(
-        result=result,
-        differences=differences.items,
-        different_payouts=payout_comparison.different,
-    )
+    return ComparedFile(result=result, cases=cases)
 
 
 async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:

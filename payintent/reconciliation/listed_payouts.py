@@ -1,6 +1,6 @@
 """Compare the payouts in a gateway's list with our records, and record new payouts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -14,7 +14,6 @@ from payintent.core.money import EXACT, format_amount, minor_decimals
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import ListedPayout
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
-from payintent.runtime.id_generator import IdGenerator
 
 #: Per list. Gateways pay out at most once a day, to a few bank accounts.
 PAYOUTS_MAX = 10_000
@@ -45,7 +44,7 @@ class PayoutAccount:
 class PayoutComparison:
     tally: PayoutTally = PayoutTally()
     new: Sequence[ListedPayout] = ()
-    different: Sequence[str] = ()  # descriptions
+    cases: Sequence[NewCase] = ()  # for payouts that differ; not open yet
 
 
 async def compare_payouts(
@@ -54,8 +53,11 @@ async def compare_payouts(
     payouts: Sequence[ListedPayout],
     recorded_by: str | None,
 ) -> PayoutComparison:
-    """Compare payouts with our records. New payouts are recorded unless `recorded_by` is None."""
-    new, different, reversed_count = list[ListedPayout](), list[str](), 0
+    """Compare payouts with our records. New payouts are recorded unless `recorded_by` is None.
+
+    A recorded payout that differs is unchanged and gets a case.
+    """
+    new, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
     references = [payout.reference for payout in payouts]
     records = await gateway_payout_store.find_last(tx, account.id, references)
     # Sorted to prevent deadlocks between lists with the same payouts.
@@ -72,28 +74,21 @@ async def compare_payouts(
         if record.reversed_at is not None:
             reversed_count += 1
         elif difference := _describe_difference(account, payout, record.payout):
-            different.append(difference)
+            case = NewCase(
+                id=tx.id_generator.new_id(),
+                kind=CaseKind.RECONCILIATION,
+                origin=UNKNOWN_ORIGIN,
+                subject=difference,
+            )
+            cases.append(case)
     tally = PayoutTally(
         lines=len(payouts),
         new=len(new),
-        repeated=len(payouts) - len(new) - reversed_count - len(different),
+        repeated=len(payouts) - len(new) - reversed_count - len(cases),
         reversed=reversed_count,
-        different=len(different),
+        different=len(cases),
     )
-    return PayoutComparison(tally=tally, new=new, different=different)
-
-
-def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> list[NewCase]:
-    """Create a case for each payout that differs. The recorded payout is unchanged."""
-    return [
-        NewCase(
-            id=id_generator.new_id(),
-            kind=CaseKind.RECONCILIATION,
-            origin=UNKNOWN_ORIGIN,
-            subject=subject,
-        )
-        for subject in different
-    ]
+    return PayoutComparison(tally=tally, new=new, cases=cases)
 
 
 def describe_payout(payout: ListedPayout) -> str:

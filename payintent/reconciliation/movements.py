@@ -36,7 +36,6 @@ from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
     PayoutAccount,
     compare_payouts,
-    make_payout_cases,
 )
 from payintent.reconciliation.runs import (
     RECORDED_BY,
@@ -302,4 +301,4 @@ async def _record_payout(
     )
     async with database.transaction() as tx:
         payouts = await compare_payouts(tx, payout_account, [payout], RECORDED_BY)
-        await case_store.open_cases(tx, make_payout_cases(tx.id_generator, payouts.different))
+        await case_store.open_cases(tx, payouts.cases)

@@ -23,6 +23,7 @@ from payintent.reconciliation.blocks_store import ReceiverBalance
 from payintent.reconciliation.compare import (
     ReconciliationInput,
     ReconciliationResult,
+    check_difference_count,
     compare_file,
     find_accounts,
 )
@@ -48,7 +49,8 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
             compared_file = await compare_file(tx, comparison, None)
             if not self.foresees_cases:
                 return compared_file.result
-            opened = await compare_store.count_new_cases(tx, compared_file.make_cases(tx))
+            check_difference_count(compared_file.result.difference_count)
+            opened = await compare_store.count_new_cases(tx, compared_file.cases)
             return replace(compared_file.result, opened=opened)
 
 

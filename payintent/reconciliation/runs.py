@@ -39,6 +39,96 @@ SOURCE_FAILURES = Counter(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationContext:
+    database: Database
+    capabilities: Callable[[str], GatewayCapabilities | None]  # by provider name
+
+
+async def compare_new_files(context: ReconciliationContext, source: FileSource) -> None:
+    """Compare a source's new files. A file that fails does not stop the others."""
+    try:
+        async with aclosing(source.walk_files()) as pages:
+            async for page in pages:
+                for file in await runs_store.list_new_files(context.database, page):
+                    await _compare_source_file(context, source, file)
+    except SourceUnavailableError as error:
+        SOURCE_FAILURES.labels(source.name).inc()
+        _log.warning("reconciliation_source_unavailable", source=source.name, why=str(error))
+
+
+async def _compare_source_file(
+    context: ReconciliationContext, source: FileSource, file: SourceFile
+) -> None:
+    database = context.database
+    try:
+        async with source.open(file) as path:
+            new = NewRun(
+                id=database.id_generator.new_id(),
+                account_id=file.account_id,
+                source=file.source,
+                name=file.name,
+                sha256=await asyncio.to_thread(read_digest, path),
+            )
+            comparison = ReconciliationInput(
+                file=ProviderFile(path=path, sha256=new.sha256),
+                provider=await runs_store.get_provider(database, file.account_id),
+                account_id=file.account_id,
+            )
+            run_id = await compare_list(context, new, comparison)
+            if run_id is not None:
+                await runs_store.mark_processed(database, file, run_id)
+    except (OSError, SourceUnavailableError) as error:
+        SOURCE_FAILURES.labels(source.name).inc()
+        _log.warning("reconciliation_file_unavailable", file=file.name, why=type(error).__name__)
+    except LockTimeoutError:
+        _log.info("reconciliation_run_busy", file=file.name)  # another worker is comparing it
+
+
+async def compare_list(
+    context: ReconciliationContext, new: NewRun, comparison: ReconciliationInput
+) -> UUID | None:
+    """Compare a list and return its run id; None if another worker is processing it."""
+    run = await runs_store.claim(context.database, new)
+    if run.has_ended:
+        return run.id
+    if not run.is_ours:
+        return None
+    if run.attempts > _ATTEMPTS_MAX:
+        problem = f"the worker stopped unexpectedly in each of {_ATTEMPTS_MAX} attempts"
+        await fail(context.database, run, problem)
+    else:
+        async with record_failures(context.database, run):
+            await _compare(context, new, run, comparison)
+    return run.id
+
+
+def read_digest(path: Path) -> str:
+    with path.open("rb") as raw:
+        return hashlib.file_digest(raw, "sha256").hexdigest()
+
+
+async def _compare(
+    context: ReconciliationContext, new: NewRun, run: ClaimedRun, comparison: ReconciliationInput
+) -> None:
+    """Compare, open cases and end the run in one transaction; do nothing if the claim is lost."""
+    comparison = comparison.for_gateway(context.capabilities(comparison.provider))
+    async with context.database.transaction() as tx:
+        if not await runs_store.lock(tx, run):
+            return
+        compared_file = await compare_file(tx, comparison, RECORDED_BY)
+        result = await compared_file.open_cases(tx)
+        outcome = RunOutcome(
+            since=result.since,
+            until=result.until,
+            differences=result.difference_count,
+            opened=result.opened,
+            sums=result.sums,
+        )
+        await runs_store.end(tx, run.id, outcome)
+    report_end(run, new.account_id, outcome)
+
+
 @asynccontextmanager
 async def record_failures(database: Database, run: ClaimedRun) -> AsyncGenerator[None]:
     """Mark the run as failed if the block raises, so that it does not block later runs.
@@ -80,96 +170,3 @@ def report_end(run: ClaimedRun, account_id: int, outcome: RunOutcome) -> None:
         status=outcome.status,
         differences=outcome.differences,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconciliationContext:
-    database: Database
-    capabilities: Callable[[str], GatewayCapabilities | None]  # by provider name
-
-
-async def compare_new_files(context: ReconciliationContext, source: FileSource) -> None:
-    """Compare a source's new files. A file that fails does not stop the others."""
-    try:
-        async with aclosing(source.walk_files()) as pages:
-            async for page in pages:
-                for file in await runs_store.list_new_files(context.database, page):
-                    await _compare_source_file(context, source, file)
-    except SourceUnavailableError as error:
-        SOURCE_FAILURES.labels(source.name).inc()
-        _log.warning("reconciliation_source_unavailable", source=source.name, why=str(error))
-
-
-async def _compare_source_file(
-    context: ReconciliationContext, source: FileSource, file: SourceFile
-) -> None:
-    try:
-        async with source.open(file) as path:
-            await _compare_once(context, file, path)
-    except (OSError, SourceUnavailableError) as error:
-        SOURCE_FAILURES.labels(source.name).inc()
-        _log.warning("reconciliation_file_unavailable", file=file.name, why=type(error).__name__)
-    except LockTimeoutError:
-        _log.info("reconciliation_run_busy", file=file.name)  # another worker is comparing it
-
-
-async def compare_list(
-    context: ReconciliationContext, new: NewRun, comparison: ReconciliationInput
-) -> UUID | None:
-    """Compare a list and return its run id; None if another worker is processing it."""
-    run = await runs_store.claim(context.database, new)
-    if run.has_ended:
-        return run.id
-    if not run.is_ours:
-        return None
-    if run.attempts > _ATTEMPTS_MAX:
-        problem = f"the worker stopped unexpectedly in each of {_ATTEMPTS_MAX} attempts"
-        await fail(context.database, run, problem)
-    else:
-        async with record_failures(context.database, run):
-            await _compare(context, new, run, comparison)
-    return run.id
-
-
-async def _compare_once(context: ReconciliationContext, file: SourceFile, path: Path) -> None:
-    new = NewRun(
-        id=context.database.id_generator.new_id(),
-        account_id=file.account_id,
-        source=file.source,
-        name=file.name,
-        sha256=await asyncio.to_thread(read_digest, path),
-    )
-    comparison = ReconciliationInput(
-        file=ProviderFile(path=path, sha256=new.sha256),
-        provider=await runs_store.get_provider(context.database, file.account_id),
-        account_id=file.account_id,
-    )
-    run_id = await compare_list(context, new, comparison)
-    if run_id is not None:
-        await runs_store.mark_processed(context.database, file, run_id)
-
-
-def read_digest(path: Path) -> str:
-    with path.open("rb") as raw:
-        return hashlib.file_digest(raw, "sha256").hexdigest()
-
-
-async def _compare(
-    context: ReconciliationContext, new: NewRun, run: ClaimedRun, comparison: ReconciliationInput
-) -> None:
-    """Compare, open cases and end the run in one transaction; do nothing if the claim is lost."""
-    comparison = comparison.for_gateway(context.capabilities(comparison.provider))
-    async with context.database.transaction() as tx:
-        if not await runs_store.lock(tx, run):
-            return
-        compared_file = await compare_file(tx, comparison, RECORDED_BY)
-        result = await compared_file.open_cases(tx)
-        outcome = RunOutcome(
-            since=result.since,
-            until=result.until,
-            differences=result.difference_count,
-            opened=result.opened,
-            sums=result.sums,
-        )
-        await runs_store.end(tx, run.id, outcome)
-    report_end(run, new.account_id, outcome)

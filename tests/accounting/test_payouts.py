@@ -112,7 +112,7 @@ async def test_a_file_is_recorded_whole_or_not_at_all_and_once(world: World) -> 
     for line, code, words in (
         (f'{merchant},"1.00', ErrorCode.BAD_REQUEST, "lines: unexpected end of data"),
         (f"{merchant},99999999.00,THB,,e,", ErrorCode.UNPROCESSABLE, "line 3: merchant"),
-        (f"{merchant},11.00,THB,,a,", ErrorCode.CONFLICT, "line 3: payout 'a' is recorded with"),
+        (f"{merchant},11.00,THB,,a,", ErrorCode.CONFLICT, "line 3: payout 'a' is already recorded"),
         ("0,11.00,THB,,f,", ErrorCode.BAD_REQUEST, "line 3 must have 6 columns"),
         (f"{merchant},11.00,THB,f", ErrorCode.BAD_REQUEST, "line 3 must have 6 columns"),
         (f"{merchant},11.00,THB,,f,1.2.26", ErrorCode.BAD_REQUEST, "line 3: paid_on must be a day"),
