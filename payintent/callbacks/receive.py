@@ -1,4 +1,4 @@
-"""Verify gateway callbacks, store each one once, and apply it in the same transaction."""
+"""Verify gateway callbacks, store each once, and apply it in the same transaction."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
@@ -52,7 +52,7 @@ _LATE_S = 0.1  # the transaction has many statements
 
 @dataclass(frozen=True, slots=True)
 class CallbackResult:
-    fresh: bool
+    is_new: bool
     payment_id: UUID | None
 
 
@@ -68,19 +68,16 @@ class _IncomingCallback:
 
 
 class _SharedPaymentError(Exception):
-    """Two callbacks in a batch concern the same payment, so they must be applied separately."""
+    """Two callbacks in a batch concern the same payment and must be applied separately."""
 
 
 class CallbackReceiver:
-    """Stores and applies callbacks. Concurrent callbacks share a transaction.
-
-    Duplicate callbacks are ignored.
-    """
+    """Stores and applies callbacks; ignores duplicates. Concurrent callbacks share transactions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._settling = Batcher(
-            together=self._settle,
+        self._batches = Batcher(
+            together=self._receive_batch,
             identities=_identities,
             late_s=_LATE_S,
         )
@@ -91,7 +88,7 @@ class CallbackReceiver:
         """Store a callback and apply it in the same transaction.
 
         A capture for an unknown session opens a case immediately. If the session is stored later,
-        the capture pays it.
+        the capture is assigned to it.
         """
         incoming = _IncomingCallback(account_id, callback, body)
         if callback.refund_id is not None:
@@ -102,44 +99,44 @@ class CallbackReceiver:
             if is_own or callback.outside_refund is None:
                 return await self._receive_refund(incoming, payment_id, is_own=is_own)
         if any([callback.dispute, callback.outside_refund, callback.fraud_warning]):
-            return await self._receive_about_capture(incoming)
-        result = await self._settling.run(incoming)
+            return await self._receive_capture_report(incoming)
+        result = await self._batches.run(incoming)
         if result.payment_id is not None:
             tracing.follow_payment(result.payment_id)
         return result
 
     async def close(self) -> None:
-        await self._settling.close()
+        await self._batches.close()
 
-    async def _settle(self, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
+    async def _receive_batch(self, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
         patience_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None
         async with self._database.transaction(patience_ms) as tx:
             return await self._apply(tx, batch)
 
     async def _apply(self, tx: Tx, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
-        """Store callbacks, then settle the sessions that the new ones report."""
+        """Store callbacks, then settle the sessions that the new callbacks report."""
         payment_ids = await callback_store.add(tx, [_new_callback(incoming) for incoming in batch])
         results = [
             CallbackResult(incoming.key in payment_ids, payment_ids.get(incoming.key))
             for incoming in batch
         ]
-        fresh = [
+        new = [
             (incoming, result.payment_id)
             for incoming, result in zip(batch, results, strict=True)
-            if result.fresh
+            if result.is_new
         ]
-        await self._settle_known(tx, fresh)
-        for incoming, payment_id in fresh:
+        await self._settle_sessions(tx, new)
+        for incoming, payment_id in new:
             if payment_id is None:
                 await _add_unknown_capture(tx, incoming)
         return results
 
-    async def _settle_known(
-        self, tx: Tx, fresh: Sequence[tuple[_IncomingCallback, UUID | None]]
+    async def _settle_sessions(
+        self, tx: Tx, new: Sequence[tuple[_IncomingCallback, UUID | None]]
     ) -> None:
         reports = [
             ReportedSession(payment_id, incoming.callback.session_id, incoming.callback.report)
-            for incoming, payment_id in fresh
+            for incoming, payment_id in new
             if payment_id and incoming.callback.session_id and incoming.callback.report
         ]
         if len({item.payment_id for item in reports}) < len(reports):
@@ -147,32 +144,32 @@ class CallbackReceiver:
         if reports:
             await settle_sessions(tx, reports)
 
-    async def _receive_about_capture(self, incoming: _IncomingCallback) -> CallbackResult:
+    async def _receive_capture_report(self, incoming: _IncomingCallback) -> CallbackResult:
         """Store and apply a report about a capture, such as a dispute.
 
-        Raises `CONFLICT`, so that the gateway retries its callback, in two cases. If the capture is
-        not stored yet, an inquiry is requested. If a refund of the capture is in progress, a case
-        is opened.
+        Raises `CONFLICT`, so that the gateway retries the callback, in two situations. If the
+        capture is not stored yet, an inquiry is requested. If a refund of the capture is in
+        progress, a case is opened.
         """
         try:
-            return await self._apply_about_capture(incoming)
+            return await self._apply_capture_report(incoming)
         except EarlyReportError as error:
             await session_store.request_inquiry(self._database, error.session_id)
             session = ids.format_id(ids.SESSION, error.session_id)
             _log.warning("report_early", account=incoming.account_id, session=session)
-            raise _retry_error("this capture is not known yet, retry later") from None
+            raise _retry_error("the capture is not known yet; try again later") from None
         except RefundInProgressError:
             report = incoming.callback.outside_refund
             assert report is not None  # noqa: S101 - only an outside refund raises this error
             async with self._database.transaction() as tx:
                 await open_outside_refund_case(tx, incoming.account_id, report)
-            raise _retry_error("a refund of this capture is in progress, retry later") from None
+            raise _retry_error("a refund of the capture is in progress; try again later") from None
 
-    async def _apply_about_capture(self, incoming: _IncomingCallback) -> CallbackResult:
+    async def _apply_capture_report(self, incoming: _IncomingCallback) -> CallbackResult:
         account_id, callback = incoming.account_id, incoming.callback
         async with self._database.transaction() as tx:
             [result] = await self._apply(tx, [incoming])
-            if not result.fresh:
+            if not result.is_new:
                 return result
             payment_id = None
             if callback.dispute is not None:
@@ -189,10 +186,10 @@ class CallbackReceiver:
         """Store a refund report, and apply it if the refund belongs to the callback's account."""
         refund_id, report = incoming.callback.refund_id, incoming.callback.refund
         async with self._database.transaction() as tx:
-            fresh = bool(await callback_store.add(tx, [_new_callback(incoming)]))
-            if fresh and is_own and refund_id and report:
+            is_new = bool(await callback_store.add(tx, [_new_callback(incoming)]))
+            if is_new and is_own and refund_id and report:
                 await settle_refund(tx, refund_id, report)
-        return CallbackResult(fresh, payment_id)
+        return CallbackResult(is_new, payment_id)
 
 
 def _retry_error(message: str) -> RefusedError:
@@ -202,7 +199,8 @@ def _retry_error(message: str) -> RefusedError:
 def _identities(incoming: _IncomingCallback) -> list[Hashable]:
     """Return the callback's key, session and capture.
 
-    Callbacks in a batch must not share any of them: the same capture could be credited twice.
+    Callbacks in a batch must not share any of these. Otherwise, the same capture could be credited
+    twice.
     """
     callback = incoming.callback
     identities: list[Hashable] = [("key", incoming.key)]
@@ -252,7 +250,7 @@ async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
     if capture is None:
         return
     origin = MoneyOrigin(merchant_id=capture.merchant_id, payment_id=None, session_id=None)
-    note = f"callback {callback.id} names {await _describe_session(tx, callback)}"
+    note = f"callback {callback.id} refers to {await _describe_session(tx, callback)}"
     case_id = await open_case(
         tx,
         CaseKind.UNKNOWN_REFERENCE,
@@ -271,39 +269,39 @@ async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
     session = ids.format_id(ids.SESSION, callback.session_id)
     account_id = await session_store.find_account_id(tx, callback.session_id)
     if account_id is None:
-        return f"{session}, which is not known"
+        return f"{session}, which does not exist"
     return (
-        f"{session} of account {account_id}: if both accounts have the same credentials, this is "
-        "the money of that session's payment, reported twice, and must not be refunded here"
+        f"{session} of account {account_id}: if both accounts have the same credentials, this "
+        "capture was reported twice and belongs to that session; do not refund it here"
     )
 
 
 async def apply_deferred_callbacks(database: Database, limit: int) -> int:
     """Apply callbacks that arrived before their session was stored, and return their count.
 
-    If a callback fails, the rest are still applied. The last error is raised at the end.
+    If a callback fails, the others are still applied. The last error is raised at the end.
     """
-    number = 0
+    count = 0
     failure: Exception | None = None
-    for waiting in await callback_store.list_waiting(database, limit):
+    for callback in await callback_store.list_deferred(database, limit):
         try:
-            number += await _apply_waiting(database, waiting)
+            count += await _apply_deferred(database, callback)
         except StorageUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - raised below
             failure = error
     if failure is not None:
         raise failure
-    return number
+    return count
 
 
-async def _apply_waiting(database: Database, waiting: DeferredCallback) -> bool:
-    """Apply a waiting callback; return False if it has already been applied."""
-    report = _decode_report(waiting.report)
+async def _apply_deferred(database: Database, callback: DeferredCallback) -> bool:
+    """Apply a deferred callback; return False if it has already been applied."""
+    report = _decode_report(callback.report)
     async with database.transaction() as tx:
-        if not await callback_store.mark_applied(tx, waiting.account_id, waiting.callback_id):
+        if not await callback_store.mark_applied(tx, callback.account_id, callback.callback_id):
             return False
-        await settle_session(tx, waiting.payment_id, waiting.session_id, report)
+        await settle_session(tx, callback.payment_id, callback.session_id, report)
     return True
 
 
@@ -318,8 +316,8 @@ async def answer_callback(
 ) -> CallbackAnswer:
     """Verify a callback, apply it, and return the response that the gateway expects.
 
-    Raises `UNAUTHORIZED` if the callback cannot be verified with the account's credentials, and
-    `BAD_REQUEST` for kinds of callbacks that the gateway should be configured not to send.
+    Raises `UNAUTHORIZED` if the account's credentials do not verify the callback, and `BAD_REQUEST`
+    for a kind of callback that the gateway should be configured not to send.
     """
     account, gateway = connection.account, connection.gateway
     try:

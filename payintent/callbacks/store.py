@@ -1,4 +1,4 @@
-"""Queries on verified gateway callbacks, each of which is stored once."""
+"""Store verified gateway callbacks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from payintent.db.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeferredCallback:
-    """A callback that arrived before its session was stored, and can now be applied."""
+    """A callback that arrived before its session was stored and can now be applied."""
 
     account_id: int
     callback_id: str
@@ -29,10 +29,10 @@ class NewCallback:
 
 
 async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
-    """Store callbacks with distinct keys; return the payment ID of each new callback by its key.
+    """Store callbacks with distinct keys; return the payment id of each new callback by its key.
 
-    The payment ID is None if the callback has no session, or if the account does not have the
-    session yet. In the latter case, the callback waits for the session.
+    The payment id is None if the callback has no session, or if the account does not have the
+    session yet. In the latter case, the callback is applied when the session is stored.
     """
     # Sorted, so that concurrent batches cannot deadlock.
     sorted_callbacks = sorted(new, key=lambda callback: (callback.account_id, callback.callback_id))
@@ -83,8 +83,8 @@ async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
     return row is not None
 
 
-async def list_waiting(database: Executor, limit: int) -> list[DeferredCallback]:
-    """List callbacks whose session was stored after they arrived."""
+async def list_deferred(database: Executor, limit: int) -> list[DeferredCallback]:
+    """List unapplied callbacks whose session has been stored since they arrived."""
     rows = await database.fetch(
         """
         SELECT c.account_id, c.callback_id, c.session_id, s.payment_id, c.report
@@ -100,7 +100,7 @@ async def list_waiting(database: Executor, limit: int) -> list[DeferredCallback]
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:
-    """Delete the bodies of callbacks applied at least `days` ago, and return their count."""
+    """Delete the bodies of callbacks applied at least `days` ago; return how many were deleted."""
     rows = await database.fetch(
         """
         UPDATE callback c
@@ -114,7 +114,7 @@ async def prune_bodies(database: Executor, days: int, limit: int) -> int:
             FOR UPDATE SKIP LOCKED
         ) AS old
         WHERE c.account_id = old.account_id AND c.callback_id = old.callback_id
-        RETURNING 1 AS gone
+        RETURNING 1 AS pruned
         """,
         days,
         limit,
@@ -123,7 +123,7 @@ async def prune_bodies(database: Executor, days: int, limit: int) -> int:
 
 
 async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
-    """Delete callbacks whose session was never stored, except those that report a capture."""
+    """Delete callbacks whose session was never stored, unless they report a capture."""
     rows = await database.fetch(
         """
         DELETE FROM callback c
@@ -137,7 +137,7 @@ async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
             FOR UPDATE SKIP LOCKED
         ) AS old
         WHERE c.account_id = old.account_id AND c.callback_id = old.callback_id
-        RETURNING 1 AS gone
+        RETURNING 1 AS pruned
         """,
         hours,
         limit,

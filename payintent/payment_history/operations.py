@@ -1,4 +1,4 @@
-"""Show operators a payment and its full history."""
+"""Operations that show a payment and its history."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -37,7 +37,7 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
 
 
 class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
-    """Show the timeline of a payment page by page, with requests and responses."""
+    """Show a page of a payment's timeline, with requests and responses."""
 
     action: ClassVar[str] = "payment.timeline"
     payment_id: PaymentId
@@ -60,7 +60,7 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
 async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]:
     """Return a payment with its sessions, chain transfers and cases, but without its timeline.
 
-    The checkout id is masked because it is a capability. Raises `NOT_FOUND`.
+    The checkout id is masked, because anyone who has it can use the checkout. Raises `NOT_FOUND`.
     """
     snapshot = await require_payment(database, payment_id)
     payment = snapshot.payment

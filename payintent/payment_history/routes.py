@@ -1,4 +1,4 @@
-"""`GET /operator/payments/{payment_id}`: a payment with its full history."""
+"""Operator API route that returns a payment and its history."""
 
 from dataclasses import dataclass
 

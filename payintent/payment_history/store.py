@@ -27,8 +27,8 @@ class HistoryEntry:
     details: dict[str, Any]  # missing values are omitted
 
 
-#: The rows of payment `$1`, at most `$3` of each kind.
-_OWN: LiteralString = """
+#: The rows of payment `$1`, up to `$3` of each kind.
+_SOURCES: LiteralString = """
     WITH own AS (
         SELECT id, provider, account_id, kind, label, country, chain, token, amount,
             fee_amount, estimated_tax, total_amount, currency, reference, inquiries, declines,
@@ -65,7 +65,7 @@ _OWN: LiteralString = """
 """
 
 # Status changes and fraud denials.
-_PAYMENT: LiteralString = """
+_PAYMENT_ENTRIES: LiteralString = """
     SELECT created_at, 0, 'created', NULL::uuid, json_build_object(
         'amount', amount_text, 'currency', currency, 'payer_uid', payer_uid,
         'merchant_id', merchant_id)
@@ -89,7 +89,7 @@ _PAYMENT: LiteralString = """
 """
 
 # Selections with their quotes, and their gateways' reports.
-_SESSIONS: LiteralString = """
+_SESSION_ENTRIES: LiteralString = """
     SELECT opened_at, 10, 'selected', id, json_build_object(
         'provider', provider, 'account_id', account_id, 'kind', kind, 'label', label,
         'country', country, 'chain', chain, 'token', token, 'amount', amount,
@@ -128,7 +128,7 @@ _SESSIONS: LiteralString = """
 """
 
 # Posted, seen, replaced and final transactions.
-_CHAIN: LiteralString = """
+_CHAIN_ENTRIES: LiteralString = """
     SELECT h.posted_at, 20, 'posted', s.id, json_build_object(
         'chain', s.chain, 'tx_hash', encode(h.tx_hash, 'hex'), 'step', h.step)
     FROM own s
@@ -164,7 +164,7 @@ _CHAIN: LiteralString = """
 """
 
 # Captures, cases and disputes.
-_CASES: LiteralString = """
+_CASE_ENTRIES: LiteralString = """
     SELECT captured_at, 30, 'captured', session_id, json_build_object(
         'account_id', account_id, 'reference', reference, 'currency', currency,
         'amount_minor', amount_minor::text, 'chain', chain, 'decimals', decimals,
@@ -193,7 +193,7 @@ _CASES: LiteralString = """
 """
 
 # The event and its delivery attempts.
-_DELIVERY: LiteralString = """
+_EVENT_ENTRIES: LiteralString = """
     SELECT occurred_at, 50, 'event', id, json_build_object(
         'type', type, 'state', state, 'attempts', attempts, 'body', body)
     FROM events
@@ -211,7 +211,7 @@ _DELIVERY: LiteralString = """
 """
 
 # Refunds, including refunds on chains.
-_REFUNDS: LiteralString = """
+_REFUND_ENTRIES: LiteralString = """
     (
         SELECT b.received_at, 14, 'refund-callback', b.refund_id, json_build_object(
             'account_id', b.account_id, 'callback_id', b.callback_id,
@@ -251,21 +251,21 @@ _REFUNDS: LiteralString = """
     JOIN chain_refund l ON l.refund_ref = f.id
 """
 _ENTRIES: LiteralString = (
-    _OWN
+    _SOURCES
     + ", entries (at, rank, what, id, details) AS ("
-    + _PAYMENT
+    + _PAYMENT_ENTRIES
     + "UNION ALL"
-    + _SESSIONS
+    + _SESSION_ENTRIES
     + "UNION ALL"
     + CALL_ENTRIES
     + "UNION ALL"
-    + _CHAIN
+    + _CHAIN_ENTRIES
     + "UNION ALL"
-    + _CASES
+    + _CASE_ENTRIES
     + "UNION ALL"
-    + _DELIVERY
+    + _EVENT_ENTRIES
     + "UNION ALL"
-    + _REFUNDS
+    + _REFUND_ENTRIES
     + ")"
 )
 
@@ -286,10 +286,9 @@ async def list_entries(
     limit: int = _ENTRIES_MAX,
     kind_max: int = _KIND_MAX,
 ) -> HistoryPage:
-    """List a payment's history entries, oldest first; `kinds` limits the kinds of entries.
+    """List a payment's history entries of some `kinds`, or of all kinds, oldest first.
 
-    Entries with the same time are in causal order. At most the first or last `kind_max` rows of
-    each kind are read.
+    Entries with the same time are in causal order. Up to `kind_max` rows of each kind are read.
     """
     rows = await database.fetch(
         _ENTRIES
@@ -312,7 +311,7 @@ async def list_entries(
         kinds,
         offset,
     )
-    entries = [_entry(row, database.payer_sealing) for row in rows]
+    entries = [_entry_from_row(row, database.payer_sealing) for row in rows]
     return HistoryPage(
         entries=entries,
         total=rows[0]["total"] if rows else 0,
@@ -342,7 +341,7 @@ async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[s
     return [(row["what"], row["id"]) for row in rows]
 
 
-def _entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
+def _entry_from_row(row: Row, sealing: PayerSealing) -> HistoryEntry:
     values: dict[str, Any] = msgspec.json.decode(row["details"])
     details = {name: value for name, value in values.items() if value is not None}
     if row["what"] == "event":
@@ -351,11 +350,11 @@ def _entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
 
 
 async def list_audit_entries(
-    database: Executor, merchant_id: int, since: UUID, names: Sequence[str]
+    database: Executor, merchant_id: int, since: UUID, texts: Sequence[str]
 ) -> list[AuditEntry]:
-    """List audit entries whose details contain any of `names`, starting at entry id `since`.
+    """List audit entries whose details contain any of `texts`, starting at entry id `since`.
 
-    Only entries of the merchant and entries without a merchant are searched.
+    Entries of other merchants are not searched.
     """
     rows = await database.fetch(
         """
@@ -376,7 +375,7 @@ async def list_audit_entries(
         """,
         merchant_id,
         since,
-        names,
+        texts,
         _AUDIT_MAX,
     )
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]

@@ -17,9 +17,9 @@ from payintent.payment_history.store import HistoryEntry, HistoryPage
 from payintent.payments.model import Payment
 
 Details = dict[str, Any]
-#: Tolerated clock skew between hosts, because an audit entry's id begins with its host's time.
+#: Tolerated clock skew between hosts; an audit entry's id starts with the time of its host.
 _SKEW_MS = 3_600_000
-_TEXTS = frozenset({"body", "answer"})
+_BODY_FIELDS = frozenset({"body", "answer"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,28 +53,30 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("refund-call", "refund-final"),
     ),
     "cases": ("case", "case-closed", "dispute", "dispute-now"),
-    "operators": (),  # from the audit log
+    "operators": (),  # read from the audit log
 }
-#: Entries per page, not counting operators' entries.
+#: Entries per page, without audit entries.
 PAGE_ENTRIES = 100
 
 
 async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEntry]:
-    """Return the whole timeline, without the bodies of requests and responses."""
+    """Return the whole timeline without the bodies of requests and responses."""
     history = await history_store.list_entries(database, payment.id)
-    entries = [_describe(_without_texts(entry)) for entry in history.entries]
-    names = {ids.format_id(ids.PAYMENT, payment.id)}
-    names |= {entry.id for entry in entries if entry.id is not None}
-    entries += [_describe_audit(entry) for entry in await _read_audit(database, payment, names)]
+    entries = [_describe(_without_bodies(entry)) for entry in history.entries]
+    object_ids = {ids.format_id(ids.PAYMENT, payment.id)}
+    object_ids |= {entry.id for entry in entries if entry.id is not None}
+    entries += [
+        _describe_audit_entry(entry) for entry in await _read_audit(database, payment, object_ids)
+    ]
     return sorted(entries, key=lambda entry: entry.at)  # stable, so causes come first
 
 
 async def read_timeline_page(
     database: Executor, payment: Payment, of: str | None, page: int
 ) -> TimelinePage:
-    """Return a page of the timeline; `of` is a key of `KINDS`.
+    """Return a page of the timeline. `of` is a key of `KINDS`, or None for all entries.
 
-    Operators' entries are added to the page that covers their time.
+    Audit entries are added to the page that covers their time.
     """
     kinds = None if of is None else KINDS[of]
     history = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
@@ -86,11 +88,11 @@ async def read_timeline_page(
     entries = [_describe(entry) for entry in history.entries]
     if of in {None, "operators"} and (entries or page == 1):
         subjects = await history_store.list_subject_ids(database, payment.id)
-        names = {ids.format_id(ids.PAYMENT, payment.id)}
-        names |= {_format_id(what, subject_id) for what, subject_id in subjects}
+        object_ids = {ids.format_id(ids.PAYMENT, payment.id)}
+        object_ids |= {_format_id(what, subject_id) for what, subject_id in subjects}
         entries += [
-            _describe_audit(entry)
-            for entry in await _read_audit(database, payment, names)
+            _describe_audit_entry(entry)
+            for entry in await _read_audit(database, payment, object_ids)
             if (history.starts_at is None or entry.at >= history.starts_at)
             and (history.ends_at is None or entry.at < history.ends_at)
         ]
@@ -102,26 +104,26 @@ async def read_timeline_page(
 
 
 async def _read_audit(
-    database: Executor, payment: Payment, names: Iterable[str]
+    database: Executor, payment: Payment, object_ids: Iterable[str]
 ) -> list[AuditEntry]:
-    """Read the audit entries that mention these names, and the entries about their proposals."""
+    """Read the audit entries that mention these ids, and the entries about their approvals."""
     since = ids.make_timed_id(max(0, ids.unix_ms_of_timed(payment.id) - _SKEW_MS), 0)
     entries: dict[UUID, AuditEntry] = {}
-    search = list(names)
-    while search:
+    texts = list(object_ids)
+    while texts:
         matches = await history_store.list_audit_entries(
-            database, payment.merchant_id, since, search
+            database, payment.merchant_id, since, texts
         )
         new = [entry for entry in matches if entry.id not in entries]
         entries |= {entry.id: entry for entry in new}
-        search = [
+        texts = [
             entry.details["approval_id"] for entry in new if entry.action == "approval.propose"
         ]
     return [entries[entry_id] for entry_id in sorted(entries)]
 
 
-def _without_texts(entry: HistoryEntry) -> HistoryEntry:
-    details = {name: entry.details[name] for name in entry.details if name not in _TEXTS}
+def _without_bodies(entry: HistoryEntry) -> HistoryEntry:
+    details = {name: entry.details[name] for name in entry.details if name not in _BODY_FIELDS}
     return replace(entry, details=details)
 
 
@@ -134,12 +136,12 @@ def _describe(entry: HistoryEntry) -> TimelineEntry:
         what=entry.what,
         id=entry.id and _format_id(entry.what, entry.id),
         who=details.get("requested_by") or details.get("closed_by"),
-        text=_WORDS[entry.what](details),
+        text=_DESCRIPTIONS[entry.what](details),
         details=details,
     )
 
 
-def _describe_audit(entry: AuditEntry) -> TimelineEntry:
+def _describe_audit_entry(entry: AuditEntry) -> TimelineEntry:
     return TimelineEntry(
         at=entry.at,
         what="operator",
@@ -173,7 +175,7 @@ def join_parts(*parts: str | None) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _amount(details: Details, currency: str = "currency") -> str:
+def _describe_amount(details: Details, currency: str = "currency") -> str:
     minor, code = details["amount_minor"], details[currency]
     on_chain = "chain" in details
     amount = format_smallest_units(int(minor), code, details.get("decimals"), on_chain=on_chain)
@@ -184,11 +186,11 @@ def payment_amount(details: Details) -> str:
     return f"{details['amount']} {details['currency']}"
 
 
-def _at_gateway(details: Details) -> str:
+def _describe_account(details: Details) -> str:
     return f"at {details['provider']}, account {details['account_id']}"
 
 
-def _selected(details: Details) -> str:
+def _describe_selection(details: Details) -> str:
     extra = [
         f"{name} {details[field]}"
         for name, field in (("fee", "fee_amount"), ("tax", "estimated_tax"))
@@ -196,7 +198,7 @@ def _selected(details: Details) -> str:
     ]
     chain = f"{details['token']} on {details['chain']}" if "chain" in details else None
     return join_parts(
-        f"{details['label']} {_at_gateway(details)}",
+        f"{details['label']} {_describe_account(details)}",
         f"{details['total_amount']} {details['currency']}",
         *extra,
         chain,
@@ -205,7 +207,7 @@ def _selected(details: Details) -> str:
     )
 
 
-def _callback(details: Details) -> str:
+def _describe_callback(details: Details) -> str:
     return join_parts(
         f"from account {details['account_id']}",
         f"reports {details['state']}" if "state" in details else None,
@@ -214,7 +216,7 @@ def _callback(details: Details) -> str:
     )
 
 
-def _gateway_call(details: Details) -> str:
+def _describe_gateway_call(details: Details) -> str:
     return join_parts(
         f"{details['request']} at account {details['account_id']}: {details['outcome']}",
         details["gateway_detail"] or None,
@@ -222,17 +224,17 @@ def _gateway_call(details: Details) -> str:
     )
 
 
-def _transaction(details: Details) -> str:
+def _describe_transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else "no transaction yet"
     return join_parts(f"{tx_hash} on {details.get('chain', 'its chain')}", block)
 
 
-def _final(details: Details) -> str:
+def _describe_transfer(details: Details) -> str:
     token = details.get("symbol") or f"0x{details['token']}"
-    amount = _amount(details | {"currency": token})
+    amount = _describe_amount(details | {"currency": token})
     payer = f"from 0x{details['payer']}" if "payer" in details else None
-    return join_parts(details["disposition"], amount, payer, _transaction(details))
+    return join_parts(details["disposition"], amount, payer, _describe_transaction(details))
 
 
 def describe_attempt(details: Details) -> str:
@@ -244,17 +246,17 @@ def describe_attempt(details: Details) -> str:
     )
 
 
-def _refund(details: Details) -> str:
-    amount = _amount(details, "capture_currency")
+def _describe_refund(details: Details) -> str:
+    amount = _describe_amount(details, "capture_currency")
     if "amount" in details:
         amount = payment_amount(details)
     to = f"to {details['destination']}" if "destination" in details else None
     return join_parts(
-        amount, "of a case" if "case_id" in details else None, to, details.get("reason")
+        amount, "for a case" if "case_id" in details else None, to, details.get("reason")
     )
 
 
-def _refund_ended(details: Details) -> str:
+def _describe_refund_end(details: Details) -> str:
     return join_parts(
         details["status"],
         details.get("failure_reason"),
@@ -263,7 +265,7 @@ def _refund_ended(details: Details) -> str:
     )
 
 
-_WORDS: Mapping[str, Callable[[Details], str]] = {
+_DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
     "created": lambda details: f"{payment_amount(details)} of payer {details['payer_uid']}",
     "paid": payment_amount,
     "failed": lambda details: details["failure_reason"],
@@ -275,47 +277,50 @@ _WORDS: Mapping[str, Callable[[Details], str]] = {
         f"{details['code']} by rule {details['rule_id']}, "
         f"{details['level']}, score {details['score']}"
     ),
-    "selected": _selected,
+    "selected": _describe_selection,
     "returned": lambda _: "the buyer returned from the gateway",
-    "closing": lambda details: f"closing {_at_gateway(details)}",
-    "silent": lambda details: f"no answer to the close request {_at_gateway(details)}",
-    "session-ended": lambda details: f"{details['outcome']} {_at_gateway(details)}",
-    "gateway-call": _gateway_call,
-    "refund-call": _gateway_call,
-    "callback": _callback,
-    "refund-callback": _callback,
+    "closing": lambda details: f"closing {_describe_account(details)}",
+    "silent": lambda details: f"no response to the close request {_describe_account(details)}",
+    "session-ended": lambda details: f"{details['outcome']} {_describe_account(details)}",
+    "gateway-call": _describe_gateway_call,
+    "refund-call": _describe_gateway_call,
+    "callback": _describe_callback,
+    "refund-callback": _describe_callback,
     "captured": lambda details: join_parts(
-        _amount(details),
+        _describe_amount(details),
         "pays it" if details["credited"] else "pays nothing",
         f"account {details['account_id']}",
         f"reference {details['reference']}",
     ),
-    "posted": lambda details: join_parts(details["step"], _transaction(details)),
+    "posted": lambda details: join_parts(details["step"], _describe_transaction(details)),
     "posted-settled": lambda details: join_parts(
-        details["state"], details["reason"] or None, _transaction(details)
+        details["state"], details["reason"] or None, _describe_transaction(details)
     ),
     "seen": lambda details: join_parts(
-        "exact" if details["exact"] else "NOT exact", _transaction(details)
+        "exact" if details["exact"] else "NOT exact", _describe_transaction(details)
     ),
-    "gone": lambda details: join_parts("its block was replaced", _transaction(details)),
-    "final": _final,
+    "gone": lambda details: join_parts("its block was replaced", _describe_transaction(details)),
+    "final": _describe_transfer,
     "event": lambda details: join_parts(
         details["type"], f"{details['state']} after {details['attempts']} attempts"
     ),
     "attempt": describe_attempt,
-    "refund": _refund,
+    "refund": _describe_refund,
     "refund-sent": lambda details: join_parts(
         "sent", f"{details['inquiries']} inquiries" if details["inquiries"] else None
     ),
-    "refund-ended": _refund_ended,
+    "refund-ended": _describe_refund_end,
     "refund-signed": lambda details: join_parts(
-        _transaction(details), f"{details['reverts']} reverts" if details["reverts"] else None
+        _describe_transaction(details),
+        f"{details['reverts']} reverts" if details["reverts"] else None,
     ),
-    "refund-final": lambda details: join_parts(details.get("disposition"), _transaction(details)),
+    "refund-final": lambda details: join_parts(
+        details.get("disposition"), _describe_transaction(details)
+    ),
     "case": lambda details: details["kind"],
     "case-closed": lambda details: join_parts(details["status"], details["note"] or None),
     "dispute": lambda details: join_parts(
-        _amount(details), details["reason"] or None, f"reference {details['reference']}"
+        _describe_amount(details), details["reason"] or None, f"reference {details['reference']}"
     ),
     "dispute-now": lambda details: f"{details['state']}, funds {details['funds']}",
 }

@@ -101,7 +101,7 @@ async def test_each_callback_of_a_batch_has_its_own_end(world: World) -> None:
         paid(world.id_generator.new_session_id()),
     ]
     results = await receive(world, *callbacks)
-    assert all(result.fresh for result in results)
+    assert all(result.is_new for result in results)
     assert await transactions(world, *callbacks) == 1
     await are_paid(world, right)
     assert await world.status(wrong) == await world.status(refused) == "FAILED"
@@ -119,8 +119,8 @@ async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
     ]
     results = await receive(world, *callbacks)
     assert isinstance(results[1], asyncpg.CheckViolationError)
-    assert results[0].fresh
-    assert results[2].fresh
+    assert results[0].is_new
+    assert results[2].is_new
     await are_paid(world, chosen[0][0], chosen[2][0])
     assert await world.status(chosen[1][0]) == "PROCESSING"
     assert await world.rows("SELECT FROM callback WHERE callback_id = $1", callbacks[1].id) == []
@@ -136,8 +136,8 @@ async def test_duplicates_in_a_batch_are_stored_and_applied_once(
     one = paid(session_id, name="one")
     another = paid(other_session)
     results = await receive(world, one, stored, one, another, one)
-    assert [result.fresh for result in results[1::2]] == [False, True]
-    assert sum(result.fresh for result in results[::2]) == 1
+    assert [result.is_new for result in results[1::2]] == [False, True]
+    assert sum(result.is_new for result in results[::2]) == 1
     assert await transactions(world, one, another) == 1
     assert await world.events(payment) == await world.events(other) == ["payment.completed"]
     assert len(await world.rows("SELECT FROM callback WHERE callback_id = 'one'")) == 1
@@ -151,7 +151,7 @@ async def test_two_sessions_of_one_payment_in_a_batch_see_what_each_other_does(
     (other, other_session) = await selected(world)
     callbacks = [paid(first), paid(second), paid(other_session)]
     results = await receive(world, *callbacks)
-    assert all(result.fresh for result in results)
+    assert all(result.is_new for result in results)
     assert await transactions(world, *callbacks) == 3  # the batch was taken apart
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
@@ -165,7 +165,7 @@ async def test_money_that_two_sessions_claim_pays_one_of_them_alone(world: World
     report = captured(159000, reference="claimed twice")
     await receive(world, told(world.id_generator.new_session_id(), report))
     results = await receive(world, told(one, report), told(two, report))
-    assert all(result.fresh for result in results)
+    assert all(result.is_new for result in results)
     statuses = sorted([await world.status(first), await world.status(second)])
     assert statuses == ["PAID", "PROCESSING"]
     rows = await world.rows("SELECT payment_id FROM capture WHERE credited")
@@ -186,7 +186,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
         await asyncio.gather(leading, tasks[0], tasks[2])
         await until_waiting(world, tasks[1])
         await first.commit()
-        assert (await tasks[1]).fresh
+        assert (await tasks[1]).is_new
     await are_paid(world, *(payment for payment, _ in chosen))
     await database.close()
 
@@ -215,7 +215,7 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
         assert len(await world.rows(_BLOCKERS)) == 2  # the second waits for the first
         await first.roll_back()
         results = await asyncio.gather(*tasks)
-    assert [result.fresh for result in results] == [True] * 3 + [False] * 3
+    assert [result.is_new for result in results] == [True] * 3 + [False] * 3
     assert await transactions(world, *callbacks) == 1
     await are_paid(world, *(payment for payment, _ in chosen))
 
@@ -245,7 +245,7 @@ async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_st
         proxy.thaw()
         await pool.close()
     again = await receive(world, *callbacks)
-    assert [result.fresh for result in again] == [True, False, False]
+    assert [result.is_new for result in again] == [True, False, False]
     await are_paid(world, *(payment for payment, _ in chosen))
 
 
@@ -263,7 +263,7 @@ async def test_a_sender_that_goes_while_its_batch_runs_takes_nothing_from_the_ot
         with pytest.raises(asyncio.CancelledError):
             await tasks[1]
         await first.commit()
-        assert [(await task).fresh for task in (tasks[0], tasks[2])] == [True, True]
+        assert [(await task).is_new for task in (tasks[0], tasks[2])] == [True, True]
     assert await transactions(world, *callbacks) == 1
     await are_paid(world, *(payment for payment, _ in chosen))
 
@@ -276,6 +276,6 @@ async def test_a_sender_that_went_before_its_batch_began_is_not_served(world: Wo
     tasks[1].cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(results[1], asyncio.CancelledError)
-    assert results[2].fresh
+    assert results[2].is_new
     assert await world.status(chosen[0][0]) == "PROCESSING"
-    assert (await receive(world, callbacks[0]))[0].fresh
+    assert (await receive(world, callbacks[0]))[0].is_new

@@ -91,7 +91,7 @@ async def test_a_callback_is_kept_as_it_came_and_applied_with_it(world: World) -
 async def test_a_duplicate_changes_nothing_whatever_it_says(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, declined(), name="one")
-    assert (await tell(world, session_id, EXACT, name="one")).fresh is False
+    assert (await tell(world, session_id, EXACT, name="one")).is_new is False
     assert await world.status(payment) == "FAILED"
     assert await world.rows("SELECT 1 FROM capture") == []
 
@@ -99,7 +99,7 @@ async def test_a_duplicate_changes_nothing_whatever_it_says(world: World) -> Non
 async def test_the_same_capture_under_another_name_changes_nothing(world: World) -> None:
     payment, session_id = await selected(world)
     for _ in range(3):
-        assert (await tell(world, session_id)).fresh
+        assert (await tell(world, session_id)).is_new
     assert await world.events(payment) == ["payment.completed"]
     assert await world.cases(payment) == []
     assert len(await world.rows("SELECT 1 FROM capture")) == 1
@@ -243,7 +243,7 @@ async def test_money_after_expiry_is_a_late_payment(world: World) -> None:
 async def test_a_replaced_gateway_is_heard_and_ignored(world: World) -> None:
     payment, first = await selected(world)
     await world.select(payment, world.transfer)
-    assert (await tell(world, first, declined())).fresh
+    assert (await tell(world, first, declined())).is_new
     assert await world.status(payment) == "PROCESSING"
     assert (await world.session(first))["life"] == "ended"
     await tell(world, first, captured(159000, reference="orphan"))
@@ -264,14 +264,14 @@ async def test_a_word_that_ends_nothing_changes_nothing(world: World, state: str
 async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> None:
     assert await tell(world, None, None) == CallbackResult(True, None)
     _, session_id = await selected(world)
-    assert (await tell(world, session_id, None)).fresh
+    assert (await tell(world, session_id, None)).is_new
     assert await apply_deferred_callbacks(world.database, 10) == 0
 
 
 async def test_an_unknown_session_is_waited_for(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     assert await tell(world, session_id) == CallbackResult(True, None)
-    assert (await tell(world, session_id, name="again")).fresh
+    assert (await tell(world, session_id, name="again")).is_new
     assert await apply_deferred_callbacks(world.database, 10) == 0
     payment = await add_session(world, session_id)
     assert await apply_deferred_callbacks(world.database, 10) == 2
@@ -350,7 +350,7 @@ async def test_one_name_at_two_accounts_is_two_callbacks(world: World) -> None:
     await tell(
         world, world.id_generator.new_session_id(), name="one", account_id=await add_account(world)
     )
-    assert (await tell(world, session_id, name="one")).fresh
+    assert (await tell(world, session_id, name="one")).is_new
     assert await world.status(payment) == "PAID"
 
 
@@ -418,7 +418,7 @@ async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: Wo
     await prune(world.service.database, world.service.settings)
     assert await bodies() == {"applied": None, "waits": b"raw body"}
     assert await callback_store.prune_bodies(database, 30, 10) == 0
-    assert (await tell(world, session_id, declined(), name="applied")).fresh is False
+    assert (await tell(world, session_id, declined(), name="applied")).is_new is False
     assert await world.status(payment) == "PAID"
 
 

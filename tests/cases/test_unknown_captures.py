@@ -93,7 +93,7 @@ async def test_the_case_of_money_that_names_a_session_of_another_account_says_so
     [case] = await unknown_cases(world)
     assert case.note.endswith(
         f" of account {world.account_id}: if both accounts have the same credentials, "
-        "this is the money of that session's payment, reported twice, and must not be refunded here"
+        "this capture was reported twice and belongs to that session; do not refund it here"
     )
 
 
@@ -245,7 +245,7 @@ async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) 
     receipts = await asyncio.gather(
         *(service.callback_receiver.receive(world.account_id, one, b"") for one in told)
     )
-    assert all(one.fresh for one in receipts)
+    assert all(one.is_new for one in receipts)
     assert len(await captures(world)) == len(await unknown_cases(world)) == 1
 
 

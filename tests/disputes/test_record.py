@@ -92,7 +92,7 @@ async def test_a_callback_that_comes_twice_is_one_word(world: World) -> None:
     payment = await paid(world)
     first = await hear(world, report(payment), name="evt_1")
     again = await hear(world, report(payment, state=DisputeState.LOST), name="evt_1")
-    assert (first.fresh, again.fresh) == (True, False)
+    assert (first.is_new, again.is_new) == (True, False)
     assert (await the_case(world)).note == "dispute open, money withdrawn"
 
 
@@ -176,7 +176,7 @@ async def test_two_disputes_of_one_payment_are_two_cases_and_add_up(world: World
 async def test_a_dispute_of_money_that_nobody_told_us_of_is_anothers(world: World) -> None:
     payment = await paid(world)
     receipt = await hear(world, report(payment, capture="pi_of_another_shop"))
-    assert (receipt.fresh, receipt.payment_id) == (True, None)
+    assert (receipt.is_new, receipt.payment_id) == (True, None)
     assert await world.perform(ListCases()) == []
 
 
@@ -194,7 +194,7 @@ async def test_a_dispute_that_overtakes_its_money_is_told_again_and_hurries_the_
     assert await ask_all(world) == 1
     assert await world.status(payment) == "PAID"
     receipt = await hear(world, dispute, "evt_1")
-    assert (receipt.fresh, receipt.payment_id) == (True, payment.id)
+    assert (receipt.is_new, receipt.payment_id) == (True, payment.id)
     assert (await the_case(world)).kind == "DISPUTE"
     with pytest.raises(RefusedError, match="refundable remainder"):
         await asked(world, payment)
@@ -207,7 +207,7 @@ async def test_a_dispute_of_a_session_that_ended_without_money_is_waited_for_no_
     session = (await world.select(payment)).session
     await world.report(payment, session.id, declined())
     receipt = await hear(world, report(payment, capture=session.reference))
-    assert (receipt.fresh, receipt.payment_id) == (True, None)
+    assert (receipt.is_new, receipt.payment_id) == (True, None)
 
 
 async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: World) -> None:

@@ -253,7 +253,7 @@ async def _told_of_a_session_it_lost(back: World, waiting: Payment, session_id: 
     told = VerifiedCallback(id="late", session_id=session_id, report=captured(TOTAL))
     service = back.service
     receipt = await service.callback_receiver.receive(back.account_id, told, b"{}")
-    assert receipt == CallbackResult(fresh=True, payment_id=None)
+    assert receipt == CallbackResult(is_new=True, payment_id=None)
     [row] = await back.rows("SELECT applied_at FROM callback WHERE callback_id = 'late'")
     assert row["applied_at"] is None
     assert await back.status(waiting) == "PENDING"

@@ -220,7 +220,7 @@ class History(RuleBasedStateMachine):
         callback = VerifiedCallback(id=f"{session_id}{name}", session_id=session_id, report=report)
         account_id = self.world.account_id
         receipt = await service.callback_receiver.receive(account_id, callback, b"")
-        if receipt.fresh and report.capture:
+        if receipt.is_new and report.capture:
             self.told.add((session_id, report.capture.reference))
 
     async def _cancel(self, number: int, by_buyer: bool) -> None:

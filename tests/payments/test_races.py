@@ -241,7 +241,7 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
         second = start_callback(world, session.id, "one")
         await until_waiting(world, second)
         await first.commit()
-        assert (await second).fresh
+        assert (await second).is_new
     assert await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
     assert await world.cases(payment) == ["LATE_PAYMENT"]
@@ -281,7 +281,7 @@ async def test_a_callback_that_comes_twice_at_once_is_applied_once(world: World)
         both = [start_callback(world, session.id, "one") for _ in range(2)]
         await until_waiting(world, *both)
         await first.commit()
-        assert sorted([(await one).fresh for one in both]) == [False, True]
+        assert sorted([(await one).is_new for one in both]) == [False, True]
     assert await world.events(payment) == ["payment.completed"]
 
 
@@ -292,7 +292,7 @@ async def test_one_capture_told_by_two_callbacks_at_once_is_credited_once(world:
         both = [start_callback(world, session.id, name) for name in ("one", "two")]
         await until_waiting(world, *both)
         await first.commit()
-        assert [(await one).fresh for one in both] == [True, True]
+        assert [(await one).is_new for one in both] == [True, True]
     assert len(await world.rows("SELECT 1 FROM capture")) == 1
     assert await world.events(payment) == ["payment.completed"]
     assert await world.cases(payment) == []

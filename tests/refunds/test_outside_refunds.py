@@ -211,7 +211,7 @@ async def test_a_refund_of_money_that_is_not_ours_is_received_and_changes_nothin
 ) -> None:
     payment = await paid(world)
     result = await hear(world, report(payment, capture="another shop's"))
-    assert (result.fresh, result.payment_id) == (True, None)
+    assert (result.is_new, result.payment_id) == (True, None)
     assert await cases(world) == []
 
 

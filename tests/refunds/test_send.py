@@ -112,7 +112,7 @@ async def test_a_pending_refund_waits_for_a_callback(world: World) -> None:
     assert (waiting.status, waiting.step, waiting.reference) == ("PENDING", "sent", "re_1")
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
     receipt = await hear(world, refund.id)
-    assert (receipt.fresh, receipt.payment_id) == (True, payment.id)
+    assert (receipt.is_new, receipt.payment_id) == (True, payment.id)
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
 
 
@@ -314,8 +314,8 @@ async def test_words_in_any_order_and_number_have_one_effect(world: World, order
     await work(world)
     for name in order.split():
         await hear(world, refund.id, WORDS[name], name=name)
-        assert (await hear(world, refund.id, WORDS[name])).fresh
-    assert not (await hear(world, refund.id, DECLINED, name=order.split(maxsplit=1)[0])).fresh
+        assert (await hear(world, refund.id, WORDS[name])).is_new
+    assert not (await hear(world, refund.id, DECLINED, name=order.split(maxsplit=1)[0])).is_new
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     assert await world.cases(payment) == []
 
@@ -351,7 +351,7 @@ async def test_another_account_cannot_speak_of_a_refund(world: World) -> None:
     other = await world.other_account("http://other.test", signing_secret="another")
     for word in (DONE, DECLINED):
         receipt = await hear(world, refund.id, word, account_id=other)
-        assert (receipt.fresh, receipt.payment_id) == (True, None)
+        assert (receipt.is_new, receipt.payment_id) == (True, None)
     assert (await kept(world, refund)).status is RefundStatus.PENDING
     await hear(world, refund.id, DONE)
     assert await world.status(payment) == "REFUNDED"
@@ -359,7 +359,7 @@ async def test_another_account_cannot_speak_of_a_refund(world: World) -> None:
 
 async def test_a_refund_that_nobody_knows_is_heard_and_changes_nothing(world: World) -> None:
     receipt = await hear(world, world.id_generator.new_id())
-    assert (receipt.fresh, receipt.payment_id) == (True, None)
+    assert (receipt.is_new, receipt.payment_id) == (True, None)
     [row] = await world.rows("SELECT applied_at FROM callback")
     assert row["applied_at"] is not None
 
