@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-# Import aiohttp, keccak and screen before forking, so that the first gateway call, on-chain buyer
-# and payment do not have to wait for the imports.
+# aiohttp, keccak and screen are imported here, before processes are forked, so that the first
+# gateway call, on-chain buyer and payment do not have to wait for the import.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
@@ -93,13 +93,13 @@ PUBLIC_ROUTES: list[Route] = [
     Route("/docs", pages.get_docs_index, methods=["GET"]),
     Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
 ]
-#: The same for the operator port, which only operators must be able to reach.
+#: The same for the operator port. Only operators must be able to reach this port.
 OPERATOR_ROUTES: list[Route] = [LIVENESS_ROUTE, *CONSOLE_ROUTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteParts:
-    """The service and the other per-process objects from which routes are built."""
+    """The service and the other objects of a process from which routes are built."""
 
     service: Service
     merchant_api: MerchantApi
@@ -168,20 +168,20 @@ class StoppedEarlyError(Exception):
 
 def build_app(
     settings: Settings,
-    open_: Callable[[Settings], Awaitable[Service]] = open_api_service,
+    open_service: Callable[[Settings], Awaitable[Service]] = open_api_service,
     operator: RoutedApplication | None = None,
 ) -> "Application":
     """Build the public application, which opens the service on startup and closes it on shutdown.
 
     The `operator` application, if given, shares the service. If the service cannot be opened, the
-    application's `failure` is set.
+    error is available as the application's `failure`.
     """
 
     @asynccontextmanager
     async def lifespan(app: RoutedApplication) -> AsyncGenerator[None]:
         try:
             start_tracing(settings, "payintent-api")
-            service = await _open_unless_stopped(open_(settings), application.stop)
+            service = await _open_unless_stopped(open_service(settings), application.stop)
         except Exception as error:
             application.failure = error
             raise
@@ -223,7 +223,7 @@ async def _stop_writers(tasks: Sequence[asyncio.Task[None]], writers: Sequence[_
 
 
 class Application(CommonHeaders):
-    """The public application, which is notified before its process stops."""
+    """The public application. The server notifies it before the process stops."""
 
     def __init__(self, app: RoutedApplication, calls: CallLog | None) -> None:
         super().__init__(app, calls.record if calls else None, RequestTimes())
@@ -340,7 +340,7 @@ async def _open_unless_stopped(opening: Awaitable[Service], stop: asyncio.Event)
 def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> RoutedApplication:
     """Build the operator application; `build_app` adds the routes that need the service.
 
-    `metrics` formats the response to `/metrics`; the default covers only this process.
+    `metrics` returns the body of `/metrics`. The default covers only this process.
     """
     routes = [metrics_route(metrics), *OPERATOR_ROUTES]
     app = RoutedApplication(routes, HANDLERS, on_bug, is_starting=True)

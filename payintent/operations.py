@@ -1,6 +1,6 @@
 """All operations. Each is available as a command (`payintent merchant create`) and as a route.
 
-`reconcile` is not an operation: it reads a local file, so it exists only as a command.
+`reconcile` is available only as a command, because it reads a local file.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The service of a process: its use cases, wired to the database, gateways and secrets."""
+"""The service of a process: its use cases, connected to the database, gateways and secrets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,27 +51,9 @@ if TYPE_CHECKING:
     from payintent.test_mode.buyer_simulator import BuyerSimulator
 
 
-_OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
+_HTTP_ADAPTERS = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
 #: Provider names that installed gateway packages must not use.
-BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway, TestGateway)})
-
-
-def open_built_in_gateways(
-    http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
-) -> dict[str, Gateway]:
-    adapters: tuple[Gateway, ...] = (
-        *(adapter(http) for adapter in _OVER_HTTP),
-        OnchainGateway(database, settings.api_base, refunders),
-        TestGateway(database, settings.pages_base),
-    )
-    return {gateway.provider: gateway for gateway in adapters}
-
-
-def with_test_gateway(
-    built_in: Mapping[str, Gateway], others: Mapping[str, Gateway]
-) -> Mapping[str, Gateway]:
-    """Add the built-in test gateway to adapters that replace the external gateways."""
-    return {TestGateway.provider: built_in[TestGateway.provider], **others}
+BUILT_IN = frozenset(adapter.provider for adapter in (*_HTTP_ADAPTERS, OnchainGateway, TestGateway))
 
 
 R = TypeVar("R")
@@ -79,9 +61,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """The use cases and resources of a process; use `open_service` to create it.
+    """The use cases and resources of a process. `open_service` creates it.
 
-    Cached properties import their modules on first use, so that a command loads only what it needs.
+    Cached properties import their modules on first use, so that a command loads only the modules
+    that it needs.
     """
 
     settings: Settings
@@ -161,7 +144,7 @@ class Service:
         actor: Actor,
         show_progress: ShowProgress | None = None,
     ) -> R | Proposal:
-        """Run an operation, or store it as a proposal if it needs another operator's approval."""
+        """Run an operation, or store a proposal if it needs another operator's approval."""
         return await submit(self.operation_context, operation, actor, show_progress)
 
     async def run_operation(self, operation: AnyOperation[R], actor: Actor) -> R:
@@ -231,7 +214,7 @@ async def open_database(
 ) -> Database:
     """Connect to the database, waiting for it if necessary.
 
-    Raises `EncryptionKeyError` if the database was not encrypted with our secrets.
+    Raises `EncryptionKeyError` if our secrets do not match the database.
     """
     database = Database(settings, process)
     await wait_for_database(database.open, wait_s, notice)
@@ -252,12 +235,12 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways` replaces the adapters of external gateways, by provider. `process` is the application
-    name of the database connections. `notice` is called if the database does not respond soon.
+    `gateways` replaces the adapters of all gateways except the test gateway, by provider. `process`
+    is the application name of the database connections. `notice` is called if the database does not
+    respond soon.
 
-    Before connecting, raises `AddressUnusableError` for unusable addresses and
-    `GatewayPackageError` for unusable gateway packages. Raises `EncryptionKeyError` if the secrets
-    do not match the database.
+    Raises `AddressUnusableError` or `GatewayPackageError` before connecting, and
+    `EncryptionKeyError` if the secrets do not match the database.
     """
     check_addresses(settings)
     encryption = load_encryption(settings)
@@ -267,11 +250,17 @@ async def open_service(
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = await open_database(settings, encryption, process, wait_s, notice)
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
-    built_in = open_built_in_gateways(http, database, settings, refunders)
-    adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
+    test_gateway = TestGateway(database, settings.pages_base)
+    adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway}
+    if gateways is None:
+        adapters |= {adapter.provider: adapter(http) for adapter in _HTTP_ADAPTERS}
+        adapters[OnchainGateway.provider] = OnchainGateway(database, settings.api_base, refunders)
+        adapters |= packages
+    else:
+        adapters |= gateways
     event_notifier = EventNotifier(settings.direct_url)
     database.on_event = event_notifier.notify
-    picture_rules = EgressRules(sandbox=settings.sandbox)  # without the additional webhook networks
+    picture_rules = EgressRules(sandbox=settings.sandbox)  # webhook networks are not allowed
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
@@ -296,12 +285,12 @@ async def open_service(
 
 
 def max_connections(settings: Settings, processes: int) -> int:
-    """Return the maximum number of database connections of an `api` and a `worker`.
+    """Return the maximum number of database connections of `api` and `worker` together.
 
     Both run `processes` processes. In addition to its share of the pool, each process has a
-    connection that listens for events and a connection that sends notifications. An API process has
-    another connection for `/readyz`. A worker has two for reconciliation locks, and one per watched
-    chain that holds the chain's lock.
+    connection to listen for events and a connection to send notifications. An API process has
+    another connection for `/readyz`. A worker process has two connections for reconciliation locks,
+    and one connection per watched chain for the chain's lock.
     """
     share = settings.database_connections_of(processes)
     return processes * (share + 3 + share + 4 + len(settings.endpoints))

@@ -1,4 +1,4 @@
-"""The worker's background loops: webhook delivery, periodic steps and chain watchers."""
+"""The background loops of the worker: webhook delivery, periodic steps and chain watchers."""
 
 import asyncio
 import signal
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-# Imported here, before processes are forked. Otherwise, the service imports them on first use.
+# Imported here, before processes are forked. Otherwise, the service would import them on first use.
 import payintent.payment_sessions.inquire  # pyright: ignore[reportUnusedImport]
 import payintent.refunds.send  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent.accounting.close_statements import close_due_days
@@ -54,7 +54,7 @@ from payintent.webhooks.windows import EndpointWindows
 from payintent.worker_metrics import check_ledger, measure
 
 _log = get_logger("workers")
-_LEASE_S = 60.0  # for claimed sessions and refunds; a gateway call takes at most 15 s
+_LEASE_S = 60.0  # of claimed sessions and refunds; a gateway call takes at most 15 s
 _COUNT_EVERY_S = 2.0  # console figures lag by at most this, plus `SETTLED_S`
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
@@ -63,7 +63,7 @@ _STATEMENTS_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PeriodicStep:
-    """A step that runs every `every_s`, or again immediately if it returns True."""
+    """A step that runs every `every_s` seconds, or again at once if it returns True."""
 
     name: str
     every_s: float
@@ -119,10 +119,10 @@ async def prune(database: Database, settings: Settings) -> bool:
         database, settings.unknown_callback_hours, limit
     )
     if unknown:
-        _log.warning("callbacks_forgotten", count=unknown)  # their sessions were never stored
+        _log.warning("callbacks_forgotten", count=unknown)  # because their sessions do not exist
     unsent = await mail_store.delete_old(database, limit)
     if unsent:
-        _log.warning("mails_forgotten", count=unsent)  # no mail server is configured
+        _log.warning("mails_forgotten", count=unsent)  # because no mail server is configured
     return limit in (
         keys,
         unknown,
@@ -152,7 +152,7 @@ async def reconcile(service: Service) -> None:
 
 
 async def reconcile_movements(service: Service) -> None:
-    """Compare recent days with the gateways' reporting APIs."""
+    """Compare our records of recent days with the gateways' reporting APIs."""
     context = service.reconciliation_context
     await compare_movements(MovementComparison(service.settings, context, service.accounts))
 
@@ -176,7 +176,7 @@ def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
 
 
 def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
-    """Create the runner that queries gateways about due sessions."""
+    """Return the runner that queries gateways about due sessions."""
     return LeasedTaskRunner(
         "inquire",
         service.settings.inquire_batch_max,
@@ -187,7 +187,7 @@ def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
 
 
 def refund_submitters(service: Service) -> LeasedTaskRunner[DueRefund]:
-    """Create the runner that sends due refunds to their gateways."""
+    """Return the runner that sends due refunds to their gateways."""
     return LeasedTaskRunner(
         "refund",
         service.settings.inquire_batch_max,
@@ -207,7 +207,7 @@ async def _apply_retention(database: Database, settings: Settings) -> bool:
 
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
-    """Run all loops until SIGTERM or Ctrl-C, then finish the tasks in progress."""
+    """Run all loops until SIGTERM or SIGINT, then finish the tasks in progress."""
     collect_rarely()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -259,8 +259,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
 async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
     """Repeat a step until `stop` is set.
 
-    The step runs again immediately if more work remains, otherwise after its interval. A failure is
-    logged and the step is retried, so that a bad row cannot stop the worker.
+    A failure is logged and the step is retried, so that an invalid row cannot stop the worker.
     """
     while not stop.is_set():
         has_more: bool | None = False

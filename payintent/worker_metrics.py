@@ -1,4 +1,4 @@
-"""Gauges of pending work, which are set by workers."""
+"""Gauges of pending work, set by workers."""
 
 from prometheus_client import Gauge
 
@@ -36,12 +36,12 @@ RECONCILIATIONS = Gauge(
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])
 
-#: Labels of cases that are or were open, so that a gauge drops to 0 when its last case is closed.
+#: Labels of all cases since the process started. A gauge must drop to 0 when its last case closes.
 _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
 async def measure(service: Service) -> None:
-    """Update the gauges, but only if all queries succeed."""
+    """Update the gauges. If a query fails, no gauge changes."""
     reading = service.reading
     oldest_s = await payment_store.get_oldest_processing_age_s(reading)
     pending_s = await overview_store.pending_overdue_s(reading)
@@ -64,7 +64,7 @@ async def measure(service: Service) -> None:
 
 
 async def check_ledger(service: Service) -> None:
-    """Compare the ledger with its sources, such as captures, and log the first few differences."""
+    """Compare the ledger with its sources, such as captures, and log up to 20 differences."""
     differences = await ledger_check_store.find_differences(service.reading)
     LEDGER_IMBALANCE.set(len(differences))
     for difference in differences[:_LEDGER_LOGGED_MAX]:
