@@ -1,4 +1,4 @@
-"""Account checks that are common to all adapters: connection, clock and server errors."""
+"""The parts of account checks that all adapters share: connection, clock and server errors."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -13,7 +13,7 @@ from payintent.gateways.port import (
     OutcomeUnknown,
 )
 
-CLOCK_TOLERANCE_S = 60  # gateways reject signatures that are some minutes old
+CLOCK_TOLERANCE_S = 60  # gateways reject signatures that are a few minutes old
 _TEXT_CHARS_MAX = 100
 _SERVER_ERROR = 500
 _THROTTLING = frozenset({403, 429})
@@ -30,7 +30,7 @@ def credentials_rejected(detail: str) -> AccountCheck:
 def check_response(
     account: GatewayAccount, answer: HttpResult, now: float
 ) -> HttpAnswer | AccountCheck:
-    """Return the response, or a problem that is independent of the gateway's protocol."""
+    """Return the response, or a problem that does not depend on the gateway's protocol."""
     origin = web_origin(account.base_url) or "base_url"
     if isinstance(answer, NotContacted):
         detail = f"{origin}: {_connection_problem(answer)}"
@@ -42,7 +42,7 @@ def check_response(
         relation = "ahead of" if ahead_s > 0 else "behind"
         return AccountCheck(
             problem=AccountProblem.CLOCK,
-            detail=f"the clock of this host is {abs(ahead_s):.0f} s {relation} that of {origin}",
+            detail=f"this host's clock is {abs(ahead_s):.0f} s {relation} the clock of {origin}",
         )
     if answer.status >= _SERVER_ERROR:
         return AccountCheck(
@@ -57,7 +57,7 @@ def unexpected_response(account: GatewayAccount, answer: HttpAnswer) -> AccountC
     if answer.status in _THROTTLING:
         return AccountCheck(
             problem=AccountProblem.THROTTLED,
-            detail=f"{origin} limits requests or blocks this host: status {answer.status}",
+            detail=f"{origin} rate-limits or blocks this host: status {answer.status}",
         )
     return AccountCheck(
         problem=AccountProblem.OTHER_GATEWAY,
@@ -78,7 +78,7 @@ def _connection_problem(answer: NotContacted) -> str:
 
 
 def _clock_ahead_s(answer: HttpAnswer, now: float) -> float:
-    """Return how far our clock is ahead of the `Date` header; 0 without this header."""
+    """Return how far our clock is ahead of the `Date` header, or 0 if there is none."""
     try:
         date = parsedate_to_datetime(answer.date)
     except ValueError:
@@ -86,5 +86,5 @@ def _clock_ahead_s(answer: HttpAnswer, now: float) -> float:
     return now - (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
-def local_time(now: float) -> str:
+def format_utc(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")

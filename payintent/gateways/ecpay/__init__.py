@@ -1,1 +1,1 @@
-"""ECPay: the adapter, its API client, its check value and its refunds."""
+"""The gateway ECPay."""

@@ -1,4 +1,4 @@
-"""Check an ECPay account by querying a trade that does not exist."""
+"""The adapter for ECPay's hosted payment page (AioCheckOut V5)."""
 
 import re
 import time
@@ -11,12 +11,12 @@ from payintent.gateways.account_check import (
     account_works,
     check_response,
     credentials_rejected,
-    local_time,
+    format_utc,
     unexpected_response,
 )
 from payintent.gateways.amount_limits import AmountLimits
 from payintent.gateways.ecpay.api import (
-    CHECK,
+    CHECK_MAC_VALUE,
     CREDENTIALS,
     CURRENCY,
     DECIMALS,
@@ -60,88 +60,45 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 
-CHECK_TRADE_NO = "0AccountCheck0000000"  # session numbers are random, so none equals this
-_PLAIN_REFUSAL = re.compile(rb"([0-9]{8})\|")
-_CLOCK_CODES = frozenset({"10200089"})
-_OK = 200
-
-
-async def check_ecpay_account(ecpay: EcpayApi, account: GatewayAccount) -> AccountCheck:
-    answer = check_response(account, await ecpay.query(account, CHECK_TRADE_NO), ecpay.now())
-    if isinstance(answer, AccountCheck):
-        return answer
-    if answer.status != _OK:
-        return unexpected_response(account, answer)
-    try:
-        fields = verify_form(account, answer.body)
-    except ValueError:
-        return _explain_unsigned(account, answer, ecpay.now())
-    if fields.get("TradeStatus") == NOT_FOUND:
-        return account_works("ECPay accepts merchant_id, hash_key and hash_iv")
-    return _explain_code(account, answer, fields.get("TradeStatus", ""), ecpay.now())
-
-
-def _explain_unsigned(account: GatewayAccount, answer: HttpAnswer, now: float) -> AccountCheck:
-    """Explain a response without our signature: a refusal, or the secrets differ."""
-    if match := _PLAIN_REFUSAL.match(answer.body):
-        return _explain_code(account, answer, match[1].decode(), now)
-    try:
-        fields = parse_form(answer.body)
-    except ValueError:
-        return unexpected_response(account, answer)
-    if CHECK in fields:
-        return credentials_rejected(
-            "ECPay signs with another hash_key or hash_iv than this account's"
-        )
-    return _explain_code(account, answer, fields.get("TradeStatus", ""), now)
-
-
-def _explain_code(
-    account: GatewayAccount, answer: HttpAnswer, code: str, now: float
-) -> AccountCheck:
-    if code in _CLOCK_CODES:
-        detail = f"ECPay refuses the request time; the time of this host is {local_time(now)}"
-        return AccountCheck(problem=AccountProblem.CLOCK, detail=detail)
-    if re.fullmatch(r"[0-9]{8}", code):
-        return credentials_rejected(f"ECPay refuses merchant_id, hash_key or hash_iv: code {code}")
-    return unexpected_response(account, answer)
-
-
+CHECK_TRADE_NO = "0AccountCheck0000000"  # never used: trade numbers are random
 URL_CHARS_MAX = 200
-DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and gets the same text
+DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, but gets the same text
 #: ECPay cannot close an order, and the status of an unpaid order does not show whether a card is
-#: being processed or the buyer has left. Like ECPay's own modules, this adapter abandons a card
-#: order after an hour. It cannot send a deadline: `ExpireDate` (days) applies to ATM orders only,
-#: and `StoreExpireDate` (minutes or days) to orders that are paid in shops.
+#: being processed or the buyer has left. Like ECPay's own modules, this adapter treats a card order
+#: as abandoned after an hour. It cannot set a deadline: `ExpireDate` (days) only applies to ATM
+#: orders, and `StoreExpireDate` (minutes or days) to orders that are paid in shops.
 ABANDONED_AFTER_S = 3600
 #: ECPay requires ten minutes between a payment and the first inquiry, and between inquiries
 #: (developers.ecpay.com.tw, 2890).
 INQUIRY_GAP_S = 600
 
-_PAGE = "/Cashier/AioCheckOut/V5"
-_UNPAID = "0"  # or the bank has not decided yet
+_CHECKOUT_PATH = "/Cashier/AioCheckOut/V5"
+_UNPAID = "0"  # may also mean that the bank has not decided yet
 _NOT_ESTABLISHED = "10200095"  # unpaid: the page is open, the buyer has left, or the card failed
+_CLOCK_CODES = frozenset({"10200089"})
+_OK = 200
 _CODE = re.compile(r"-?[0-9]{1,10}")
 _TRADE_NO = re.compile(r"[0-9A-Z]{0,20}")
-_SESSION = re.compile(r"[0-9a-f]{32}")
+_SESSION_HEX = re.compile(r"[0-9a-f]{32}")
+_UNSIGNED_REJECTION = re.compile(rb"([0-9]{8})\|")
 
 #: Traditional Chinese is the default language and has no code.
 _LANGUAGES = {"en": "ENG", "ja": "JPN", "ko": "KOR", "zh": None}
 _SIMPLIFIED = frozenset({"zh-hans", "zh-cn", "zh-sg"})
 
-#: Inconclusive codes of the result notification.
-_UNDECIDED = {
+#: Inconclusive codes in result notifications.
+_INCONCLUSIVE = {
     "2": None,  # an account number for a bank transfer was issued
     "10100073": None,  # a payment code for a convenience store was issued
-    "10300028": None,  # the order was posted twice, and the first post may be paid
-    "10300066": SessionReport(state=GatewaySessionState.AUTHORISING),  # to be confirmed
+    "10300028": None,  # the order was posted twice, and the first may be paid
+    "10300066": SessionReport(state=GatewaySessionState.AUTHORISING),  # awaiting confirmation
 }
 _FAILURES = {
     "10100058": FailureReason.DECLINED,  # authentication failed
-    "10100248": FailureReason.DECLINED,  # refused by the bank
+    "10100248": FailureReason.DECLINED,  # rejected by the bank
     "10100251": FailureReason.DECLINED,  # expired card
-    "10100252": FailureReason.DECLINED,  # no funds
-    "10100254": FailureReason.DECLINED,  # above the card's limit
+    "10100252": FailureReason.DECLINED,  # insufficient funds
+    "10100254": FailureReason.DECLINED,  # over the card's limit
     "10100255": FailureReason.DECLINED,  # reported lost
     "10100256": FailureReason.DECLINED,  # reported stolen
     "10800001": FailureReason.DECLINED,  # ECPay's own fraud screening
@@ -151,12 +108,12 @@ _LIVE, _STAGE = "https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com
 
 
 class EcpayGateway:
-    """ECPay, as a `Gateway`.
+    """The `Gateway` for ECPay.
 
-    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, refunds depend on
-    the state of the card authorisation and can be queried. `auto_close` is `off` if the account has
-    no daily closing, which otherwise blocks refunds. `union_pay` is `on` to offer UnionPay cards.
-    `page_url` replaces the page's base URL.
+    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, which is optional,
+    refunds can be queried and depend on the state of the card authorisation. `auto_close` is `off`
+    if the account has no daily closing, during which refunds are blocked. `union_pay` is `on` to
+    offer UnionPay cards. `page_url` overrides the base URL of the payment page.
     """
 
     provider = "ecpay"
@@ -183,7 +140,7 @@ class EcpayGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Build the form that the buyer posts; ECPay does not know the trade before."""
+        """Build the form that the buyer posts. ECPay does not know the trade until then."""
         if missing := missing_credentials(account):
             return SessionRejected(detail=missing)
         if request.currency != CURRENCY:
@@ -196,7 +153,7 @@ class EcpayGateway:
             return SessionRejected(detail=str(error))
         return SessionCreated.redirect(
             merchant_trade_no_of(request.session_id),
-            self.capabilities.page_url(account).rstrip("/") + _PAGE,
+            self.capabilities.page_url(account).rstrip("/") + _CHECKOUT_PATH,
             request.expires_at,
             sign_form(account, _order_form(account, request, units)),
         )
@@ -204,7 +161,7 @@ class EcpayGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Query the order, which cannot be closed; an old unpaid order counts as closed."""
+        """Query the order, because it cannot be closed. An old unpaid order counts as closed."""
         report = await self.inquire(account, session)
         is_unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
         if is_unpaid and self._is_abandoned(session):
@@ -212,13 +169,13 @@ class EcpayGateway:
         return report
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        """Query the trade; it is absent until the buyer has posted the form."""
+        """Query the trade. It is absent until the buyer has posted the form."""
         trade = await self._ecpay.find_trade(account, session)
         if isinstance(trade, OutcomeUnknown):
             return trade
         if trade.status == PAID:
             return _capture_report(trade.trade_no, trade.amount) or inconclusive_response(
-                "paid without a trade"
+                "paid, but without a trade number"
             )
         if trade.status == _NOT_ESTABLISHED and trade.is_attempted:
             return SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
@@ -229,22 +186,26 @@ class EcpayGateway:
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         try:
             fields = verify_form(account, request.body)
-            notice = _parse_notice(account, fields)
+            notification = _parse_notification(account, fields)
         except ValueError as error:
             raise InvalidCallbackError(str(error)) from None
-        if notice.is_simulated:  # by the merchant in ECPay's back office: no buyer has paid
-            return VerifiedCallback(id=f"{notice.id}.simulated", session_id=notice.session_id)
-        if notice.code in _UNDECIDED:
-            report = _UNDECIDED[notice.code]
-        elif notice.code != PAID:
-            # A trade number allows a single attempt, so the buyer cannot retry.
-            reason = self.classify_failure(notice.code)
+        if notification.is_simulated:  # in ECPay's back office; no buyer has paid
+            return VerifiedCallback(
+                id=f"{notification.id}.simulated", session_id=notification.session_id
+            )
+        if notification.code in _INCONCLUSIVE:
+            report = _INCONCLUSIVE[notification.code]
+        elif notification.code != PAID:
+            # A trade number allows only one attempt, so the buyer cannot retry.
+            reason = self.classify_failure(notification.code)
             report = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
         else:
-            report = _capture_report(notice.trade_no, notice.amount)
+            report = _capture_report(notification.trade_no, notification.amount)
             if report is None:
-                raise InvalidCallbackError("paid without a trade or an amount")
-        return VerifiedCallback(id=notice.id, session_id=notice.session_id, report=report)
+                raise InvalidCallbackError("paid, but without a trade number or an amount")
+        return VerifiedCallback(
+            id=notification.id, session_id=notification.session_id, report=report
+        )
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         return CallbackAnswer(body=b"1|OK", content_type="text/plain")
@@ -261,15 +222,27 @@ class EcpayGateway:
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        return await check_ecpay_account(self._ecpay, account)
+        response = await self._ecpay.query(account, CHECK_TRADE_NO)
+        answer = check_response(account, response, self._now())
+        if isinstance(answer, AccountCheck):
+            return answer
+        if answer.status != _OK:
+            return unexpected_response(account, answer)
+        try:
+            fields = verify_form(account, answer.body)
+        except ValueError:
+            return _explain_unsigned(account, answer, self._now())
+        if fields.get("TradeStatus") == NOT_FOUND:
+            return account_works("ECPay accepts merchant_id, hash_key and hash_iv")
+        return _explain_code(account, answer, fields.get("TradeStatus", ""), self._now())
 
     def _is_abandoned(self, session: GatewaySessionRef) -> bool:
         return self._now() - session.opened_at.timestamp() > ABANDONED_AFTER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Notice:
-    id: str  # from the content, because ECPay sends the same notification in several forms
+class _Notification:
+    id: str  # derived from the content: ECPay sends the same notification in several forms
     session_id: UUID
     code: str
     trade_no: str
@@ -277,10 +250,10 @@ class _Notice:
     is_simulated: bool
 
 
-def _parse_notice(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice:
-    """Parse a notification; ValueError if it is not about a session of ours.
+def _parse_notification(account: GatewayAccount, fields: Mapping[str, str]) -> _Notification:
+    """Parse a notification. Raises `ValueError` if it does not belong to one of our sessions.
 
-    The hash ignores case, so identifiers are compared case-sensitively here.
+    The hash is case-insensitive, so the identifiers are compared case-sensitively here.
     """
     if fields.get("MerchantID") != account.credentials.get("merchant_id"):
         raise ValueError("it is for another merchant")
@@ -288,13 +261,13 @@ def _parse_notice(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice
     if not _CODE.fullmatch(code) or not _TRADE_NO.fullmatch(trade_no):
         raise ValueError("the signed body lacks a valid code or trade number")
     session_hex = fields.get("CustomField1", "")
-    if not _SESSION.fullmatch(session_hex):
+    if not _SESSION_HEX.fullmatch(session_hex):
         raise ValueError("it has no session id")
     session_id = UUID(hex=session_hex)
     merchant_trade_no = merchant_trade_no_of(session_id)
     if fields.get("MerchantTradeNo") != merchant_trade_no:
-        raise ValueError("the signed body contradicts itself")
-    return _Notice(
+        raise ValueError("the signed body is inconsistent")
+    return _Notification(
         id=f"{merchant_trade_no}.{trade_no}.{code}",
         session_id=session_id,
         code=code,
@@ -323,25 +296,25 @@ def _order_form(
         "EncryptType": "1",
         "NeedExtraPaidInfo": "Y",  # adds the authorisation number, which refunds need
         "CustomField1": request.session_id.hex,
-        # 0 offers UnionPay beside other cards, 2 hides it: OrderResultURL does not return its
-        # buyers.
+        # 0 offers UnionPay in addition to other cards, 2 hides it: OrderResultURL does not return
+        # UnionPay buyers.
         "UnionPay": "0" if account.credentials.get("union_pay") == "on" else "2",
     }
     if request.return_url:
-        fields["OrderResultURL"] = request.return_url  # immediate return by a POST
+        fields["OrderResultURL"] = request.return_url  # returns immediately, with a POST
         fields["ClientBackURL"] = request.return_url  # a link for buyers who do not pay
     language = _language(request.locale)
     return fields | ({"Language": language} if language else {})
 
 
 def _plain_text(text: str) -> str:
-    """Replace special characters: `#` separates items, and ECPay's firewall may reject the rest."""
+    """Replace special characters: `#` separates items, and ECPay's firewall may reject others."""
     safe = "".join(char if char.isalnum() or char in "-_.," else " " for char in text)
     return " ".join(safe.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
 
 
 def _language(locale: str | None) -> str | None:
-    """Return ECPay's code for a language, by default English."""
+    """Return ECPay's language code. It is English for a locale that ECPay does not support."""
     if not locale:
         return None
     tag = locale.lower().replace("_", "-")
@@ -358,7 +331,7 @@ def _unpaid_report(trade: EcpayTrade) -> SessionResult:
     }
     state = states.get(trade.status)
     if state is None:
-        return inconclusive_response("an unknown status")
+        return inconclusive_response(f"unknown trade status {trade.status[:20]!r}")
     return SessionReport(state=state)
 
 
@@ -367,3 +340,29 @@ def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
         return None
     capture = parse_capture(trade_no, amount, CURRENCY)
     return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
+
+
+def _explain_unsigned(account: GatewayAccount, answer: HttpAnswer, now: float) -> AccountCheck:
+    """Explain a response that our secrets do not verify: a rejection, or our secrets are wrong."""
+    if match := _UNSIGNED_REJECTION.match(answer.body):
+        return _explain_code(account, answer, match[1].decode(), now)
+    try:
+        fields = parse_form(answer.body)
+    except ValueError:
+        return unexpected_response(account, answer)
+    if CHECK_MAC_VALUE in fields:
+        return credentials_rejected(
+            "ECPay signs with a hash_key or hash_iv that differs from this account's"
+        )
+    return _explain_code(account, answer, fields.get("TradeStatus", ""), now)
+
+
+def _explain_code(
+    account: GatewayAccount, answer: HttpAnswer, code: str, now: float
+) -> AccountCheck:
+    if code in _CLOCK_CODES:
+        detail = f"ECPay rejects the request time; this host's time is {format_utc(now)}"
+        return AccountCheck(problem=AccountProblem.CLOCK, detail=detail)
+    if re.fullmatch(r"[0-9]{8}", code):
+        return credentials_rejected(f"ECPay rejects merchant_id, hash_key or hash_iv: code {code}")
+    return unexpected_response(account, answer)

@@ -1,4 +1,4 @@
-"""The client of ECPay's servers: it sends signed forms and verifies the responses."""
+"""The client for ECPay's API, which sends signed forms and verifies the responses."""
 
 import hashlib
 import hmac
@@ -24,61 +24,6 @@ from payintent.gateways.port import (
     OutcomeUnknown,
 )
 
-CHECK = "CheckMacValue"
-FIELDS_MAX = 200
-_EMBEDDED_FIELD = re.compile(r"&[^&]*=")  # in a value
-_NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
-
-
-def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
-    ordered = sorted((name for name in fields if name != CHECK), key=str.lower)
-    content = "&".join(f"{name}={fields[name]}" for name in ordered)
-    encoded = _encoded(f"HashKey={hash_key}&{content}&HashIV={hash_iv}")
-    return hashlib.sha256(encoded.encode()).hexdigest().upper()
-
-
-def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, str]:
-    hash_key, hash_iv = account.credentials["hash_key"], account.credentials["hash_iv"]
-    return {**fields, CHECK: check_mac_value(fields, hash_key, hash_iv)}
-
-
-def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
-    """Parse a form that is signed by this account's secrets; ValueError if it is not."""
-    hash_key = account.credentials.get("hash_key", "")
-    hash_iv = account.credentials.get("hash_iv", "")
-    if not hash_key or not hash_iv:  # with empty secrets anyone could sign
-        raise ValueError("the account has no secrets")
-    fields = parse_form(body)
-    signature = fields.get(CHECK, "")
-    expected = check_mac_value(fields, hash_key, hash_iv)
-    if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
-        raise ValueError("CheckMacValue is not this account's")
-    if any(_EMBEDDED_FIELD.search(value) for value in fields.values()):
-        # The hash joins fields by the same characters, so different fields can have the same hash.
-        raise ValueError("a signed value is ambiguous: it contains a field")
-    return fields
-
-
-def parse_form(body: bytes) -> dict[str, str]:
-    """Parse a form without verifying it; ValueError if a name is invalid or repeated."""
-    pairs = parse_qsl(
-        body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
-    )
-    fields: dict[str, str] = {}
-    names: set[str] = set()  # in lower case, as they are hashed
-    for name, value in pairs:
-        if not _NAME.fullmatch(name) or name.lower() in names:
-            raise ValueError("the name of a field is invalid or repeated")
-        fields[name] = value
-        names.add(name.lower())
-    return fields
-
-
-def _encoded(text: str) -> str:
-    """Encode as .NET's `HttpUtility.UrlEncode` does, in lower case."""
-    return quote_plus(text, safe="!*()").replace("~", "%7E").lower()
-
-
 CREDENTIALS = frozenset({"merchant_id", "hash_key", "hash_iv"})
 CURRENCY = "TWD"
 DECIMALS = 0
@@ -87,10 +32,63 @@ TRADE_NO_CHARS = 20
 NOT_FOUND = "10200047"
 PAID = "1"
 _QUERY = "/Cashier/QueryTradeInfo/V5"
-#: Whole dollars, as documented; but a capture of a finer amount must be reported too.
+#: Documented as whole dollars, but captures with decimals must be reported too.
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-_OK, _TOO_FAST = 200, 403
+_OK, _RATE_LIMITED = 200, 403
+CHECK_MAC_VALUE = "CheckMacValue"
+FIELDS_MAX = 200
+_EMBEDDED_FIELD = re.compile(r"&[^&]*=")
+_NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
+
+
+def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
+    ordered = sorted((name for name in fields if name != CHECK_MAC_VALUE), key=str.lower)
+    content = "&".join(f"{name}={fields[name]}" for name in ordered)
+    encoded = _url_encode(f"HashKey={hash_key}&{content}&HashIV={hash_iv}")
+    return hashlib.sha256(encoded.encode()).hexdigest().upper()
+
+
+def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, str]:
+    hash_key, hash_iv = account.credentials["hash_key"], account.credentials["hash_iv"]
+    return {**fields, CHECK_MAC_VALUE: check_mac_value(fields, hash_key, hash_iv)}
+
+
+def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
+    """Parse a form. Raises `ValueError` if it is not signed with this account's secrets."""
+    hash_key = account.credentials.get("hash_key", "")
+    hash_iv = account.credentials.get("hash_iv", "")
+    if not hash_key or not hash_iv:  # anyone could sign with empty secrets
+        raise ValueError("the account has no secrets")
+    fields = parse_form(body)
+    signature = fields.get(CHECK_MAC_VALUE, "")
+    expected = check_mac_value(fields, hash_key, hash_iv)
+    if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
+        raise ValueError("CheckMacValue does not match this account")
+    if any(_EMBEDDED_FIELD.search(value) for value in fields.values()):
+        # The hashed text joins fields with the same characters, so the hash is ambiguous.
+        raise ValueError("a signed value is ambiguous because it contains a field")
+    return fields
+
+
+def parse_form(body: bytes) -> dict[str, str]:
+    """Parse a form without verifying it. Raises `ValueError` if a name is invalid or repeated."""
+    pairs = parse_qsl(
+        body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
+    )
+    fields: dict[str, str] = {}
+    names: set[str] = set()  # in lower case, because the hash is case-insensitive
+    for name, value in pairs:
+        if not _NAME.fullmatch(name) or name.lower() in names:
+            raise ValueError("a field name is invalid or repeated")
+        fields[name] = value
+        names.add(name.lower())
+    return fields
+
+
+def _url_encode(text: str) -> str:
+    """Encode as .NET's `HttpUtility.UrlEncode` does, in lower case."""
+    return quote_plus(text, safe="!*()").replace("~", "%7E").lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +97,13 @@ class EcpayTrade:
     status: str
     trade_no: str
     amount: str  # in dollars
-    authorisation: str  # the card authorisation (`gwsr`), which credit operations refer to
+    authorisation: str  # the card authorisation (`gwsr`), required for card operations
     is_attempted: bool  # the bank has decided on a card
     has_instalments: bool  # the buyer pays the bank in instalments
 
     @property
     def units(self) -> int:
-        """Return whole dollars, the unit of all later requests about the trade."""
+        """The amount in whole dollars, the unit of all further requests about the trade."""
         return int(self.amount.partition(".")[0])
 
 
@@ -117,7 +115,7 @@ class EcpayApi:
     async def post(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpResult:
-        return _require_ok(await self._send(account, path, fields))
+        return _check_status(await self._send(account, path, fields))
 
     async def query(self, account: GatewayAccount, merchant_trade_no: str) -> HttpResult:
         form = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
@@ -139,9 +137,9 @@ class EcpayApi:
     async def find_trade(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> EcpayTrade | OutcomeUnknown:
-        """Query the trade of a session; the status of an unknown trade is `NOT_FOUND`."""
+        """Query a session's trade. The status of an unknown trade is `NOT_FOUND`."""
         merchant_trade_no = session_trade_no(session)
-        answer = _require_ok(await self.query(account, merchant_trade_no))
+        answer = _check_status(await self.query(account, merchant_trade_no))
         if isinstance(answer, OutcomeUnknown):
             return answer
         try:
@@ -151,18 +149,18 @@ class EcpayApi:
         try:
             return _parse_trade(account, session, merchant_trade_no, fields)
         except ValueError as error:
-            return inconclusive_response(f"no result in the response: {error}")
+            return inconclusive_response(f"the response has no result: {error}")
 
 
-def _require_ok(answer: HttpResult) -> HttpResult:
+def _check_status(answer: HttpResult) -> HttpResult:
     if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
         return answer
-    reason = ", too many requests" if answer.status == _TOO_FAST else ""
+    reason = ", too many requests" if answer.status == _RATE_LIMITED else ""
     return unusable_response(answer.status, f"status {answer.status}{reason}")
 
 
 def merchant_trade_no_of(session_id: UUID) -> str:
-    """Return a session's trade number: 20 of our id's 22 digits, which is 119 bits."""
+    """Return a session's trade number: the last 20 base62 digits (119 bits) of its id."""
     return ids.to_base62(session_id.int, ids.UUID_CHARS)[-TRADE_NO_CHARS:]
 
 
@@ -171,13 +169,13 @@ def session_trade_no(session: GatewaySessionRef) -> str:
 
 
 def missing_credentials(account: GatewayAccount) -> str:
-    """Return a message about missing credentials; empty if there are none."""
+    """Return a message about missing credentials, or an empty string."""
     missing = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
     return f"the account lacks {', '.join(missing)}" if missing else ""
 
 
 def amount_of(fields: Mapping[str, str]) -> str:
-    """Return the amount in dollars, by default zero; ValueError if it is malformed."""
+    """Return the amount in dollars, by default 0. Raises `ValueError` if it is malformed."""
     text = fields.get("TradeAmt") or "0"
     if not _AMOUNT.fullmatch(text):
         raise ValueError("the amount is not a number")

@@ -1,4 +1,4 @@
-"""ECPay refunds, whose actions depend on the settlement phase of the card payment."""
+"""ECPay refunds. The required actions depend on the settlement phase of the card payment."""
 
 import asyncio
 import re
@@ -32,22 +32,22 @@ from payintent.gateways.port import (
     RefundResult,
 )
 
-#: ECPay does not allow actions while it closes the day's trades.
+#: Taipei time. ECPay rejects actions while it closes the day's trades.
 CLOSING_BEGINS, CLOSING_ENDS = time(20, 15), time(20, 31)
 DETAIL_CHARS_MAX = 100
-QUERIES_TIMEOUT_S = 10.0  # for both queries, because up to two actions follow
-_ACT, _DETAIL = "/CreditDetail/DoAction", "/CreditDetail/QueryTrade/V2"
+QUERIES_TIMEOUT_S = 10.0  # for both queries; up to two actions follow
+_ACTION_PATH, _CARD_PATH = "/CreditDetail/DoAction", "/CreditDetail/QueryTrade/V2"
 _CODE = re.compile(r"-?[0-9]{1,10}")
 
 
 class _Phase(StrEnum):
-    """The settlement phase of a card authorisation; money moves when it is closed."""
+    """The settlement phase of a card authorisation. Money moves when it is closed."""
 
     AUTHORISED = "authorised"
-    CLOSING = "closing"  # ECPay will capture the money
+    CLOSING = "closing"  # the money will be captured
     CLOSED = "closed"
-    WITHDRAWN = "withdrawn"  # the closing was withdrawn: authorised as before
-    GIVEN_UP = "given_up"  # the authorisation was cancelled: fully refunded
+    WITHDRAWN = "withdrawn"  # the closing was withdrawn, so the card is only authorised
+    CANCELLED = "cancelled"  # the authorisation was cancelled, which is a full refund
 
 
 _PHASES = {
@@ -55,23 +55,23 @@ _PHASES = {
     "要關帳": _Phase.CLOSING,
     "已關帳": _Phase.CLOSED,
     "操作取消": _Phase.WITHDRAWN,
-    "已取消": _Phase.GIVEN_UP,
+    "已取消": _Phase.CANCELLED,
     "Authorized": _Phase.AUTHORISED,
     "To be captured": _Phase.CLOSING,
     "Captured": _Phase.CLOSED,
     "Operation canceled": _Phase.WITHDRAWN,
-    "Canceled": _Phase.GIVEN_UP,
+    "Canceled": _Phase.CANCELLED,
 }
 
-#: Actions in their order: C closes, R refunds a closed amount, E withdraws the closing, N cancels
-#: the authorisation. All except R apply to the full amount. Only the last action refunds.
-_WHOLE = {
+#: The actions of a refund, in order: C closes, R refunds a closed amount, E withdraws the closing,
+#: N cancels the authorisation. All except R apply to the full amount. Only the last action refunds.
+_FULL_REFUND_ACTIONS = {
     _Phase.AUTHORISED: "N",
     _Phase.WITHDRAWN: "N",
     _Phase.CLOSING: "EN",
     _Phase.CLOSED: "R",
 }
-_PART = {
+_PARTIAL_REFUND_ACTIONS = {
     _Phase.AUTHORISED: "CR",
     _Phase.WITHDRAWN: "CR",
     _Phase.CLOSING: "R",
@@ -79,25 +79,25 @@ _PART = {
 }
 
 
-class _Row(Struct, frozen=True):
+class _CloseEntry(Struct, frozen=True):
     status: str
     amount: int  # negative: refunded
 
 
-class _Credit(Struct, frozen=True):
+class _CardRecord(Struct, frozen=True):
     amount: int
     status: str
-    clsamt: int = 0
-    close_data: list[_Row] | None = None
+    closed_amount: int = msgspec.field(name="clsamt", default=0)
+    entries: list[_CloseEntry] | None = msgspec.field(name="close_data", default=None)
 
 
-class _Detail(Struct, frozen=True):
+class _CardResponse(Struct, frozen=True):
     message: str | None = msgspec.field(name="RtnMsg", default=None)
-    value: _Credit | None = msgspec.field(name="RtnValue", default=None)
+    value: _CardRecord | None = msgspec.field(name="RtnValue", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Card:
+class _CardState:
     phase: _Phase
     total: int
     refunded: int
@@ -106,15 +106,15 @@ class _Card:
 async def refund_trade(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundResult:
-    """Refund a trade; nothing is requested if its state cannot be determined."""
+    """Refund a trade. Sends no request if the trade's state cannot be determined."""
     units = _to_dollars(request)
     if request.session is None or units is None:
-        return _declined("there is no trade, or the amount is not in whole dollars")
+        return _declined("the payment has no trade, or the amount is not in whole dollars")
     if _is_closing_time(ecpay, account):
         return NotContacted(detail="ECPay is closing the day's trades", is_skipped=True)
     if not account.credentials.get("credit_check_code"):
         return await _request_action(ecpay, account, request, "R", units)
-    card = await _find_card(ecpay, account, request, request.session)
+    card = await _query_refundable_card(ecpay, account, request, request.session)
     if isinstance(card, OutcomeUnknown):
         return NotContacted(detail=card.detail, is_throttled=card.is_throttled)
     if isinstance(card, RefundReport):
@@ -125,12 +125,13 @@ async def refund_trade(
 async def inquire_trade_refund(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundResult:
-    """Infer the outcome of a refund from the refunded total: ECPay has no refund ids."""
+    """Infer a refund's outcome from the refunded total, because ECPay has no refund ids."""
     if request.session is None or not account.credentials.get("credit_check_code"):
         return OutcomeUnknown(
-            detail="queries need a session and the credential credit_check_code", is_skipped=True
+            detail="refunds can only be queried with a session and a credit_check_code",
+            is_skipped=True,
         )
-    card = await _find_card(ecpay, account, request, request.session)
+    card = await _query_refundable_card(ecpay, account, request, request.session)
     if isinstance(card, RefundReport):
         return OutcomeUnknown(detail=card.detail)
     if isinstance(card, OutcomeUnknown):
@@ -144,15 +145,19 @@ async def inquire_trade_refund(
 
 
 async def _refund_by_phase(
-    ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, card: _Card, units: int
+    ecpay: EcpayApi,
+    account: GatewayAccount,
+    request: GatewayRefundRequest,
+    card: _CardState,
+    units: int,
 ) -> RefundResult:
     if card.refunded + units > card.total:
-        return _declined("the amount exceeds the remainder")
-    actions = (_WHOLE if units == card.total else _PART)[card.phase]
+        return _declined("the amount exceeds the remaining amount")
+    actions = (_FULL_REFUND_ACTIONS if units == card.total else _PARTIAL_REFUND_ACTIONS)[card.phase]
     for action in actions[:-1]:
         preparation = await _request_action(ecpay, account, request, action, card.total)
         if isinstance(preparation, OutcomeUnknown):
-            # Nothing is refunded yet; the next attempt reads the state again.
+            # Nothing has been refunded yet, and the next attempt queries the state again.
             return NotContacted(detail=f"{action}: {preparation.detail}")
         if preparation.state is GatewayRefundState.DECLINED:
             return preparation
@@ -162,36 +167,36 @@ async def _refund_by_phase(
 async def _request_action(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, action: str, units: int
 ) -> RefundResult:
-    """Request an action; the response is not signed, so it must at least identify the trade."""
+    """Request an action. The response is not signed, but it must at least identify the trade."""
     assert request.session is not None  # noqa: S101 - checked by the caller
     trade = {
         "MerchantTradeNo": session_trade_no(request.session),
         "TradeNo": request.capture.reference,
     }
     form = trade | {"Action": action, "TotalAmount": str(units)}
-    answer = await ecpay.post(account, _ACT, form)
+    answer = await ecpay.post(account, _ACTION_PATH, form)
     if isinstance(answer, OutcomeUnknown):
         return answer
     try:
         fields = parse_form(answer.body)
     except ValueError:
-        return OutcomeUnknown(detail="invalid response to an action")
+        return OutcomeUnknown(detail="the response to an action is invalid")
     code = fields.get("RtnCode", "")
     if not _CODE.fullmatch(code) or any(fields.get(name) != trade[name] for name in trade):
         return OutcomeUnknown(detail="the response is about another action")
     if code == PAID:
-        # ECPay has no refund ids; the reference only shows that this refund was done.
+        # ECPay has no refund ids. The reference only shows that this refund was made.
         reference = f"{request.capture.reference}-{action}"
         return RefundReport(state=GatewayRefundState.DONE, reference=reference)
     return _declined(f"{action}: {code} {fields.get('RtnMsg', '')[:DETAIL_CHARS_MAX]}")
 
 
-async def _find_card(
+async def _query_refundable_card(
     ecpay: EcpayApi,
     account: GatewayAccount,
     request: GatewayRefundRequest,
     session: GatewaySessionRef,
-) -> _Card | RefundReport | OutcomeUnknown:
+) -> _CardState | RefundReport | OutcomeUnknown:
     try:
         async with asyncio.timeout(QUERIES_TIMEOUT_S):
             trade = await ecpay.find_trade(account, session)
@@ -208,43 +213,45 @@ async def _find_card(
 
 async def _query_card(
     ecpay: EcpayApi, account: GatewayAccount, trade: EcpayTrade
-) -> _Card | OutcomeUnknown:
+) -> _CardState | OutcomeUnknown:
     form = {
         "CreditRefundId": trade.authorisation,
         "CreditAmount": str(trade.units),
         "CreditCheckCode": account.credentials["credit_check_code"],
     }
-    answer = await ecpay.post(account, _DETAIL, form)
+    answer = await ecpay.post(account, _CARD_PATH, form)
     if isinstance(answer, OutcomeUnknown):
         return answer
     try:
-        # Amounts are numbers or strings.
-        detail = msgspec.json.decode(answer.body, type=_Detail, strict=False)
+        # Amounts may be numbers or strings.
+        response = msgspec.json.decode(answer.body, type=_CardResponse, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return OutcomeUnknown(detail="invalid response about a card payment")
-    credit = detail.value
-    if detail.message or credit is None or credit.amount != trade.units:
-        return OutcomeUnknown(detail=f"no card payment: {(detail.message or '')[:20]}")
-    phase = _settlement_phase(credit)
+        return OutcomeUnknown(detail="the response about a card payment is invalid")
+    record = response.value
+    if response.message or record is None or record.amount != trade.units:
+        return OutcomeUnknown(detail=f"no card payment: {(response.message or '')[:20]}")
+    phase = _settlement_phase(record)
     if phase is None:
         return OutcomeUnknown(detail="the card payment has an unknown status")
-    return _Card(phase=phase, total=credit.amount, refunded=_refunded_total(credit, phase))
+    return _CardState(phase=phase, total=record.amount, refunded=_refunded_total(record, phase))
 
 
-def _settlement_phase(credit: _Credit) -> _Phase | None:
-    """Prefer the status of the closing; the overall status is that of the last action."""
-    statuses = {row.status for row in credit.close_data or () if row.amount > 0}
-    return _PHASES.get(statuses.pop() if len(statuses) == 1 else credit.status)
+def _settlement_phase(record: _CardRecord) -> _Phase | None:
+    """Prefer the status of the closing, because the overall status is that of the last action."""
+    statuses = {entry.status for entry in record.entries or () if entry.amount > 0}
+    return _PHASES.get(statuses.pop() if len(statuses) == 1 else record.status)
 
 
-def _refunded_total(credit: _Credit, phase: _Phase) -> int:
-    if phase is _Phase.GIVEN_UP:
-        return credit.amount
-    closing = (_Phase.CLOSING, _Phase.CLOSED)
-    rows = [row.amount for row in credit.close_data or () if _PHASES.get(row.status) in closing]
-    total = -sum(amount for amount in rows if amount < 0)
-    if phase is _Phase.CLOSED and credit.clsamt:
-        total = max(total, credit.amount - credit.clsamt)
+def _refunded_total(record: _CardRecord, phase: _Phase) -> int:
+    if phase is _Phase.CANCELLED:
+        return record.amount
+    total = -sum(
+        entry.amount
+        for entry in record.entries or ()
+        if entry.amount < 0 and _PHASES.get(entry.status) in {_Phase.CLOSING, _Phase.CLOSED}
+    )
+    if phase is _Phase.CLOSED and record.closed_amount:
+        total = max(total, record.amount - record.closed_amount)
     return total
 
 

@@ -1,4 +1,4 @@
-"""ECPay's settlement file of card payments (FundingReconDetail), with the published columns."""
+"""ECPay's settlement file for card payments (FundingReconDetail)."""
 
 import re
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from payintent.core.errors import quote_input
 from payintent.gateways.ecpay.api import CURRENCY, TAIPEI
 from payintent.gateways.settlement_reports import FileLayout, ProviderFileLine
 
-#: Serial number, authorization number, authorization code, order, transaction date, request date,
-#: amount, service fee, payout amount.
+#: As published: serial number, authorization number, authorization code, order, transaction date,
+#: request date, amount, service fee, payout amount.
 COLUMNS = (
     *("序號", "授權單號", "授權碼", "訂單編號", "交易日期", "請款日期", "交易金額", "服務費"),
     "撥款金額",
@@ -21,9 +21,9 @@ _WHOLE = re.compile(r"-?[0-9]{1,9}")
 _FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y%m%d", "%Y/%m/%d")
 
 
-def _matches(first: Sequence[str]) -> bool:
-    """Compare column names, some of which are followed by a unit in brackets."""
-    names = [cell.strip() for cell in first]
+def _matches(header: Sequence[str]) -> bool:
+    """Compare the column names. Some are followed by a unit in brackets."""
+    names = [cell.strip() for cell in header]
     return len(names) >= len(COLUMNS) and all(
         name.startswith(column) for name, column in zip(names, COLUMNS, strict=False)
     )
@@ -32,7 +32,7 @@ def _matches(first: Sequence[str]) -> bool:
 def _parse_row(number: int, row: Sequence[str]) -> ProviderFileLine | None:
     cells = [cell.strip().strip("'=\"") for cell in row]
     if len(cells) < len(COLUMNS):
-        return None  # a total or a note at the end
+        return None  # a total or a note at the end of the file
     order, amount = cells[_ORDER], cells[_AMOUNT].replace(",", "")
     if not _ORDER_NUMBER.fullmatch(order):
         raise ValueError(f"the order number is invalid: {quote_input(order)}")
@@ -51,16 +51,16 @@ def _parse_row(number: int, row: Sequence[str]) -> ProviderFileLine | None:
 
 
 def _parse_time(text: str) -> datetime:
-    """Parse a time in Taipei; a date is its midnight."""
-    for form in _FORMATS:
+    """Parse a date and time in Taipei. A date alone means midnight."""
+    for time_format in _FORMATS:
         try:
-            return datetime.strptime(text, form).replace(tzinfo=TAIPEI).astimezone(UTC)
+            return datetime.strptime(text, time_format).replace(tzinfo=TAIPEI).astimezone(UTC)
         except ValueError:
             continue
     raise ValueError(f"the date must look like 2026/11/21 09:30:00, not {quote_input(text)}")
 
 
-#: ECPay does not document the encoding of its file.
+#: One layout per encoding, because ECPay does not document the encoding of its files.
 LAYOUTS = tuple(
     FileLayout(
         name=f"ecpay-settlement-{encoding}",
