@@ -75,7 +75,7 @@ async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
     return row is not None
 
 
-async def has_reversed(database: Executor, account_id: int, reference: str, who: str) -> bool:
+async def has_reversed(database: Executor, account_id: int, reference: str, operator: str) -> bool:
     """Return whether this operator has reversed an account's payout with this reference."""
     row = await database.row(
         """
@@ -85,7 +85,7 @@ async def has_reversed(database: Executor, account_id: int, reference: str, who:
         """,
         account_id,
         reference,
-        who,
+        operator,
     )
     return row is not None
 
@@ -140,13 +140,13 @@ async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
     return False
 
 
-async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: str) -> bool:
+async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, operator: str) -> bool:
     """Reverse a returned payout; return False if there is nothing to reverse.
 
     Gateways may list a return repeatedly, so only the first is entered. A payout that an operator
     has since recorded under the same reference is not reversed.
     """
-    if await has_reversed(tx, account_id, reference, who):
+    if await has_reversed(tx, account_id, reference, operator):
         return False
     active = await TABLE.find_active(tx, account_id, reference)
     if active is None:
@@ -154,7 +154,7 @@ async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: s
     await TABLE.lock(tx, active.id)
     if await TABLE.find_active(tx, account_id, reference) is None:
         return False
-    await TABLE.reverse(tx, active.id, who, "returned, according to the gateway")
+    await TABLE.reverse(tx, active.id, operator, "returned, according to the gateway")
     await ledger_store.add(tx, gateway_payout_entries(active.payout, reversal=True))
     return True
 

@@ -54,7 +54,7 @@ _FACTS: LiteralString = f"""
                 ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount
         FROM money_case m
         JOIN money c ON c.id = m.capture_id
-        WHERE {ledger_store.RESOLVED} AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
+        WHERE {ledger_store.IS_RESOLVED} AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
     ), disputed AS (
         SELECT c.clearing, c.account_id, c.currency, c.chain, d.state,
             CASE WHEN c.credited OR EXISTS (SELECT FROM resolved r
@@ -191,7 +191,7 @@ _CASES: LiteralString = f"""
     FROM money_case m
     JOIN capture c ON c.id = m.capture_id
     {ledger_store.MONEY_SOURCES}
-    WHERE a.livemode AND {ledger_store.RESOLVED}
+    WHERE a.livemode AND {ledger_store.IS_RESOLVED}
         AND c.amount_minor > c.refunded_minor + c.reserved_minor
         AND (m.status = 'DISMISSED' OR coalesce(o.merchant_id, a.merchant_id) IS NOT NULL)
         AND NOT EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = m.id)

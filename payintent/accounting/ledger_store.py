@@ -32,7 +32,7 @@ MONEY_SOURCES: LiteralString = """
 #: Case kinds that report a discrepancy and hold no funds.
 DISCREPANCY_KINDS: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
 #: Condition: closing the case `m` moved its capture's money out of suspense.
-RESOLVED: LiteralString = (
+IS_RESOLVED: LiteralString = (
     f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {DISCREPANCY_KINDS}"
     " AND m.closed_by <> 'policy:session_appeared'"
 )
@@ -120,7 +120,7 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
         FROM money_case m
         JOIN capture c ON c.id = m.capture_id
         {MONEY_SOURCES}
-        WHERE m.id = $1 AND {RESOLVED}
+        WHERE m.id = $1 AND {IS_RESOLVED}
         """,
         case_id,
     )
@@ -149,10 +149,10 @@ async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
         """,
         capture_ids,
     )
-    await add(tx, [_reversal(row) for row in rows])
+    await add(tx, [_reverse_entry(row) for row in rows])
 
 
-def _reversal(row: Row) -> LedgerEntry:
+def _reverse_entry(row: Row) -> LedgerEntry:
     return LedgerEntry(
         fact=Fact(row["fact"]),
         fact_id=row["fact_id"],
@@ -173,7 +173,7 @@ async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
         SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor
                 ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts,
             EXISTS (SELECT FROM money_case m
-                WHERE m.capture_id = c.id AND m.status = 'ACCEPTED' AND {RESOLVED}) AS accepted,
+                WHERE m.capture_id = c.id AND m.status = 'ACCEPTED' AND {IS_RESOLVED}) AS accepted,
             {MONEY}
         FROM dispute d
         JOIN capture c ON c.id = d.capture_id

@@ -241,8 +241,10 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
     """Return the entries for a capture: to merchant, fee and tax, or to suspense for a case."""
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
-        return _legs(Fact.CAPTURE, money, money.clearing, legs)
-    return _legs(Fact.CAPTURE, money, money.clearing, _credit_legs(money, amount_minor, charges))
+        return _make_entries(Fact.CAPTURE, money, money.clearing, legs)
+    return _make_entries(
+        Fact.CAPTURE, money, money.clearing, _credit_legs(money, amount_minor, charges)
+    )
 
 
 def adoption_entries(
@@ -252,7 +254,7 @@ def adoption_entries(
     if not money.credited:
         return []
     shares = _credit_legs(money, amount_minor, charges)
-    return _legs(Fact.CAPTURE_ADOPTED, money, money.suspense, shares)
+    return _make_entries(Fact.CAPTURE_ADOPTED, money, money.suspense, shares)
 
 
 def refund_entry(
@@ -263,7 +265,7 @@ def refund_entry(
         Fact.REFUND_DONE: (money.refund_reserve, money.clearing),
         Fact.REFUND_REVERSED: (money.refund_reserve, money.owner),
     }[fact]
-    return _entry(fact, refund_id, "whole", money, (debit, credit, amount_minor))
+    return _make_entry(fact, refund_id, "whole", money, (debit, credit, amount_minor))
 
 
 def case_entries(
@@ -278,7 +280,7 @@ def case_entries(
     credit = money.clearing
     if fact is Fact.CASE_ACCEPTED and money.merchant_id is not None:
         credit = payable_account(money.merchant_id)
-    return [_entry(fact, case_id, "whole", money, (money.suspense, credit, amount_minor))]
+    return [_make_entry(fact, case_id, "whole", money, (money.suspense, credit, amount_minor))]
 
 
 def dispute_entries(
@@ -310,7 +312,7 @@ def dispute_entries(
         differences[credit] += amount
         leg = str(entry_count + len(moves) + 1)
         fact = _dispute_fact(money, debit, credit)
-        moves.append(_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
+        moves.append(_make_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
     return moves
 
 
@@ -335,20 +337,20 @@ def _credit_legs(
     ]
 
 
-def _legs(
+def _make_entries(
     fact: Fact, money: CapturedMoney, debit: str, legs: list[tuple[str, str, int]]
 ) -> list[LedgerEntry]:
     """Return an entry for each nonzero leg; a negative amount swaps debit and credit."""
     return [
-        _entry(fact, money.capture_id, leg, money, (debit, credit, amount))
+        _make_entry(fact, money.capture_id, leg, money, (debit, credit, amount))
         if amount > 0
-        else _entry(fact, money.capture_id, leg, money, (credit, debit, -amount))
+        else _make_entry(fact, money.capture_id, leg, money, (credit, debit, -amount))
         for leg, credit, amount in legs
         if amount
     ]
 
 
-def _entry(
+def _make_entry(
     fact: Fact,
     fact_id: UUID,
     leg: str,

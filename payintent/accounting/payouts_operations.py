@@ -184,12 +184,12 @@ async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
     payout = new.payout
     payable = await payout_store.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > payable:
-        raise await _refuse_excess(tx, payout, payable)
+        raise await _make_excess_error(tx, payout, payable)
     await payout_store.add(tx, new)
     await ledger_store.add(tx, [payout_entry(payout)])
 
 
-async def _refuse_excess(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
+async def _make_excess_error(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
     currency, chain = payout.currency, payout.chain
     decimals = (
         None if chain is None else await payout_store.find_token_decimals(tx, chain, currency)
@@ -267,7 +267,7 @@ def _parse_row(number: int, row: list[str]) -> RecordPayout:
 
 
 async def reverse_payout(
-    tx: Tx, table: PayoutTable[AnyRecord], payout_id: UUID, who: str, note: str
+    tx: Tx, table: PayoutTable[AnyRecord], payout_id: UUID, operator: str, note: str
 ) -> AnyRecord:
     """Mark a payout as reversed.
 
@@ -277,7 +277,7 @@ async def reverse_payout(
     record = await require_payout(tx, table, payout_id)
     if record.reversed_at is not None:
         raise ConflictError("the payout is already reversed")
-    await table.reverse(tx, payout_id, who, note)
+    await table.reverse(tx, payout_id, operator, note)
     return await require_payout(tx, table, payout_id)
 
 

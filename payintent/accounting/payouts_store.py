@@ -83,12 +83,12 @@ class PayoutTable(Generic[AnyRecord]):
     async def lock(self, tx: Tx, payout_id: UUID) -> None:
         await tx.fetch(f"SELECT id FROM {self.name} WHERE id = $1 FOR UPDATE", payout_id)
 
-    async def reverse(self, tx: Tx, payout_id: UUID, who: str, note: str) -> None:
+    async def reverse(self, tx: Tx, payout_id: UUID, operator: str, note: str) -> None:
         await tx.fetch(
             f"UPDATE {self.name} SET reversed_at = clock(), reversed_by = $2, reversal_note = $3"
             " WHERE id = $1",
             payout_id,
-            who,
+            operator,
             note,
         )
 

@@ -195,17 +195,18 @@ def _is_right_to_left(letter: str) -> bool:
 @cache
 def _list_fonts() -> tuple[Path, ...]:
     noto = Path(str(files("manimgx_fonts")))
-    general, last = "NotoSans[wght].ttf", ("NotoSansSymbols[wght].ttf", "NotoEmoji[wght].ttf")
+    main = "NotoSans[wght].ttf"
+    symbols = ("NotoSansSymbols[wght].ttf", "NotoEmoji[wght].ttf")
     scripts = sorted(
         path.name
         for path in noto.glob("*.ttf")
-        if path.name not in {general, *last} and "Italic" not in path.name
+        if path.name not in {main, *symbols} and "Italic" not in path.name
     )
-    chinese = Path(str(files("paperang_p2_fonts_cjk"))) / "fonts" / "wqy-microhei.ttc"
+    chinese_font = Path(str(files("paperang_p2_fonts_cjk"))) / "fonts" / "wqy-microhei.ttc"
     return (
-        *(noto / name for name in (general, *scripts)),
-        chinese,
-        *(noto / name for name in last),
+        *(noto / name for name in (main, *scripts)),
+        chinese_font,
+        *(noto / name for name in symbols),
     )
 
 
@@ -270,7 +271,7 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     file = io.BytesIO()
     canvas = Canvas(file, pagesize=(_WIDTH, _HEIGHT), invariant=1, pageCompression=1)
     view = pages.statement
-    canvas.setTitle(f"{_title(view)}, {_money(view)}")
+    canvas.setTitle(f"{_format_title(view)}, {_format_currency(view)}")
     canvas.setCreator("payintent")
     _draw_figures(canvas, pages, fonts)
     parts = list(_split_pages(pages.lines))
@@ -293,7 +294,7 @@ def _split_pages(lines: Sequence[StatementLineView]) -> Iterator[Sequence[Statem
         yield lines[begin : begin + later]
 
 
-def _title(view: StatementView) -> str:
+def _format_title(view: StatementView) -> str:
     return f"Statement {view.number} of {view.day.isoformat()}"
 
 
@@ -301,7 +302,7 @@ def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> No
     view = pages.statement
     y = _HEIGHT - _MARGIN - _TITLE_PT
     canvas.setFont(_BOLD, _TITLE_PT)
-    canvas.drawString(_MARGIN, y, _title(view))
+    canvas.drawString(_MARGIN, y, _format_title(view))
     y -= 22
     name, number, x = pages.merchant_name, f" (merchant {view.merchant_id})", _MARGIN
     if name.isascii() and stringWidth(name, _TEXT, _NAME_PT) <= _NAME_WIDTH:
@@ -312,7 +313,9 @@ def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> No
     canvas.drawString(x, y, number)
     canvas.setFont(_TEXT, _FIGURE_PT)
     y -= 16
-    canvas.drawString(_MARGIN, y, f"{_money(view)}. The day ends at midnight in {view.time_zone}.")
+    canvas.drawString(
+        _MARGIN, y, f"{_format_currency(view)}. The day ends at midnight in {view.time_zone}."
+    )
     y -= 24
     for name in _FIGURES:
         canvas.setFont(_BOLD if name in {"opening", "closing"} else _TEXT, _FIGURE_PT)
@@ -355,9 +358,9 @@ def _draw_amount(canvas: Canvas, right: float, y: float, amount: str) -> None:
 
 def _draw_foot(canvas: Canvas, view: StatementView, page: str) -> None:
     canvas.setFont(_TEXT, _LINE_PT)
-    canvas.drawString(_MARGIN, _FOOT, f"{view.id}, {_money(view)}")
+    canvas.drawString(_MARGIN, _FOOT, f"{view.id}, {_format_currency(view)}")
     canvas.drawRightString(_RIGHT, _FOOT, page)
 
 
-def _money(view: StatementView) -> str:
+def _format_currency(view: StatementView) -> str:
     return f"{view.currency} on {view.chain}" if view.chain else view.currency

@@ -149,7 +149,8 @@ def parse_statement_currency(raw: str | None) -> str | None:
 
 def statement_view(statement: Statement) -> StatementView:
     movements = {
-        str(movement): _amount(statement, minor) for movement, minor in statement.movements.items()
+        str(movement): _format_amount(statement, minor)
+        for movement, minor in statement.movements.items()
     }
     return StatementView(
         id=ids.format_id(ids.STATEMENT, statement.id),
@@ -159,8 +160,8 @@ def statement_view(statement: Statement) -> StatementView:
         number=statement.number,
         day=statement.day,
         time_zone=statement.time_zone,
-        opening=_amount(statement, statement.opening_minor),
-        closing=_amount(statement, statement.closing_minor),
+        opening=_format_amount(statement, statement.opening_minor),
+        closing=_format_amount(statement, statement.closing_minor),
         created_at=statement.created_at,
         **movements,
     )
@@ -175,10 +176,10 @@ def line_view(statement: Statement, line: StatementLine) -> StatementLineView:
         fact=line.fact,
         id=ids.format_id(prefix, line.fact_id) if prefix else str(line.fact_id),
         payment_id=line.payment_id and ids.format_id(ids.PAYMENT, line.payment_id),
-        amount=_amount(statement, gross),
-        fee=_amount(statement, line.fee_minor),
-        tax=_amount(statement, line.tax_minor),
-        net=_amount(statement, line.net_minor),
+        amount=_format_amount(statement, gross),
+        fee=_format_amount(statement, line.fee_minor),
+        tax=_format_amount(statement, line.tax_minor),
+        net=_format_amount(statement, line.net_minor),
     )
 
 
@@ -226,7 +227,7 @@ def _write_csv(rows: Sequence[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def _amount(statement: Statement, minor: int) -> str:
+def _format_amount(statement: Statement, minor: int) -> str:
     """Format an amount, in smallest units if the token's decimals are unknown."""
     text = format_smallest_units(
         minor, statement.currency, statement.token_decimals, on_chain=statement.chain != ""

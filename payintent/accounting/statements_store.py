@@ -165,7 +165,7 @@ async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Stat
         currency,
         chain,
     )
-    return _statement(row) if row else None
+    return _read_statement(row) if row else None
 
 
 async def add(tx: Tx, new: Statement) -> None:
@@ -206,7 +206,7 @@ async def add(tx: Tx, new: Statement) -> None:
 
 async def get(database: Executor, statement_id: UUID) -> Statement | None:
     row = await database.row(_SELECT + "WHERE s.id = $1", statement_id)
-    return _statement(row) if row else None
+    return _read_statement(row) if row else None
 
 
 async def list_statements(
@@ -229,7 +229,7 @@ async def list_statements(
         since=since,
         until=until,
     )
-    return [_statement(row) for row in rows]
+    return [_read_statement(row) for row in rows]
 
 
 async def list_lines(
@@ -270,7 +270,7 @@ async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBa
     return [build(MerchantBalance, row, amount_minor=int(row["amount"])) for row in rows]
 
 
-def _statement(row: Row) -> Statement:
+def _read_statement(row: Row) -> Statement:
     return build(
         Statement,
         row,

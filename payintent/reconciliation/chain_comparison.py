@@ -126,13 +126,13 @@ async def _read_balance(
         try:
             if token == NATIVE:
                 return await reader.coins(name, owner, block)
-            answer = await reader.call(name, token, encode_balance_of(owner), block)
+            data = await reader.call(name, token, encode_balance_of(owner), block)
         except CallRevertedError:
             return None
         except ChainUnavailableError:
             continue
-        if len(answer) == _WORD:
-            return to_uint(answer)
+        if len(data) == _WORD:
+            return to_uint(data)
     return None
 
 
@@ -153,8 +153,8 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
             chain = await chain_store.get_chain(context.database, slug)
             if not lock.is_held or chain is None:
                 return
-            guarded = replace(context, database=context.database.guarded_by(lock.verify))
-            await compare_contracts(guarded, chain)
+            guarded_context = replace(context, database=context.database.guarded_by(lock.verify))
+            await compare_contracts(guarded_context, chain)
     except (ChainUnavailableError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()
         _log.warning("reconciliation_source_unavailable", source=slug, why=str(error))
@@ -285,10 +285,10 @@ class _ContractComparison:
 
     async def _load_lines(self, tx: Tx, run: BlockRun, logs: LogRange) -> ReconciliationScope:
         account_id, receiver = self.contract.account_id, self.contract.receiver
-        captured = await blocks_store.list_currencies(
+        captured_currencies = await blocks_store.list_currencies(
             tx, account_id, run.next_block, logs.last_block
         )
-        currencies = map_token_symbols(self.tokens) | captured
+        currencies = map_token_symbols(self.tokens) | captured_currencies
         decimals = dict.fromkeys(_list_currencies(logs, currencies), 0)
         decimals |= {token.symbol: token.decimals for token in self.tokens}
         lines = make_lines(logs, receiver, self.chain.refunders, currencies, decimals)

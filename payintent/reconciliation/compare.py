@@ -93,8 +93,8 @@ def _describe_difference(
     their_money = _format_money(difference.their_amount, difference.their_currency)
     our_money = _format_money(difference.our_amount, difference.our_currency)
     if books := _BOOKS.get(difference.kind):
-        ours = "disputed" if difference.type in DISPUTE_TYPES else "captured or refunded"
-        details = f"{their_money} {books}, {our_money} {ours}"
+        origin = "disputed" if difference.type in DISPUTE_TYPES else "captured or refunded"
+        details = f"{their_money} {books}, {our_money} {origin}"
     elif difference.kind == "different":
         details = f"{their_money} there, {our_money} here"
     else:

@@ -11,7 +11,7 @@ from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 
 _AMOUNT: LiteralString = f"d.amount_minor * 10::numeric ^ -{DECIMALS}"
 #: Whether the gateway has reported the line's withdrawal or reinstatement to us.
-_REPORTED: LiteralString = """
+_IS_REPORTED: LiteralString = """
     CASE l.type WHEN 'dispute' THEN d.funds <> 'untouched' ELSE d.funds = 'reinstated' END
 """
 
@@ -34,7 +34,7 @@ _LINES: LiteralString = f"""
     WITH matches AS (
         SELECT l.number, l.type, l.reference, l.amount, l.currency, l.at, d.id, d.capture_id,
             d.funds, d.currency AS our_currency, {_AMOUNT} AS our_amount,
-            coalesce({_REPORTED}, false) AS is_reported
+            coalesce({_IS_REPORTED}, false) AS is_reported
         FROM provider_line l
         LEFT JOIN dispute d ON d.reference = l.reference AND d.account_id = ANY($1::bigint[])
         LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)

@@ -149,7 +149,7 @@ def _parse_our_id(prefix: str, text: str) -> UUID | None:
         return None
 
 
-GENERIC = (
+GENERIC_LAYOUTS = (
     FileLayout(name="generic", matches=lambda first: tuple(first) == HEADER, read=_parse_line),
     FileLayout(
         name="generic with fees",
@@ -278,7 +278,7 @@ def _is_blank(row: Sequence[str]) -> bool:
 
 def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
     """Return the layout that matches the first line that is not blank, or None."""
-    for layout in (*GENERIC, *layouts):
+    for layout in (*GENERIC_LAYOUTS, *layouts):
         try:
             with path.open("rb") as raw:
                 raw_lines = (raw.readline(_LINE_CHARS_MAX) for _ in range(_BLANK_LINES_MAX + 1))

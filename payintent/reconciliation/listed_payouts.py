@@ -69,8 +69,10 @@ async def compare_payouts(
             new.append(payout)
             continue
         if record is None:  # it was recorded concurrently
-            reread = await gateway_payout_store.find_last(tx, account.id, [payout.reference])
-            record = reread[payout.reference]
+            current_records = await gateway_payout_store.find_last(
+                tx, account.id, [payout.reference]
+            )
+            record = current_records[payout.reference]
         if record.reversed_at is not None:
             reversed_count += 1
         elif difference := _describe_difference(account, payout, record.payout):
@@ -120,15 +122,15 @@ async def _record_payout(
 
 
 def _describe_difference(
-    account: PayoutAccount, payout: ListedPayout, ours: GatewayPayout
+    account: PayoutAccount, payout: ListedPayout, record: GatewayPayout
 ) -> str | None:
     """Describe how a payout differs from our record; None if they match."""
     has_fee = payout.fee_minor is not None
-    is_same = (payout.amount_minor, payout.currency) == (ours.amount_minor, ours.currency)
-    if is_same and (not has_fee or payout.fee_minor == ours.fee_minor):
+    is_same = (payout.amount_minor, payout.currency) == (record.amount_minor, record.currency)
+    if is_same and (not has_fee or payout.fee_minor == record.fee_minor):
         return None
     their_money = _format_money(payout, with_fee=has_fee)
-    our_money = _format_money(ours, with_fee=has_fee)
+    our_money = _format_money(record, with_fee=has_fee)
     return (
         f"{account.provider} payout {payout.reference[:_REFERENCE_CHARS_MAX]}: different,"
         f" {their_money} there, {our_money} here"

@@ -43,7 +43,7 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
     foresees_cases: bool = False
 
     async def read(self, context: OperationContext) -> ReconciliationResult:
-        comparison = _complete(context, self.comparison)
+        comparison = _normalize(context, self.comparison)
         await find_accounts(context.database, comparison)
         async with context.database.transaction() as tx:
             compared_file = await compare_file(tx, comparison, None)
@@ -71,10 +71,10 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         )
 
     async def check(self, context: OperationContext) -> None:
-        await find_accounts(context.database, _complete(context, self.comparison))
+        await find_accounts(context.database, _normalize(context, self.comparison))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
-        compared_file = await compare_file(tx, _complete(context, self.comparison), context.who)
+        compared_file = await compare_file(tx, _normalize(context, self.comparison), context.who)
         return await compared_file.open_cases(tx)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
@@ -86,7 +86,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         }
 
 
-def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
+def _normalize(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
     """Convert the times to UTC, and add the gateway's file layouts and currencies."""
     return replace(
         comparison.for_gateway(context.capabilities(comparison.provider)),

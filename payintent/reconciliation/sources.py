@@ -34,7 +34,7 @@ _CHUNK_BYTES = 256 * 1024
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _ALGORITHM = "AWS4-HMAC-SHA256"
 #: Suffixes of files that are still being written.
-_UNFINISHED = (".part", ".tmp", ".filepart")
+_PARTIAL_SUFFIXES = (".part", ".tmp", ".filepart")
 
 
 class SourceUnavailableError(Exception):
@@ -116,7 +116,7 @@ def is_file_name(name: str) -> bool:
         0 < len(name) <= _NAME_MAX
         and name.isprintable()
         and not name.startswith(".")
-        and not name.lower().endswith(_UNFINISHED)
+        and not name.lower().endswith(_PARTIAL_SUFFIXES)
     )
 
 
