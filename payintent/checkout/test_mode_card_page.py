@@ -87,7 +87,7 @@ def _read_action(form: dict[str, str]) -> SessionAction | None:
 
 async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
     """Load the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
-    context.addresses.take(context.viewers.viewer_address(request))
+    context.addresses.take_token(context.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     page = await _find_page(context, session_id) if session_id else None
     if page is None:

@@ -59,7 +59,7 @@ def checkout_route(handler: Callable[[CheckoutVisit], Awaitable[Response]]) -> H
     @wraps(handler)
     async def respond(request: Request) -> Response:
         context = get_checkout_context(request)
-        context.addresses.take(context.viewers.viewer_address(request))
+        context.addresses.take_token(context.viewers.viewer_address(request))
         return await handler(await read_visit(request))
 
     return respond

@@ -1,4 +1,4 @@
-"""Authentication of merchants by their API keys."""
+"""Authenticates merchants by their API keys."""
 
 import hmac
 import time
@@ -61,10 +61,10 @@ class Authenticator:
         )
 
     async def authenticate(self, request: Request) -> AuthenticatedMerchant:
-        """Return the merchant that the request's API key belongs to.
+        """Return the merchant that owns the request's API key.
 
-        Raises `UNAUTHORIZED` if the key is missing or invalid, and `RATE_LIMITED` if the client
-        address has failed too often.
+        Raises `UNAUTHORIZED` if the key is missing or invalid, and `RATE_LIMITED` after too many
+        failures from the client's address.
         """
         digest = self._encryption.digest(request.headers.get("authorization", ""))
         merchant = self._merchants.get(digest)
@@ -107,12 +107,12 @@ class MerchantApi:
         @wraps(handler)
         async def handle(request: Request) -> Response:
             merchant = await self.authenticator.authenticate(request)
-            await self.spend(request, merchant, RateLimitClass.READ)
+            await self.apply_limit(request, merchant, RateLimitClass.READ)
             return await handler(request, merchant)
 
         return Route(path, handle, methods=[method])
 
-    async def spend(
+    async def apply_limit(
         self, request: Request, merchant: AuthenticatedMerchant, kind: RateLimitClass
     ) -> None:
         """Count a request against a rate limit and add the limit's headers to the response.
@@ -120,7 +120,7 @@ class MerchantApi:
         Raises `RateLimitExceededError` if the limit is exceeded.
         """
         try:
-            headers = await self.limiter.take(merchant, kind)
+            headers = await self.limiter.take_token(merchant, kind)
         except RateLimitExceededError as exceeded:
             add_headers(request.scope, exceeded.headers)
             raise

@@ -1,8 +1,8 @@
 """Rate limits for merchants (across all processes) and for client addresses (per process).
 
 Merchants have token buckets in the database. A process takes tokens for a fiftieth of a second at
-once: with a limit of 500/s, one request in ten costs a statement. Below 100/s a process takes a
-single token at a time, so the limit is exact.
+once. With a limit of 500/s, one request in ten therefore costs a statement. Below 100/s a process
+takes a single token at a time, so the limit is exact.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from payintent.runtime.settings import Settings
 _BATCHES_PER_S = 50
 _LOCAL_TTL_S = 1.0  # unused local tokens expire after this time
 _BUCKETS_MAX = 20_000
-_UNAVAILABLE = "the rate limits cannot be read"
-_LOOKUP = "lookup"  # bucket for replays of idempotency keys above the create limit
+_UNAVAILABLE = "the rate limits are unavailable"
+_LOOKUP = "lookup"  # the bucket for lookups of idempotency keys above the create limit
 _LOOKUP_DIVISOR = 10  # lookups have a tenth of the create limit
 _LOOKUP_BURST_MIN = 10
 _ROUNDING = 1e-6  # tolerance for floating-point sums
@@ -60,24 +60,24 @@ class MerchantRateLimiter:
     ) -> None:
         self._database = database
         self._monotonic = monotonic
-        self._default = {} if settings.sandbox else _defaults(settings)
+        self._default_limits = {} if settings.sandbox else _default_limits(settings)
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
 
     def get_limit(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
         """Return the merchant's own limit, or the default; None means unlimited."""
-        return merchant.limits.get(kind, self._default.get(kind))
+        return merchant.limits.get(kind, self._default_limits.get(kind))
 
-    async def take(
+    async def take_token(
         self, merchant: AuthenticatedMerchant, kind: RateLimitClass
     ) -> Mapping[str, str]:
         """Take a token and return the response headers; raises `RateLimitExceededError`."""
         limit = self.get_limit(merchant, kind)
         return {} if limit is None else await self._spend(merchant.merchant_id, kind, limit)
 
-    async def take_lookup(self, merchant: AuthenticatedMerchant) -> None:
-        """Take a token to look up a used idempotency key once the create limit is exceeded.
+    async def take_lookup_token(self, merchant: AuthenticatedMerchant) -> None:
+        """Take a token to look up an idempotency key although the create limit is exceeded.
 
-        Lookups have a smaller bucket of their own. Raises `RateLimitExceededError`.
+        Lookups have a separate, smaller bucket. Raises `RateLimitExceededError`.
         """
         limit = self.get_limit(merchant, RateLimitClass.CREATE)
         if limit is not None:
@@ -102,8 +102,8 @@ class MerchantRateLimiter:
             if not self._has_tokens(bucket):
                 await self._take_batch(bucket, merchant_id, kind, limit)
 
-    def put_back(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
-        """Put back a token, because the request counts against a different limit."""
+    def return_token(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
+        """Return the token of a request that counts against a different limit."""
         limit = self.get_limit(merchant, kind)
         if limit is not None:
             self._bucket(merchant.merchant_id, kind, limit).tokens += 1
@@ -146,14 +146,14 @@ class MerchantRateLimiter:
 
 
 class AddressRateLimiter:
-    """Limits requests per client address in this process. Unknown addresses are not limited."""
+    """Limits requests per client address in this process. None is not limited."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
         self._buckets = AddressBuckets(limit, monotonic)
 
-    def take(self, address: str | None) -> None:
-        """Count a request from an address; raises `RATE_LIMITED`."""
+    def take_token(self, address: str | None) -> None:
+        """Take a token of an address; raises `RATE_LIMITED` if there is none."""
         wait_s = self._buckets.wait_s(address)
         if wait_s:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
@@ -169,7 +169,7 @@ def limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mappi
     }
 
 
-def _defaults(settings: Settings) -> dict[RateLimitClass, RateLimit]:
+def _default_limits(settings: Settings) -> dict[RateLimitClass, RateLimit]:
     return {
         RateLimitClass.CREATE: RateLimit(settings.rate_create_per_s, settings.rate_create_burst),
         RateLimitClass.READ: RateLimit(settings.rate_read_per_s, settings.rate_read_burst),

@@ -34,8 +34,8 @@ from payintent.operators.operation import (
 )
 
 _POSITION_MAX = 10_000
-_LIMITS = "Limits of a total, instead of the gateway's: USD:0.50:1000,THB:20:"
-_MethodId = Annotated[int, argument("The method's number.")]
+_LIMITS = "Limits on the total that replace the gateway's, such as USD:0.50:1000,THB:20:"
+_MethodId = Annotated[int, argument("The number of the payment method.")]
 
 
 class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -48,17 +48,19 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         MethodKind,
         option("One of card, redirect, qr, onchain.", any_text=True),
     ]
-    label: Annotated[str, option("The label that buyers see.")]
-    currencies: Annotated[list[str], option("With commas: USD,THB; on-chain: the token.")]
-    countries: Annotated[list[str] | None, option("With commas. Default: all.")] = None
-    token: Annotated[str | None, option("For on-chain methods, such as USDT.")] = None
-    fee_mode: Annotated[FeeMode, option("Who bears the fee.")] = FeeMode.INCLUSIVE
-    fee_rate: Annotated[Decimal, option("0.029 is 2.9 %.")] = Decimal(0)
+    label: Annotated[str, option("The label shown to buyers.")]
+    currencies: Annotated[
+        list[str], option("Comma-separated, such as USD,THB; for on-chain methods, the token.")
+    ]
+    countries: Annotated[list[str] | None, option("Comma-separated. Default: all.")] = None
+    token: Annotated[str | None, option("The token of an on-chain method, such as USDT.")] = None
+    fee_mode: Annotated[FeeMode, option("Whether the amount includes the fee.")] = FeeMode.INCLUSIVE
+    fee_rate: Annotated[Decimal, option("The fee rate; 0.029 means 2.9 %.")] = Decimal(0)
     position: Annotated[int, option("Lower positions are offered first.")] = 0
     limits: Annotated[list[str] | None, option(_LIMITS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval once the merchant has gone live: a method sets the fee and payee."""
+        """Require approval once the merchant has gone live, because a method sets fee and payee."""
         await require_merchant(context.database, self.merchant_id)
         return await merchant_store.has_gone_live(context.database, self.merchant_id)
 
@@ -91,7 +93,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     async def _check_token(self, context: OperationContext) -> None:
         contract = await chain_store.get_contract(context.database, self.account_id)
         if (self.kind == "onchain") != (contract is not None):
-            raise BadRequestError("on-chain methods, and only those, need a contract account")
+            raise BadRequestError("kind onchain requires a contract account, and vice versa")
         if contract is None:
             if self.token is not None:
                 raise BadRequestError("only on-chain methods have a token")
@@ -102,12 +104,12 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         }
         if self.token not in symbols or self.currencies != [self.token]:
             names = ", ".join(sorted(symbols))
-            raise BadRequestError(f"token and the only currency must be the same: {names}")
+            raise BadRequestError(f"token and currencies must be the same token, one of {names}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         await merchant_store.lock(tx, self.merchant_id)  # waits for a concurrent activation
-        in_service = await merchant_store.has_gone_live(tx, self.merchant_id)
-        check_approved(context, needs_approval=in_service)
+        has_gone_live = await merchant_store.has_gone_live(tx, self.merchant_id)
+        check_approved(context, needs_approval=has_gone_live)
         contract = await chain_store.get_contract(tx, self.account_id)
         new = NewPaymentMethod(
             kind=self.kind,
@@ -127,7 +129,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
 
 class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_only=True):
-    """List a merchant's methods in the order in which they are offered."""
+    """List a merchant's methods in display order."""
 
     action: ClassVar[str] = "method.list"
     columns = (
@@ -143,28 +145,26 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Change a method; omitted fields and selected quotes stay as they are."""
+    """Change a method. Omitted fields and selected quotes are unchanged."""
 
     action: ClassVar[str] = "method.change"
     method_id: _MethodId
-    label: Annotated[str | None, option("The label that buyers see.")] = None
-    currencies: Annotated[list[str] | None, option("With commas: USD,THB.")] = None
-    countries: Annotated[list[str] | None, option('With commas; "" for all.')] = None
-    fee_mode: Annotated[FeeMode | None, option("Who bears the fee.")] = None
-    fee_rate: Annotated[Decimal | None, option("0.029 is 2.9 %.")] = None
+    label: Annotated[str | None, option("The label shown to buyers.")] = None
+    currencies: Annotated[list[str] | None, option("Comma-separated, such as USD,THB.")] = None
+    countries: Annotated[list[str] | None, option('Comma-separated; "" for all.')] = None
+    fee_mode: Annotated[FeeMode | None, option("Whether the amount includes the fee.")] = None
+    fee_rate: Annotated[Decimal | None, option("The fee rate; 0.029 means 2.9 %.")] = None
     position: Annotated[int | None, option("Lower positions are offered first.")] = None
     limits: Annotated[list[str] | None, option(f'{_LIMITS}; "" for none')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval for a fee change once the merchant has gone live."""
         before = await _require_method(context.database, self.method_id)
-        return await self._requires_approval(context.database, before)
+        return await self._needs_approval(context.database, before)
 
-    async def _requires_approval(self, database: Executor, before: PaymentMethod) -> bool:
-        changes_fee = self.fee_mode not in (None, before.fee_mode) or self.fee_rate not in (
-            None,
-            before.fee_rate,
-        )
+    async def _needs_approval(self, database: Executor, before: PaymentMethod) -> bool:
+        changes_mode = self.fee_mode not in (None, before.fee_mode)
+        changes_fee = changes_mode or self.fee_rate not in (None, before.fee_rate)
         return changes_fee and await merchant_store.has_gone_live(database, before.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -172,7 +172,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         values = to_json_value(before)
         return [
             f"{name} of method {before.id} ({quote_input(before.label)}) of merchant "
-            f"{before.merchant_id} becomes {value}; it is {values[name]}"
+            f"{before.merchant_id} changes from {values[name]} to {value}"
             for name, value in details(self).items()
             if name != "method_id"
         ]
@@ -186,7 +186,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         method = await _require_method(tx, self.method_id)
         await merchant_store.lock(tx, method.merchant_id)  # waits for a concurrent activation
         before = await _lock_method(tx, self.method_id)
-        check_approved(context, needs_approval=await self._requires_approval(tx, before))
+        check_approved(context, needs_approval=await self._needs_approval(tx, before))
         changed = replace(
             before,
             label=self.label or before.label,
@@ -202,7 +202,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
 
 class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Enable a method."""
+    """Enable a payment method."""
 
     action: ClassVar[str] = "method.enable"
     method_id: _MethodId
@@ -212,7 +212,7 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
 
 class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Disable a method; payments that already use it continue."""
+    """Disable a payment method. Payments that already use it continue."""
 
     action: ClassVar[str] = "method.disable"
     is_destructive: ClassVar[bool] = True
@@ -229,11 +229,10 @@ async def _set_enabled(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMetho
 
 
 async def _require_method(database: Executor, method_id: int) -> PaymentMethod:
-    if is_database_id(method_id):
-        method = await method_store.get(database, method_id)
-        if method is not None:
-            return method
-    raise NotFoundError(f"no payment method {method_id}")
+    method = await method_store.get(database, method_id) if is_database_id(method_id) else None
+    if method is None:
+        raise NotFoundError(f"no payment method {method_id}")
+    return method
 
 
 async def _lock_method(tx: Tx, method_id: int) -> PaymentMethod:

@@ -1,4 +1,4 @@
-"""Merchants' payment methods, and the catalogs shown to buyers."""
+"""Merchants' payment methods, the catalogs shown to buyers, and the configuration version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from payintent.merchants.model import Acceptance, ExpectedToken, FeeMode, Market
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
-_ATTEMPTS_MAX = 3  # to store a catalog that another process may be storing
+_ATTEMPTS_MAX = 3  # to record a catalog that another process may be recording
 
 #: Columns for `Acceptance`, except the fields that depend on the gateway.
 _ACCEPTANCE = """
@@ -41,7 +41,7 @@ _FROM = """
     LEFT JOIN chain_cursor k ON k.chain = m.chain
 """
 _BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
-#: The methods of the row `merchant` as JSON, ordered by position.
+#: Expression for the payment methods of a row of `merchant` as JSON, in display order.
 ACCEPTANCES = f"""
     (
         SELECT json_agg(row_to_json(acceptance))
@@ -70,10 +70,10 @@ class NewPaymentMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCatalog:
-    """The catalog that a viewer is currently shown, and the start of that period."""
+class CatalogRecord:
+    """The catalog that viewers from a country are shown, and since when."""
 
-    viewer: str  # a country; empty: all countries without a catalog of their own
+    viewer: str  # the country; empty for all countries without a catalog of their own
     content_hash: bytes
     since: datetime
 
@@ -111,7 +111,7 @@ async def add(
 async def list_for_merchant(
     database: Executor, merchant_id: int, watched_chains: Sequence[str]
 ) -> list[PaymentMethod]:
-    """List a merchant's methods by position, including disabled methods."""
+    """List a merchant's methods in display order, including disabled methods."""
     rows = await database.fetch(
         f"""
         SELECT {_ACCEPTANCE.format(watched="m.chain = ANY($3::text[])")}, {_COLUMNS}
@@ -124,21 +124,21 @@ async def list_for_merchant(
         METHODS_MAX,
         list(watched_chains),
     )
-    return [_method(row) for row in rows]
+    return [_to_method(row) for row in rows]
 
 
 async def get(database: Executor, method_id: int) -> PaymentMethod | None:
     row = await database.row(_BY_ID, method_id)
-    return _method(row) if row else None
+    return _to_method(row) if row else None
 
 
 async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
     row = await tx.row(_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
-    return _method(row) if row else None
+    return _to_method(row) if row else None
 
 
 async def update(tx: Tx, method: PaymentMethod) -> None:
-    """Update a method; existing sessions keep their quotes."""
+    """Update a method. Existing sessions keep their quotes."""
     await tx.fetch(
         """
         UPDATE payment_method
@@ -158,8 +158,8 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
     )
 
 
-async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[ShownCatalog]:
-    """List the catalogs currently shown to this viewer and to viewers in general."""
+async def list_catalogs(database: Executor, merchant_id: int, viewer: str) -> list[CatalogRecord]:
+    """List the catalog for viewers from a country and the catalog for all other viewers."""
     rows = await database.fetch(
         """
         SELECT viewer, content_hash, since
@@ -170,16 +170,16 @@ async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[
         merchant_id,
         viewer,
     )
-    return [ShownCatalog(**row) for row in rows]
+    return [CatalogRecord(**row) for row in rows]
 
 
-async def show(
+async def record_catalog(
     database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
 ) -> datetime:
-    """Store the catalog that a viewer is shown from now on; return the start of that period.
+    """Record the catalog that viewers from a country are shown, and return since when.
 
-    The period starts at `since` if this is the viewer's first catalog and viewers in general were
-    already shown the same catalog. Otherwise it starts now.
+    This is `since` for a country's first catalog, if the catalog for all other viewers was already
+    the same. Otherwise it is the current time.
     """
     for _ in range(_ATTEMPTS_MAX):  # retried after a concurrent insertion
         row = await database.row(
@@ -188,7 +188,7 @@ async def show(
                 UPDATE catalog_shown c
                 SET content_hash = $3,
                     since = CASE WHEN c.content_hash = $3
-                        THEN c.since  -- a concurrent process stored it first
+                        THEN c.since  -- another process recorded it first
                         ELSE n.since
                     END
                 FROM (
@@ -217,7 +217,7 @@ async def show(
         )
         if row is not None:
             return row["since"]
-    raise LockTimeoutError("concurrent changes of a viewer's catalog")
+    raise LockTimeoutError("other processes keep changing this catalog")
 
 
 def market_of(row: Row) -> Market:
@@ -226,7 +226,7 @@ def market_of(row: Row) -> Market:
 
 
 def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
-    """Build a merchant's methods from a row that selects `ACCEPTANCES` as `methods`."""
+    """Decode a merchant's methods from a row that selects `ACCEPTANCES` as `methods`."""
     return _acceptances.decode(row["methods"] or "[]")
 
 
@@ -234,15 +234,16 @@ def _to_tuple(values: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(values)
 
 
-def _method(row: Row) -> PaymentMethod:
-    values = dict(row)
-    values["currencies"] = tuple(row["currencies"])
-    values["countries"] = _to_tuple(row["countries"])
-    values["account_countries"] = _to_tuple(row["account_countries"])
-    values["limits"] = tuple(row["limits"])
-    values["amount_limits"] = parse_limits(row["limits"])
-    values["fee_mode"] = FeeMode(row["fee_mode"])
-    values["token_minimum"] = int(row["token_minimum"])
+def _to_method(row: Row) -> PaymentMethod:
+    values = dict(row) | {
+        "currencies": tuple(row["currencies"]),
+        "countries": _to_tuple(row["countries"]),
+        "account_countries": _to_tuple(row["account_countries"]),
+        "limits": tuple(row["limits"]),
+        "amount_limits": parse_limits(row["limits"]),
+        "fee_mode": FeeMode(row["fee_mode"]),
+        "token_minimum": int(row["token_minimum"]),
+    }
     address, zero_first = values.pop("token_address"), values.pop("token_zero_first")
     if values["token_decimals"] is not None:
         values["expected_token"] = ExpectedToken(address, values["token_decimals"], zero_first)
@@ -254,8 +255,8 @@ class ConfigurationVersion:
     """The configuration version, and the chains that are currently watched.
 
     Triggers update the version in every transaction that changes merchants, methods, accounts,
-    providers, tokens, tax rates or shown catalogs. The watched chains depend on the clock, so
-    they are not versioned.
+    providers, tokens, tax rates or catalogs. Whether a chain is watched depends on the clock, so it
+    is not versioned.
     """
 
     version: UUID
@@ -280,5 +281,5 @@ async def get_version(database: Executor) -> ConfigurationVersion:
 
 
 async def get_versions(database: Executor, callers: Sequence[None]) -> list[ConfigurationVersion]:
-    """Read the version once and return it to each of the `callers`."""
+    """Read the version once for all `callers` and return it as often as there are callers."""
     return [await get_version(database)] * len(callers)

@@ -1,4 +1,4 @@
-"""Rules for usable payment methods, shared by the catalog, payment creation and quotes."""
+"""Rules that decide which methods can be used, for the catalog, payment creation and quotes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,23 +21,23 @@ class RestrictionType(StrEnum):
 class Restrictions:
     crypto: frozenset[str] = frozenset()
     onramp: frozenset[str] = frozenset()
-    crypto_listed: frozenset[str] = frozenset()  # restricted now or in the past
+    crypto_listed: frozenset[str] = frozenset()  # countries restricted now or in the past
 
-    def allow_crypto(self, country: str | None, viewer: str | None) -> bool:
-        """Return whether crypto is unrestricted in the quotes' country and the viewer's country.
+    def allows_crypto(self, country: str | None, viewer: str | None) -> bool:
+        """Return whether crypto is allowed in both the quotes' country and the viewer's country.
 
         An unknown country (None) is not restricted.
         """
         return self.crypto.isdisjoint({country, viewer})
 
 
-_CACHED_MAX = 1_000  # catalogs, about 5 KiB each
+_CACHED_MAX = 1_000  # entries of about 5 KiB each
 
 
 def list_payable(
     market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
-    """List the countries that have payable currencies, by name, with those currencies.
+    """List countries, sorted by name, with their payable currencies.
 
     `market` is the merchant's market; `methods` are the markets of its usable methods.
     """
@@ -76,9 +76,11 @@ def _filter_currencies(
     country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
     """Remove settle-only tokens, and crypto currencies if crypto is restricted."""
-    crypto = restrictions.allow_crypto(country, viewer)
+    allows_crypto = restrictions.allows_crypto(country, viewer)
     return [
-        code for code in codes if code in CURRENCIES and (crypto or not CURRENCIES[code].crypto)
+        code
+        for code in codes
+        if code in CURRENCIES and (allows_crypto or not CURRENCIES[code].crypto)
     ]
 
 
@@ -104,18 +106,19 @@ def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A
 
 
 def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> PayableMethods:
-    markets = [(method, usable_market(method)) for method in methods]
-    usable = tuple((method, accepted) for method, accepted in markets if accepted is not None)
+    usable = tuple(
+        (method, accepted) for method in methods if (accepted := usable_market(method)) is not None
+    )
     by_country = payable_by_country(market, tuple(accepted for _, accepted in usable))
     return PayableMethods(usable, by_country)
 
 
 def usable_market(method: Acceptance) -> Market | None:
-    """Return the currencies and countries a method can be used for, or None if it is unusable.
+    """Return the currencies and countries that a method can be used for, or None if unusable.
 
-    The method and its account must be enabled, its token must be enabled and have an address, its
-    chain must be watched, and its gateway must support the currency. The countries are those that
-    both the method and the account allow.
+    The method, its account and its token must be enabled, the token must have an address, the chain
+    must be watched, and the gateway must support the currency. Both the method and the account must
+    allow the country.
     """
     if not (method.enabled and method.account_enabled):
         return None
@@ -131,7 +134,7 @@ def usable_markets(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
 
 
 def payable_precision(method: Acceptance, currency: str) -> int | None:
-    """Return a currency's decimals with a method: a token's on-chain decimals, or ours.
+    """Return how many decimals an amount may have: a token's on-chain decimals, or ours.
 
     Returns None if the gateway does not support the currency or the chain does not accept the
     token.

@@ -103,7 +103,7 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
     )
 
 
-async def share_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
+async def have_same_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
     """Return whether two merchants are both live or both test sides."""
     return await database.value(
         """

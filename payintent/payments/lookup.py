@@ -102,7 +102,7 @@ async def foreign_object_error(
     database: Database, merchant_id: int, owner_id: int, noun: str
 ) -> RefusedError:
     """Return `FORBIDDEN` if both merchants are in the same mode, otherwise `NOT_FOUND`."""
-    if await merchant_store.share_mode(database, merchant_id, owner_id):
+    if await merchant_store.have_same_mode(database, merchant_id, owner_id):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {noun} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {noun}")
 

@@ -62,7 +62,7 @@ class PaymentRoutes:
         """
         merchant = await self.api.authenticator.authenticate(request)
         try:
-            await self.api.spend(request, merchant, RateLimitClass.CREATE)
+            await self.api.apply_limit(request, merchant, RateLimitClass.CREATE)
         except RateLimitExceededError as exceeded:
             result = await self._replay_above_limit(request, merchant, exceeded)
         else:
@@ -125,14 +125,14 @@ class PaymentRoutes:
         return await self.lookup.get_merchant_payment(merchant.merchant_id, payment_id)
 
     async def _count_as_read(self, request: Request, merchant: AuthenticatedMerchant) -> None:
-        self.api.limiter.put_back(merchant, RateLimitClass.CREATE)
-        await self.api.spend(request, merchant, RateLimitClass.READ)
+        self.api.limiter.return_token(merchant, RateLimitClass.CREATE)
+        await self.api.apply_limit(request, merchant, RateLimitClass.READ)
 
     async def _replay_above_limit(
         self, request: Request, merchant: AuthenticatedMerchant, exceeded: RateLimitExceededError
     ) -> CreatedPayment:
         try:
-            await self.api.limiter.take_lookup(merchant)
+            await self.api.limiter.take_lookup_token(merchant)
         except RateLimitExceededError:
             raise exceeded from None
         create = await read_create(request, merchant, self.settings)

@@ -164,7 +164,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
     countries = list_payable(setup.merchant.market, markets, restrictions, None)
     country = requested or next((code for code, _ in countries), "")
     currencies = dict(list_payable(setup.merchant.market, markets, restrictions, country))
-    has_crypto = restrictions.allow_crypto(country, country)
+    has_crypto = restrictions.allows_crypto(country, country)
     return visit.render(
         "catalog.html",
         "Catalog",

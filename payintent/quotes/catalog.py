@@ -74,7 +74,7 @@ class Catalogs:
         markets = tuple(market for _, market in setup.payable.methods)
         content = _encode_content(merchant.market, markets, restricted_countries, viewer)
         key = viewer or _UNRESTRICTED
-        shown_catalogs = await method_store.list_shown(self._database, merchant.id, key)
+        shown_catalogs = await method_store.list_catalogs(self._database, merchant.id, key)
         since = await _record_shown(self._database, merchant.id, key, shown_catalogs, content.hash)
         return _build_document(content, since)
 
@@ -83,7 +83,7 @@ async def _record_shown(
     database: Database,
     merchant_id: int,
     viewer: str,
-    shown_catalogs: Iterable[method_store.ShownCatalog],
+    shown_catalogs: Iterable[method_store.CatalogRecord],
     content_hash: bytes,
 ) -> datetime:
     """Return when viewers from this country were first shown this content; record it if new."""
@@ -93,7 +93,7 @@ async def _record_shown(
     general = catalogs.get(_UNRESTRICTED)
     # Before a country has a catalog of its own, its viewers are shown the general catalog.
     since = general.since if general is not None and general.content_hash == content_hash else None
-    return await method_store.show(database, merchant_id, viewer, content_hash, since)
+    return await method_store.record_catalog(database, merchant_id, viewer, content_hash, since)
 
 
 @lru_cache(maxsize=_CACHED_MAX)

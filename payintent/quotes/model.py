@@ -71,7 +71,7 @@ def resolve_quote_country(
     """
     if requested is not None:
         country = require_supported_country(requested)
-        return QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+        return QuoteCountry(country, "query", crypto=restrictions.allows_crypto(country, viewer))
     pegged = payment.include_pegged_assets
     accepted_codes = accepted_currencies(payment.currency, pegged=pegged)
     for candidate in _candidates(merchant, viewer, restrictions):
@@ -93,7 +93,7 @@ def _candidates(
     merchant: Merchant, viewer: str | None, restrictions: Restrictions
 ) -> Iterator[QuoteCountry]:
     def candidate(country: str, source: str) -> QuoteCountry:
-        return QuoteCountry(country, source, crypto=restrictions.allow_crypto(country, viewer))
+        return QuoteCountry(country, source, crypto=restrictions.allows_crypto(country, viewer))
 
     if viewer is not None and viewer in COUNTRIES:
         yield candidate(viewer, "geo")

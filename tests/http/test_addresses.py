@@ -236,7 +236,7 @@ def _passed(limiter: AddressRateLimiter, address: str | None, tries: int) -> int
 
 def _passes(limiter: AddressRateLimiter, address: str | None) -> bool:
     try:
-        limiter.take(address)
+        limiter.take_token(address)
     except RefusedError as refused:
         return not (refused.code is ErrorCode.RATE_LIMITED and (refused.retry_after_s or 0) >= 1)
     return True
@@ -271,7 +271,7 @@ def test_of_ipv6_a_whole_network_is_one_caller() -> None:
 def test_addresses_whose_bucket_is_full_again_are_forgotten() -> None:
     limiter, clock = _limiter(per_s=1_000, burst=1)
     for one in range(20_500):
-        limiter.take(f"10.{one >> 16}.{one >> 8 & 255}.{one & 255}")
+        limiter.take_token(f"10.{one >> 16}.{one >> 8 & 255}.{one & 255}")
         clock.now += 0.01
     assert len(limiter._buckets._full_at) <= 20_000
 

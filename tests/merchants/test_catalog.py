@@ -81,7 +81,7 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     restrictions = Restrictions(crypto=restricted)
     listed = dict(list_payable(market, reached, restrictions, viewer)).get(country, [])
     methods = [a_method(currencies=one.currencies, countries=one.countries) for one in reached]
-    place = QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    place = QuoteCountry(country, "query", crypto=restrictions.allows_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
     merchant = a_merchant(market=market)
     found = make_quotes(payment, merchant, payable(methods, merchant), place, None, {})

@@ -60,7 +60,7 @@ async def passes(
     limiter: MerchantRateLimiter, holder: AuthenticatedMerchant, kind: RateLimitClass = CREATE
 ) -> bool:
     try:
-        await limiter.take(holder, kind)
+        await limiter.take_token(holder, kind)
     except RateLimitExceededError:
         return False
     return True
@@ -119,7 +119,7 @@ async def test_below_a_hundred_a_second_every_answer_and_header_is_the_models(
             await clock.move(ms)
             wanted = model.spend(Fraction(round(clock.monotonic() * 1000), 1000))
             try:
-                found: dict[str, str] = dict(await limiter.take(holder, CREATE))
+                found: dict[str, str] = dict(await limiter.take_token(holder, CREATE))
             except RateLimitExceededError as exceeded:
                 found = exceeded.headers | {"Retry-After": str(exceeded.retry_after_s)}
             assert found == wanted
@@ -184,7 +184,7 @@ async def test_a_fast_limit_asks_the_database_for_every_tenth_request(
     database = Counting(world.database)
     limiter = MerchantRateLimiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
     holder = holder_of(7, RateLimit(per_s=500, burst=1_000))
-    told = [_left(await limiter.take(holder, CREATE)) for _ in range(100)]
+    told = [_left(await limiter.take_token(holder, CREATE)) for _ in range(100)]
     assert told == list(range(999, 899, -1))
     assert database.asked == 10
 
@@ -193,7 +193,7 @@ async def test_what_is_left_is_counted_exactly(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
     holder = holder_of(7, RateLimit(per_s=7, burst=30))  # 29 / 7 * 7 is more than 29 for a computer
-    told = [_left(await limiter.take(holder, CREATE)) for _ in range(30)]
+    told = [_left(await limiter.take_token(holder, CREATE)) for _ in range(30)]
     assert told == list(range(29, -1, -1))
 
 
@@ -230,7 +230,7 @@ async def test_requests_that_were_taken_and_not_sent_lapse(
     holder = holder_of(7, RateLimit(per_s=500, burst=10))
     assert await passes(limiter, holder)  # and four more are taken
     await clock.move(1_000)
-    limiter.put_back(holder, CREATE)  # too late: it has lapsed as well
+    limiter.return_token(holder, CREATE)  # too late: it has lapsed as well
     assert [await passes(limiter, holder) for _ in range(11)] == [True] * 10 + [False]
 
 
@@ -239,7 +239,7 @@ async def test_a_request_that_is_given_back_can_be_sent(
 ) -> None:
     holder = holder_of(7, RateLimit(per_s=1, burst=1))
     assert await passes(limiter, holder)
-    limiter.put_back(holder, CREATE)
+    limiter.return_token(holder, CREATE)
     assert [await passes(limiter, holder) for _ in range(2)] == [True, False]
 
 
@@ -250,14 +250,14 @@ async def test_another_limit_holds_from_the_next_request_on(
     assert [await passes(limiter, slow) for _ in range(2)] == [True, False]
     fast = replace(slow, limits={CREATE: RateLimit(per_s=100, burst=200)})
     await clock.move(10)  # what the slow one spent is forgotten when the limit is set, not here
-    told = await limiter.take(fast, CREATE)
+    told = await limiter.take_token(fast, CREATE)
     assert told["RateLimit-Policy"] == '"create";q=100;w=1'
 
 
 async def test_without_a_limit_nothing_is_spent_or_told(
     limiter: MerchantRateLimiter, world: World, clock: StoppedClock
 ) -> None:
-    assert await limiter.take(holder_of(7, None), CREATE) == {}
+    assert await limiter.take_token(holder_of(7, None), CREATE) == {}
     assert await world.rows("SELECT FROM rate_state") == []
 
 
@@ -286,7 +286,7 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
     other = await world.other_connection()
     async with other.transaction():
         await other.execute("SELECT FROM rate_state FOR UPDATE")
-        waiting = [limiter.take(holder, CREATE) for _ in range(20)]
+        waiting = [limiter.take_token(holder, CREATE) for _ in range(20)]
         failed = await asyncio.gather(*waiting, return_exceptions=True)
     await other.close()
     assert {type(one) for one in failed} == {StorageUnavailableError}
@@ -313,7 +313,7 @@ def addresses(settings: Settings, per_s: int, burst: int, now: list[float]) -> A
 
 def _spends(limiter: AddressRateLimiter, address: str | None) -> bool:
     try:
-        limiter.take(address)
+        limiter.take_token(address)
     except RefusedError as refused:
         return not refused.retry_after_s
     return True

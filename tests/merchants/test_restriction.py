@@ -20,19 +20,19 @@ def test_there_are_the_two_types_of_section_2_7() -> None:
 def test_crypto_goes_where_the_country_or_the_viewers_is_restricted_and_nowhere_else() -> None:
     sets = chain.from_iterable(combinations(_PLACES, size) for size in range(4))
     for listed, country, viewer in product(sets, _PLACES + _NOBODY, _PLACES + _NOBODY):
-        allowed = Restrictions(crypto=frozenset(listed)).allow_crypto(country, viewer)
+        allowed = Restrictions(crypto=frozenset(listed)).allows_crypto(country, viewer)
         assert allowed is (country not in listed and viewer not in listed)
 
 
 def test_an_unknown_viewer_is_on_no_list() -> None:
     everywhere = Restrictions(crypto=frozenset(_PLACES))
-    assert everywhere.allow_crypto(None, None)
-    assert not everywhere.allow_crypto("DE", None)
+    assert everywhere.allows_crypto(None, None)
+    assert not everywhere.allows_crypto("DE", None)
 
 
 def test_a_restriction_of_on_ramp_orders_leaves_crypto_alone() -> None:
     known = [_restriction(RestrictionType.ONRAMP, "DE")]
-    assert collect_countries(known).allow_crypto("DE", "DE")
+    assert collect_countries(known).allows_crypto("DE", "DE")
     assert collect_countries(known) == Restrictions(onramp=frozenset({"DE"}))
 
 

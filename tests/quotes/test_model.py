@@ -57,7 +57,7 @@ def _place(
     place = resolve_quote_country(
         payment, owner, payable(usable, owner), asked, viewer, restrictions
     )
-    assert place.crypto is restrictions.allow_crypto(place.country, viewer)
+    assert place.crypto is restrictions.allows_crypto(place.country, viewer)
     return place.country, place.source
 
 
