@@ -25,7 +25,7 @@ from payintent.mail import store as mail_store
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.merchants import call_log
-from payintent.onchain.watch_loop import chain_alarm, run_watch_loop
+from payintent.onchain.watch_loop import make_chain_alarm, run_watch_loop
 from payintent.operators import proposals_store
 from payintent.overview.hourly_figures import count_outcomes
 from payintent.payment_sessions.expire import expire_processing
@@ -86,7 +86,7 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
         PeriodicStep("ledger", _LEDGER_EVERY_S, partial(check_ledger, service)),
         PeriodicStep("statements", _STATEMENTS_EVERY_S, partial(close_due_days, database)),
         PeriodicStep("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
-        PeriodicStep("chain_alarm", settings.chain_poll_s, chain_alarm(database)),
+        PeriodicStep("chain_alarm", settings.chain_poll_s, make_chain_alarm(database)),
         PeriodicStep("reconcile", settings.reconcile_every_s, partial(reconcile, service)),
         PeriodicStep(
             "reconcile_api", settings.reconcile_every_s, partial(reconcile_movements, service)

@@ -1,4 +1,4 @@
-"""Store chains, tokens, our contracts and chain cursors."""
+"""Stores chains, tokens, our contracts and chain cursors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from payintent.chains.watch_store import NOW, UNTIL_NOW
+from payintent.chains.watch_store import CLOCK, WATCHED_UNTIL_NOW
 from payintent.db.database import Executor, Tx
 
 PROVIDER = "gateway_contract"
@@ -82,10 +82,10 @@ class ChainCursor:
     head_at: datetime | None
     window_at: datetime | None
     second_look_at: datetime
-    second_look_block: int | None  # progress of an unfinished second look
+    second_look_block: int | None  # progress of an unfinished recheck
     halted: str | None
     polled_at: datetime | None
-    watched: bool  # recently read up to near its head, so payments are detected
+    watched: bool  # read recently and nearly up to its head, so payments are detected
 
 
 _CHAIN = """
@@ -213,8 +213,8 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
         f"""
         UPDATE chain_cursor k
         SET block = greatest($2::bigint - 1, 0), hash = NULL, at = NULL, second_look_block = NULL,
-            watched_until = {UNTIL_NOW}
-        {NOW}
+            watched_until = {WATCHED_UNTIL_NOW}
+        {CLOCK}
         WHERE k.chain = $1 AND k.block > greatest($2::bigint - 1, 0)
         """,
         new.chain,
@@ -316,8 +316,8 @@ async def set_head(
     )
 
 
-async def set_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
-    """Record the progress or the end of a second look."""
+async def set_recheck_progress(database: Executor, slug: str, block: int, *, ended: bool) -> None:
+    """Record the progress or the end of a recheck of recent blocks."""
     await database.fetch(
         """
         UPDATE chain_cursor
@@ -337,8 +337,8 @@ async def halt(database: Executor, slug: str, why: str) -> None:
     await database.fetch(
         f"""
         UPDATE chain_cursor k
-        SET halted = coalesce(k.halted, $2), watched_until = {UNTIL_NOW}
-        {NOW}
+        SET halted = coalesce(k.halted, $2), watched_until = {WATCHED_UNTIL_NOW}
+        {CLOCK}
         WHERE k.chain = $1
         """,
         slug,
@@ -356,8 +356,8 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
         WITH resumed AS (
             UPDATE chain_cursor k
             SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
-                second_look_block = NULL, watched_until = {UNTIL_NOW}
-            {NOW}
+                second_look_block = NULL, watched_until = {WATCHED_UNTIL_NOW}
+            {CLOCK}
             WHERE k.chain = $1
             RETURNING k.*
         )

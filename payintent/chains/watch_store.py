@@ -1,4 +1,7 @@
-"""Record which chains are watched. Payment methods are offered only on watched chains."""
+"""Stores which chains are watched, and the gas budgets of their automatic refunds.
+
+Payment methods are only offered on watched chains.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,9 +12,9 @@ from payintent.db.database import Executor
 #: SQL condition for a watched chain; expects `chain_cursor` aliased as `k`. It is false if the row
 #: is missing.
 WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: New value of `watched_until` to stop watching a chain now, and the FROM clause that it needs.
-UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
-NOW = " FROM (SELECT clock() AS now) t "
+#: New value of `watched_until` that ends the watch now, and the FROM clause that it needs.
+WATCHED_UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
+CLOCK = " FROM (SELECT clock() AS now) t "
 
 
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
@@ -67,7 +70,7 @@ class ChainWatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stranded:
+class StrandedPayment:
     """A payment past its deadline on a chain that has long been unwatched."""
 
     session_id: UUID
@@ -91,7 +94,7 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 
 async def list_stranded(
     database: Executor, chain: str, after: timedelta, limit: int
-) -> list[Stranded]:
+) -> list[StrandedPayment]:
     """List overdue payments that have no case on a chain that has been unwatched for `after`."""
     rows = await database.fetch(
         """
@@ -110,21 +113,21 @@ async def list_stranded(
         after,
         limit,
     )
-    return [Stranded(**row) for row in rows]
+    return [StrandedPayment(**row) for row in rows]
 
 
 _TODAY = "(SELECT (clock() AT TIME ZONE 'UTC')::date AS today) t"
-_USED = "CASE WHEN k.auto_refund_day = t.today THEN k.auto_refund_gas_used ELSE 0 END"
+_GAS_USED = "CASE WHEN k.auto_refund_day = t.today THEN k.auto_refund_gas_used ELSE 0 END"
 
 
-async def spend(database: Executor, chain: str, gas: int) -> bool:
+async def reserve_gas(database: Executor, chain: str, gas: int) -> bool:
     """Reserve gas from today's budget; return False and reserve nothing if too little remains."""
     row = await database.row(
         f"""
         UPDATE chain_cursor k
-        SET auto_refund_day = t.today, auto_refund_gas_used = $2 + {_USED}
+        SET auto_refund_day = t.today, auto_refund_gas_used = $2 + {_GAS_USED}
         FROM chain h CROSS JOIN {_TODAY}
-        WHERE k.chain = $1 AND h.slug = k.chain AND $2 + {_USED} <= h.auto_refund_gas
+        WHERE k.chain = $1 AND h.slug = k.chain AND $2 + {_GAS_USED} <= h.auto_refund_gas
         RETURNING k.chain
         """,
         chain,
@@ -133,12 +136,12 @@ async def spend(database: Executor, chain: str, gas: int) -> bool:
     return row is not None
 
 
-async def list_left(database: Executor) -> dict[str, int | None]:
+async def list_remaining_gas(database: Executor) -> dict[str, int | None]:
     """Return today's remaining gas by chain, or None if automatic refunds are off."""
     rows = await database.fetch(
         f"""
         SELECT k.chain,
-            CASE WHEN h.auto_refund_gas > 0 THEN greatest(0, h.auto_refund_gas - {_USED}) END
+            CASE WHEN h.auto_refund_gas > 0 THEN greatest(0, h.auto_refund_gas - {_GAS_USED}) END
                 AS gas_left
         FROM chain_cursor k
         JOIN chain h ON h.slug = k.chain

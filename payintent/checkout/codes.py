@@ -43,7 +43,7 @@ async def get_wallet_handoff(request: Request) -> Response:
     context = get_checkout_context(request)
     context.addresses.take_token(context.viewers.viewer_address(request))
     now = await current_time(context.database)
-    session_id = context.wallet_handoff.read(request.path_params["code"], now)
+    session_id = context.wallet_handoff.parse_code(request.path_params["code"], now)
     snapshot = await _find_by_session(context, session_id) if session_id else None
     if snapshot is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "this link has expired")

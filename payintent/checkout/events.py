@@ -23,7 +23,7 @@ from payintent.http.responses import (
     STREAM_S,
     encode_event,
 )
-from payintent.onchain.wallet_sessions import session_view
+from payintent.onchain.wallet_sessions import get_session_view
 from payintent.payments import store as payment_store
 from payintent.payments.model import TERMINAL
 from payintent.payments.store import PaymentSnapshot
@@ -128,7 +128,7 @@ async def _onchain_fields(
     if session is None or session.quote.provider != PROVIDER:
         return None
     try:
-        view = await session_view(context.database, session.id, context.wallet_handoff)
+        view = await get_session_view(context.database, session.id, context.wallet_handoff)
     except RefusedError:  # the session has ended
         return None
     transactions = view["transactions"]

@@ -9,7 +9,7 @@ from payintent.core import ids
 from payintent.core.addresses import web_origin
 from payintent.core.errors import RefusedError
 from payintent.http.middleware import ScriptSources
-from payintent.onchain.wallet_sessions import session_view
+from payintent.onchain.wallet_sessions import get_session_view
 from payintent.runtime.settings import Settings
 
 _OWN_API = "/v1"
@@ -40,7 +40,7 @@ async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> Walle
         return None
     session_id: str = action["onchain_session"]["session_id"]
     try:
-        session = await session_view(
+        session = await get_session_view(
             context.database, ids.parse_id(ids.SESSION, session_id), context.wallet_handoff
         )
     except RefusedError:

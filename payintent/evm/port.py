@@ -194,6 +194,6 @@ class GasExceeded:
 
 
 class RefundTransactionState(StrEnum):
-    UNDER_WAY = "under_way"
+    PENDING = "pending"
     REVERTED = "reverted"  # in a final block
-    UNSEEN = "unseen"  # not known to any endpoint, and not executed by the contract
+    UNKNOWN = "unknown"  # to all endpoints, and the contract has not executed the refund

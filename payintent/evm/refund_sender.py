@@ -119,14 +119,14 @@ async def _trace(
     tx_hash: bytes | None,
     read_up_to: int,
 ) -> RefundTransactionState | OutcomeUnknown:
-    tx_state: RefundTransactionState | OutcomeUnknown = RefundTransactionState.UNSEEN
+    tx_state: RefundTransactionState | OutcomeUnknown = RefundTransactionState.UNKNOWN
     if tx_hash is not None:
         tx_state = await _find_transaction_state(reader, tx_hash, read_up_to)
-    if tx_state is RefundTransactionState.UNDER_WAY or isinstance(tx_state, OutcomeUnknown):
+    if tx_state is RefundTransactionState.PENDING or isinstance(tx_state, OutcomeUnknown):
         return tx_state
     # A different transaction may have executed this refund.
     state = await _query_contract(reader, sender, call)
-    return tx_state if state is RefundTransactionState.UNSEEN else state
+    return tx_state if state is RefundTransactionState.UNKNOWN else state
 
 
 async def _find_transaction_state(
@@ -143,11 +143,11 @@ async def _find_transaction_state(
         has_answer = True
         if receipt is not None and receipt.status != _SUCCESS:
             is_final = receipt.block_number <= read_up_to
-            return RefundTransactionState.REVERTED if is_final else RefundTransactionState.UNDER_WAY
+            return RefundTransactionState.REVERTED if is_final else RefundTransactionState.PENDING
         if receipt is not None or tx is not None:
-            return RefundTransactionState.UNDER_WAY
+            return RefundTransactionState.PENDING
     if has_answer:
-        return RefundTransactionState.UNSEEN
+        return RefundTransactionState.UNKNOWN
     return OutcomeUnknown(detail="no endpoint answers")
 
 
@@ -160,8 +160,8 @@ async def _query_contract(
             await reader.call(name, call.contract, encode_refund_call(call), sender=sender)
         except CallRevertedError as error:
             is_done = error.reason == DONE
-            return RefundTransactionState.UNDER_WAY if is_done else RefundTransactionState.UNSEEN
+            return RefundTransactionState.PENDING if is_done else RefundTransactionState.UNKNOWN
         except ChainUnavailableError:
             continue
-        return RefundTransactionState.UNSEEN
+        return RefundTransactionState.UNKNOWN
     return OutcomeUnknown(detail="no endpoint answers")

@@ -50,9 +50,9 @@ from payintent.runtime.id_generator import new_pay_uuid
 
 #: Limits our gas costs if dust is sent from a contract with expensive receiving code.
 _AUTOMATIC_GAS_MAX = 150_000
-REVERTS_MAX = 3  # per refund; after that, it needs manual review
-#: A transaction that no endpoint knows after this time is sent again.
-_UNSEEN_S = 600.0
+REVERTS_MAX = 3  # per refund; more reverts need manual review
+#: After this time, a transaction that no endpoint knows is sent again.
+_UNKNOWN_S = 600.0
 _NO_SENDERS: Mapping[str, RpcRefundSender] = {}
 
 
@@ -106,32 +106,32 @@ class OnchainGateway:
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         del account, request
-        raise InvalidCallbackError("a contract sends no callbacks")
+        raise InvalidCallbackError("contracts do not send callbacks")
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
         del callback
         return CallbackAnswer()
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        """Have the refund signed and sent. It succeeds when its log is final.
+        """Sign and send the refund. It succeeds when its log is final.
 
         The contract executes a refund once per sender, so retries use the first sender, even if the
         operator has since configured another.
         """
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
-            return _held_back("no transfer of this money is known")
+            return _not_sent("no transfer is recorded for this capture")
         if facts.final_tx_hash is not None:
-            return _done(facts.final_tx_hash)
+            return _succeeded(facts.final_tx_hash)
         if facts.halted:
-            return _held_back(f"{facts.chain} is halted")
+            return _not_sent(f"{facts.chain} is halted")
         sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
         if sender is None or refunder is None:
             missing = "signer" if refunder is None else "refunder"
-            return _held_back(f"no {missing} is configured for {facts.chain}")
+            return _not_sent(f"no {missing} is configured for {facts.chain}")
         call = _build_call(facts, request)
         if facts.sender is None and call.to in {sender, call.contract}:
-            detail = "the contract refunds neither to itself nor to the sender"
+            detail = "the contract cannot refund to itself or to the sender"
             return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
         return await self._send(refunder, sender, call, facts)
 
@@ -147,11 +147,11 @@ class OnchainGateway:
             sender, call, _AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
         )
         if isinstance(gas, GasExceeded):
-            return _decline_or_hold(facts, f"it needs {gas.gas} gas")
+            return _decline_or_hold(facts, f"the refund needs {gas.gas} gas")
         if not facts.automatic or not isinstance(gas, int):
             return gas
-        if not await chain_watch_store.spend(self._database, facts.chain, gas):
-            return _decline_or_hold(facts, f"the gas of the day is used up on {facts.chain}")
+        if not await chain_watch_store.reserve_gas(self._database, facts.chain, gas):
+            return _decline_or_hold(facts, f"the daily gas budget on {facts.chain} is used up")
         return gas
 
     async def _send(
@@ -167,7 +167,7 @@ class OnchainGateway:
             return gas
         refund_id = UUID(bytes=call.refund_id)
         if not await refund_log_store.claim_for_sender(self._database, refund_id, sender):
-            return _held_back("another sender has just claimed this refund")
+            return _not_sent("another sender has just claimed this refund")
         if isinstance(gas, AlreadyRefunded):
             return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
         tx_hash = await refunder.send(sender, call, gas)
@@ -186,9 +186,11 @@ class OnchainGateway:
         """
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:
-            return OutcomeUnknown(detail="no transfer of this money is known", is_skipped=True)
+            return OutcomeUnknown(
+                detail="no transfer is recorded for this capture", is_skipped=True
+            )
         if facts.final_tx_hash is not None:
-            return _done(facts.final_tx_hash)
+            return _succeeded(facts.final_tx_hash)
         if facts.sender is None:
             return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was called")
         refunder = self._refunders.get(facts.chain)
@@ -220,7 +222,7 @@ class OnchainGateway:
         # `payintent doctor` compares each contract with its chain.
         chain = account.credentials["chain"]
         return AccountCheck(
-            problem=None, detail=f"a contract on {chain}, which payintent doctor examines"
+            problem=None, detail=f"a contract on {chain}; `payintent doctor` checks it"
         )
 
 
@@ -248,21 +250,21 @@ def _decline_or_hold(facts: OnchainRefundFacts, detail: str) -> RefundReport | N
     """
     if facts.automatic and facts.sender is None:
         return RefundReport(state=GatewayRefundState.DECLINED, detail=f"not sent: {detail}")
-    return _held_back(detail)
+    return _not_sent(detail)
 
 
-def _held_back(detail: str) -> NotContacted:
+def _not_sent(detail: str) -> NotContacted:
     """Report that nothing was sent, without counting it as a signer or chain outage."""
     return NotContacted(detail=detail, is_skipped=True)
 
 
-def _done(tx_hash: bytes) -> RefundReport:
+def _succeeded(tx_hash: bytes) -> RefundReport:
     return RefundReport(state=GatewayRefundState.DONE, reference=f"0x{tx_hash.hex()}")
 
 
 def _report_state(state: RefundTransactionState, facts: OnchainRefundFacts) -> RefundReport:
     if state is RefundTransactionState.REVERTED:
         return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was reverted")
-    if state is RefundTransactionState.UNSEEN and facts.attempt_age_s >= _UNSEEN_S:
+    if state is RefundTransactionState.UNKNOWN and facts.attempt_age_s >= _UNKNOWN_S:
         return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was lost")
     return RefundReport(state=GatewayRefundState.PENDING)

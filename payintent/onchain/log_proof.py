@@ -1,7 +1,8 @@
 """Proves an endpoint's logs by finding the same logs in the same block at a second endpoint.
 
 Only logs of our contracts are queried, so that logs of foreign contracts cannot make the answer too
-large. A missing answer never proves absence: two endpoints must have the block but not the log.
+large. A missing answer never proves that a log is absent: two endpoints must have the block without
+the log.
 
 If logs in many blocks need proof, a single search covers all of these blocks. Logs that are missing
 from its result are then queried block by block.
@@ -24,8 +25,8 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("prove")
 VOTES_NEEDED = 2  # endpoints that must agree, if the chain has several
-_SINGLE_QUERIES = 3  # to a chain's only endpoint, whose servers may be out of sync
-_BLOCKS_SEARCHED_MIN = 5  # fewer blocks are queried one by one
+_SINGLE_ENDPOINT_QUERIES = 3  # the servers of a single endpoint may be out of sync
+_SEARCH_BLOCKS_MIN = 5  # fewer blocks are queried one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class LogClaim:
     pending: Collection[bytes] = ()  # transaction hashes
     contracts: Collection[bytes]
     last: int
-    able: Collection[str]  # endpoints that have block `last`; only their denials count
+    current_endpoints: Collection[str]  # endpoints that have block `last`; only their denials count
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class _Votes:
             self.logs.setdefault(log, set()).add(name)
         if tx_hash in self.claim.pending:  # only a payment confirms a pending transfer
             logs = [log for log in logs if isinstance(log, PaidLog)]
-        if not logs and name in self.claim.able:
+        if not logs and name in self.claim.current_endpoints:
             self.denials.setdefault(tx_hash, []).append(name)
 
     def is_proven(self, log: ContractLog) -> bool:
@@ -110,11 +111,13 @@ async def prove_logs(reader: RpcChainReader, claim: LogClaim) -> LogProof:
     votes = _Votes(
         claim=claim,
         needed=VOTES_NEEDED if others else 1,
-        denials_needed=VOTES_NEEDED if others else _SINGLE_QUERIES,
+        denials_needed=VOTES_NEEDED if others else _SINGLE_ENDPOINT_QUERIES,
     )
     for log in claim.claimed:
         votes.logs[log] = {claim.supplier} if others else set()
-    for name in [*others, claim.supplier] if others else [claim.supplier] * _SINGLE_QUERIES:
+    for name in (
+        [*others, claim.supplier] if others else [claim.supplier] * _SINGLE_ENDPOINT_QUERIES
+    ):
         if not votes.undecided_transactions():
             break
         try:
@@ -135,7 +138,7 @@ async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> No
     claim = votes.claim
     unproven_logs = [log for log in claim.claimed if not votes.is_proven(log)]
     numbers = {log.block_number for log in unproven_logs}
-    if len(numbers) < _BLOCKS_SEARCHED_MIN:
+    if len(numbers) < _SEARCH_BLOCKS_MIN:
         return
     try:
         batch = await reader.chunk(
@@ -166,14 +169,15 @@ async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) 
         for tx_hash, blocks in votes.reported_blocks(tx_hashes).items()
     }
     blocks = sorted(
-        {block for ids in blocks_of.values() for block in ids}, key=lambda block: block.number
+        {block for tx_blocks in blocks_of.values() for block in tx_blocks},
+        key=lambda block: block.number,
     )
     block_logs = await reader.block_logs(name, blocks, sorted(claim.contracts)) if blocks else []
     logs_of = dict(zip(blocks, block_logs, strict=True))
-    for tx_hash, ids in blocks_of.items():
-        if _is_unsettled(located.get(tx_hash), claim.last):
+    for tx_hash, tx_blocks in blocks_of.items():
+        if _may_become_final(located.get(tx_hash), claim.last):
             continue
-        if (logs := _logs_in(tx_hash, ids, logs_of)) is not None:
+        if (logs := _logs_in(tx_hash, tx_blocks, logs_of)) is not None:
             votes.count_vote(name, tx_hash, logs)
 
 
@@ -198,8 +202,8 @@ def _block_of(tx: ChainTransaction | Unanswered | None) -> set[BlockId]:
     return {BlockId(tx.block_number, tx.block_hash)}
 
 
-def _is_unsettled(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
-    """Return whether the transaction may still turn out to be in a final block."""
+def _may_become_final(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
+    """Return whether the transaction may still be in, or move to, a final block."""
     if tx is None or isinstance(tx, Unanswered):
         return tx is not None
     return tx.block_number is not None and tx.block_number > last

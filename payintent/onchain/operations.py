@@ -49,38 +49,38 @@ _DIRECT_FIELDS = (
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     """Configure a chain: finality, wallet endpoints and refunds.
 
-    Options that are not given keep their value. A new refunder takes over; refunds that earlier
-    refunders have sent still count.
+    Omitted options are unchanged. A new refunder sends all later refunds; refunds that earlier
+    refunders have sent remain valid.
     """
 
     action: ClassVar[str] = "chain.set"
     chain: ChainSlug
     finality: Annotated[
         Literal["finalized", "confirmations"] | None,
-        option("How blocks become final: by the nodes, or after a number of confirmations."),
+        option("How blocks become final: as reported by nodes, or after some confirmations."),
     ] = None
     confirmations: Annotated[
-        int | None, option("Number of later blocks that make a block final.")
+        int | None, option("Number of confirmations after which a block is final.")
     ] = None
     instant_finality: Annotated[bool | None, option(_INSTANT_FINALITY)] = None
     public_rpc_urls: Annotated[
         list[str] | None,
         option(
-            "An endpoint for wallets, never one of the watcher; can be repeated.",
+            "An endpoint for wallets, separate from the watcher's endpoints; repeatable.",
             repeated_as="public_rpc_url",
         ),
     ] = None
     explorer_urls: Annotated[
         list[str] | None,
-        option("A block explorer for wallets; can be repeated.", repeated_as="explorer_url"),
+        option("A block explorer for wallets; repeatable.", repeated_as="explorer_url"),
     ] = None
-    refunder: Annotated[str | None, option("The address that sends refunds from now on.")] = None
+    refunder: Annotated[str | None, option("The address that sends new refunds.")] = None
     refund_approval_above: Annotated[
         str | None,
-        option("Tokens that a merchant may refund in a day without approval."),
+        option("Daily limit of a merchant's refunds without approval, in tokens."),
     ] = None
     auto_refund_gas: Annotated[
-        int | None, option("Gas that automatic refunds may use in a day (UTC); 0 turns them off.")
+        int | None, option("Daily gas budget of automatic refunds (UTC); 0 disables them.")
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -148,21 +148,23 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         }
         before = await lock_known_chain(tx, self.chain)
         check_approved(context, needs_approval=await self._needs_second_operator(tx, before))
-        refunder, above = self._parse_refund_settings()
+        refunder, threshold = self._parse_refund_settings()
         if refunder is not None:
             earlier = [address for address in before.refunders if address != refunder]
             changes["refunders"] = [*earlier, refunder]
             await refund_log_store.reset_dispositions(tx, self.chain, refunder)
-        if above is not None:
-            changes["refund_approval_above"] = above
-        row = replace(before, **changes)
-        self._check_finality(row)
-        await chain_store.save_chain(tx, row)
-        return await load_chain_view(tx, row)
+        if threshold is not None:
+            changes["refund_approval_above"] = threshold
+        chain = replace(before, **changes)
+        self._check_finality(chain)
+        await chain_store.save_chain(tx, chain)
+        return await load_chain_view(tx, chain)
 
-    def _check_finality(self, row: ChainRecord) -> None:
-        if self.finality == "confirmations" and row.confirmations is None:
-            raise BadRequestError(f"finality `confirmations` needs confirmations on {self.chain}")
+    def _check_finality(self, chain: ChainRecord) -> None:
+        if self.finality == "confirmations" and chain.confirmations is None:
+            raise BadRequestError(
+                f"finality `confirmations` requires `confirmations` on {self.chain}"
+            )
 
     def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:
         """Parse the refunder and the amount above which refunds need approval."""

@@ -151,7 +151,7 @@ async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) 
 async def list_overdue(
     database: Executor, chain: str, grace_s: int, limit: int
 ) -> list[OverdueTransfer]:
-    """List sessions that still wait for finality after the grace period, oldest first."""
+    """List sessions that are not final after the grace period, oldest first."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id,
@@ -174,7 +174,7 @@ async def list_overdue(
     return [OverdueTransfer(**row) for row in rows]
 
 
-async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
+async def add_posted_hash(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
     """Store a posted hash; return False if the session already has `POSTED_MAX` other hashes."""
     await tx.fetch("SELECT FROM session WHERE id = $1 FOR NO KEY UPDATE", session_id)
     row = await tx.row(

@@ -1,8 +1,8 @@
-"""Tracks transfers that are not settled: pending, posted, unproven and overdue transfers.
+"""Tracks transfers that are not settled yet: pending, posted, unproven and overdue transfers.
 
-These transfers are shown to the buyer and keep the session open, but do not settle the payment. A
-log that only one endpoint reports is unproven. It is not credited: a case is opened for it, and its
-session stays open until the log is confirmed. The cursor moves on in the meantime.
+They are shown to the buyer and keep the session open, but do not settle the payment. A log that
+only one endpoint reports is unproven. It is not credited: a case is opened for it, and its session
+stays open until the log is confirmed. Meanwhile, the cursor advances.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -45,14 +45,14 @@ from payintent.payment_sessions.inquire import escalate_to_operator
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.runtime.log import get_logger
 
-_WITNESSES = 2  # endpoints that must return all of the newest logs to prove absence
+_WINDOW_ENDPOINTS = 2  # that must return all newest logs to prove that a log is missing
 _WINDOW_RANGES_MAX = 50
 _POSTED_MAX = 100  # per pass
 _ALREADY_PAID = "already paid"
 _OVERDUE_MAX = 100
-_SUBJECT = "unproven log on"
+_SUBJECT_PREFIX = "unproven log on"
 #: Maximum open cases per chain. Above it, the endpoints are presumed faulty and reading stops.
-OPEN_MAX = 100
+OPEN_CASES_MAX = 100
 
 _log = get_logger("set_aside")
 _overdue_log = get_logger("overdue")
@@ -62,7 +62,7 @@ SET_ASIDE = Counter(
     "payintent_chain_set_aside_total", "Final logs that could not be proven", ["chain"]
 )
 OVERDUE = Gauge(
-    "payintent_chain_overdue", "Payments that were seen but are not final in time", ["chain"]
+    "payintent_chain_overdue", "Payments that were not final within the grace period", ["chain"]
 )
 
 
@@ -74,7 +74,7 @@ class PendingTransferScanner:
     reader: RpcChainReader
     chain: str
 
-    async def scan(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
+    async def scan_newest_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Re-read all blocks above the cursor and store their payments as pending transfers.
 
         If two endpoints return all logs, a session without a log is known to be unpaid.
@@ -86,7 +86,7 @@ class PendingTransferScanner:
         newest = max((head.latest for head in heads), key=lambda block: block.number)
         read_until: list[datetime] = []  # one entry per endpoint that returned all logs
         logs_by_position: dict[tuple[bytes, int], PaidLog] = {}
-        for head in sorted(heads, key=lambda head: -head.latest.number)[:_WITNESSES]:
+        for head in sorted(heads, key=lambda head: -head.latest.number)[:_WINDOW_ENDPOINTS]:
             try:
                 logs = await self._read_window(head, cursor, list(contracts))
             except ChainUnavailableError:
@@ -94,7 +94,7 @@ class PendingTransferScanner:
             logs_by_position |= {(log.tx_hash, log.log_index): log for log in logs}
             read_until.append(head.latest.at)
         await save_pending_payments(self.database, self.chain, logs_by_position.values(), contracts)
-        window_at = min(read_until) if len(read_until) == _WITNESSES else None
+        window_at = min(read_until) if len(read_until) == _WINDOW_ENDPOINTS else None
         await chain_store.set_head(self.database, self.chain, newest.number, newest.at, window_at)
 
     async def _read_window(
@@ -104,9 +104,7 @@ class PendingTransferScanner:
         if last < cursor.block:
             raise ChainUnavailableError(f"{head.endpoint} is behind the cursor")
         if last - start >= _WINDOW_RANGES_MAX * self.reader.span(head.endpoint):
-            raise ChainUnavailableError(  # while catching up
-                f"{head.endpoint} would need too many requests"
-            )
+            raise ChainUnavailableError(f"{head.endpoint} is still catching up")
         batches = read_block_ranges(self.reader, head.endpoint, start, last, contracts)
         return [log async for batch in batches for log in batch.logs]
 
@@ -138,16 +136,18 @@ class PendingTransferScanner:
             for posted_hash, tx in zip(posted, answers, strict=True)
             if isinstance(tx, ChainTransaction)
         ]
-        ours = [
+        payment_hashes = [
             posted_hash.tx_hash for posted_hash, tx in located if _is_payment_of(posted_hash, tx)
         ]
-        receipts_of = dict(zip(ours, await self.reader.receipts(name, ours), strict=True))
+        receipts_of = dict(
+            zip(payment_hashes, await self.reader.receipts(name, payment_hashes), strict=True)
+        )
         for posted_hash, tx in located:
             await self._classify(
                 name, cursor, posted_hash, tx, receipts_of.get(posted_hash.tx_hash)
             )
-        classified = {posted_hash.tx_hash for posted_hash, _ in located}
-        return [posted_hash for posted_hash in posted if posted_hash.tx_hash not in classified]
+        located_hashes = {posted_hash.tx_hash for posted_hash, _ in located}
+        return [posted_hash for posted_hash in posted if posted_hash.tx_hash not in located_hashes]
 
     async def _classify(
         self,
@@ -157,11 +157,11 @@ class PendingTransferScanner:
         tx: ChainTransaction,
         receipt: TransactionReceipt | None,
     ) -> None:
-        state, reason, final = PostedTransactionState.PENDING, "", False
+        state, reason, is_final = PostedTransactionState.PENDING, "", False
         if not _is_payment_of(posted_hash, tx):
             state = PostedTransactionState.FOREIGN
         elif receipt is not None and receipt.status == 1:
-            state, final = PostedTransactionState.MINED, receipt.block_number <= cursor.block
+            state, is_final = PostedTransactionState.MINED, receipt.block_number <= cursor.block
         elif receipt is not None:
             reason = await self._get_revert_reason(name, tx, receipt) or posted_hash.reason
             state = (
@@ -169,11 +169,16 @@ class PendingTransferScanner:
                 if reason == _ALREADY_PAID
                 else PostedTransactionState.REVERTED
             )
-            final = receipt.block_number <= cursor.block and await self._is_confirmed_revert(
+            is_final = receipt.block_number <= cursor.block and await self._is_confirmed_revert(
                 name, receipt
             )
         await pending_store.set_posted_state(
-            self.database, posted_hash.session_id, posted_hash.tx_hash, state, reason, final=final
+            self.database,
+            posted_hash.session_id,
+            posted_hash.tx_hash,
+            state,
+            reason,
+            final=is_final,
         )
 
     async def _get_revert_reason(
@@ -193,18 +198,18 @@ class PendingTransferScanner:
             return reverted.reason
         except ChainUnavailableError:
             return ""
-        return ""  # it ran out of gas, or depended on an earlier transaction in its block
+        return ""  # it ran out of gas, or an earlier transaction in its block changed the result
 
     async def _is_confirmed_revert(self, name: str, receipt: TransactionReceipt) -> bool:
         """Return whether a second endpoint, if there is one, confirms the revert."""
         other_names = [endpoint for endpoint in self.reader.names if endpoint != name]
         for endpoint in other_names:
             try:
-                [second] = await self.reader.receipts(endpoint, [receipt.tx_hash])
+                [other_receipt] = await self.reader.receipts(endpoint, [receipt.tx_hash])
             except ChainUnavailableError:
                 continue
-            if second is not None:
-                return second.status == 0 and second.block_hash == receipt.block_hash
+            if other_receipt is not None:
+                return other_receipt.status == 0 and other_receipt.block_hash == receipt.block_hash
         return not other_names
 
 
@@ -264,17 +269,20 @@ def _build_pending_transfer(log: PaidLog, session: ReferencedSession) -> Pending
     )
 
 
-async def has_room(database: Executor, chain: str, count: int) -> bool:
+async def can_set_aside(database: Executor, chain: str, count: int) -> bool:
     """Return whether `count` more logs of a chain may be set aside."""
     if not count:
         return True
-    if await case_store.count_open(database, f"{_SUBJECT} {chain} ") + count <= OPEN_MAX:
+    if (
+        await case_store.count_open(database, f"{_SUBJECT_PREFIX} {chain} ") + count
+        <= OPEN_CASES_MAX
+    ):
         return True
-    _log.error("set_aside_full", chain=chain, open_max=OPEN_MAX)
+    _log.error("set_aside_full", chain=chain, open_max=OPEN_CASES_MAX)
     return False
 
 
-async def set_aside(
+async def set_logs_aside(
     tx: Tx, chain: str, logs: DisputedLogs, contracts: Mapping[bytes, DeployedContract]
 ) -> None:
     """Open a case for each log, and keep its session open until the log is confirmed."""
@@ -305,11 +313,11 @@ async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ContractLog]) ->
 
 
 def _subject(chain: str, log: ContractLog) -> str:
-    return f"{_SUBJECT} {chain} 0x{log.tx_hash.hex()} {log.log_index}"
+    return f"{_SUBJECT_PREFIX} {chain} 0x{log.tx_hash.hex()} {log.log_index}"
 
 
 async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
-    """Report payments that are not final within the chain's grace period; they stay PROCESSING."""
+    """Report payments that are not final within the chain's grace period. They stay PROCESSING."""
     overdue = await pending_store.list_overdue(database, chain.slug, chain.grace_s, _OVERDUE_MAX)
     OVERDUE.labels(chain.slug).set(len(overdue))
     for transfer in overdue:

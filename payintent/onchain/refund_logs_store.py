@@ -1,4 +1,4 @@
-"""Stores final `Refunded` logs, their dispositions, and calls to signers."""
+"""Stores final `Refunded` logs, their dispositions, and attempts to send refunds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class NewRefundLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifiedRefundLog:
-    """A locked log; `refund_id` is None if it does not reference one of our refunds."""
+    """A locked log. `refund_id` is None if the log does not reference one of our refunds."""
 
     disposition: RefundLogDisposition
     refund_id: UUID | None
@@ -212,7 +212,7 @@ async def get_refund_facts(
 
 
 async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -> bool:
-    """Record an imminent signer call; return False if another sender was used before."""
+    """Record an imminent signer call; return False if a different sender was used before."""
     row = await database.row(
         """
         INSERT INTO chain_refund_try AS t (refund_id, sender)

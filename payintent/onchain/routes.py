@@ -1,4 +1,4 @@
-"""Routes for wallets and the checkout's wallet step."""
+"""Routes for wallets, and for the wallet step of the checkout."""
 
 import re
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from payintent.merchants.limits import AddressRateLimiter
 from payintent.onchain import pending_store
 from payintent.onchain.wallet_sessions import (
     WalletHandoff,
-    chain_view,
     find_open_session,
-    session_view,
+    get_chain_view,
+    get_session_view,
 )
 from payintent.payments import schemas
 
@@ -52,13 +52,13 @@ class OnchainRoutes:
         slug: str = request.path_params["slug"]
         if not _SLUG.fullmatch(slug):
             raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
-        return json_response(await chain_view(self.database, slug))
+        return json_response(await get_chain_view(self.database, slug))
 
     async def get_session(self, request: Request) -> Response:
         """`GET /onchain/sessions/{session_id}`: a session's contract calls."""
         self._limit_address(request)
         session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-        return json_response(await session_view(self.database, session_id, self.handoff))
+        return json_response(await get_session_view(self.database, session_id, self.handoff))
 
     async def add_transaction(self, request: Request) -> Response:
         """`POST /onchain/sessions/{session_id}/transactions`: record a transaction hash.
@@ -75,7 +75,7 @@ class OnchainRoutes:
         session = await find_open_session(self.database, session_id)
         tx_hash = bytes.fromhex(body.tx_hash[2:])
         async with self.database.transaction() as tx:
-            is_stored = await pending_store.add_posted(tx, session.id, tx_hash, body.step)
+            is_stored = await pending_store.add_posted_hash(tx, session.id, tx_hash, body.step)
         if not is_stored:
             raise RefusedError(ErrorCode.CONFLICT, "this session has too many transactions")
         return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)

@@ -106,7 +106,7 @@ def session_reference(uuid: bytes) -> str:
     return f"0x{uuid.hex()}"
 
 
-async def pick_unknown(database: Executor, chain: str, logs: Sequence[_Log]) -> list[_Log]:
+async def filter_new(database: Executor, chain: str, logs: Sequence[_Log]) -> list[_Log]:
     """Return the logs that are not stored yet."""
     if not logs:
         return []

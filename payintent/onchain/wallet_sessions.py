@@ -1,4 +1,4 @@
-"""Views of chains and on-chain sessions, including the contract calls for wallets."""
+"""Builds views of chains and on-chain sessions, including the contract calls for wallets."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -25,7 +25,7 @@ from payintent.payments.model import TERMINAL, Payment, PaymentStatus, Session, 
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.json_format import format_timestamp
 
-VALIDITY = timedelta(minutes=15)
+_HANDOFF_VALIDITY = timedelta(minutes=15)
 _ID_BYTES, _TIME_BYTES, _SIGNATURE_BYTES = 16, 5, 15  # 48 base64 characters
 _CONTEXT = "wallet-handoff:"
 
@@ -35,20 +35,21 @@ class WalletHandoff:
     encryption: Encryption
     checkout_base: str
 
-    def link(self, session_id: UUID, now: datetime) -> str | None:
+    def build_link(self, session_id: UUID, now: datetime) -> str | None:
         """Return a link into MetaMask's browser; None if the checkout has no URL."""
-        _, separator, rest = self.checkout_base.partition("://")
+        _, separator, address = self.checkout_base.partition("://")
         if not separator:
             return None
-        return f"https://link.metamask.io/dapp/{rest}/wallet/open/{self.code(session_id, now)}"
+        code = self.create_code(session_id, now)
+        return f"https://link.metamask.io/dapp/{address}/wallet/open/{code}"
 
-    def code(self, session_id: UUID, now: datetime) -> str:
-        until_s = int((now + VALIDITY).timestamp())
+    def create_code(self, session_id: UUID, now: datetime) -> str:
+        until_s = int((now + _HANDOFF_VALIDITY).timestamp())
         payload = session_id.bytes + until_s.to_bytes(_TIME_BYTES)
         return urlsafe_b64encode(payload + self._sign(payload)).decode()
 
-    def read(self, code: str, now: datetime) -> UUID | None:
-        """Return a code's session id; None if the code is forged or has expired."""
+    def parse_code(self, code: str, now: datetime) -> UUID | None:
+        """Return the session id; None if the code is invalid or has expired."""
         try:
             decoded = urlsafe_b64decode(code)
         except ValueError:
@@ -64,8 +65,8 @@ class WalletHandoff:
         return self.encryption.digest(_CONTEXT + payload.hex())[:_SIGNATURE_BYTES]
 
 
-#: The page stops accepting payments this long before the deadline, since mining takes time.
-LAST_CALL = timedelta(seconds=60)
+#: Payments are no longer offered this long before the deadline, since mining takes time.
+_PAYMENT_CUTOFF = timedelta(seconds=60)
 _PAYER = "{payer}"  # the browser replaces it with 40 hex digits
 _PAYER_WORD = "000000000000000000000000" + _PAYER
 
@@ -78,11 +79,11 @@ class _Snapshot:
     chain: ChainRecord
     token: TokenRecord
     cursor: ChainCursor | None
-    traces: Sequence[SessionTransaction]
+    transactions: Sequence[SessionTransaction]
     now: datetime
 
 
-async def chain_view(database: Database, slug: str) -> dict[str, Any]:
+async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
     """Return the response of `GET /chains/{slug}`; raise `NOT_FOUND` if the chain is unknown."""
     chain = await chain_store.get_chain(database, slug)
     if chain is None:
@@ -94,7 +95,7 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
         "slug": chain.slug,
         "name": chain.name,
         "network_id": chain.network_id,
-        "status": _status(cursor),
+        "status": _chain_status(cursor),
     }
     if contract is not None:
         fields |= {
@@ -102,10 +103,10 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
             "contract_version": VERSION,
             "contract_abi": public_abi(),
             "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
-            "event_topics": _topics(),
+            "event_topics": _event_topics(),
         }
     return fields | {
-        "native_currency": _coin(chain, chain.coin_symbol),
+        "native_currency": _native_currency(chain, chain.coin_symbol),
         "tokens": [
             _token_fields(token) | {"min_amount_smallest_unit": f"{token.minimum:f}"}
             for token in tokens
@@ -118,7 +119,7 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
     }
 
 
-async def session_view(
+async def get_session_view(
     database: Database, session_id: UUID | None, handoff: WalletHandoff
 ) -> dict[str, Any]:
     """Return the response of `GET /onchain/sessions/{session_id}`.
@@ -152,14 +153,18 @@ async def session_view(
         "links": _links(snapshot, uuid, handoff),
         "confirmations": _confirmations(snapshot),
         "transactions": [
-            {"tx_hash": f"0x{trace.tx_hash.hex()}", "step": trace.step, "state": trace.state}
-            for trace in snapshot.traces
+            {
+                "tx_hash": f"0x{transaction.tx_hash.hex()}",
+                "step": transaction.step,
+                "state": transaction.state,
+            }
+            for transaction in snapshot.transactions
         ],
     }
 
 
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
-    """Return a session that accepts posted transactions; raises as `session_view` does."""
+    """Return a session that accepts posted transactions; raises as `get_session_view` does."""
     return (await _load(database, session_id)).session
 
 
@@ -184,7 +189,7 @@ async def _load(database: Database, session_id: UUID | None) -> _Snapshot:
         chain=chain,
         token=token,
         cursor=await chain_store.get_cursor(database, chain.slug),
-        traces=await pending_store.list_session_transactions(database, session.id),
+        transactions=await pending_store.list_session_transactions(database, session.id),
         now=stored.now,
     )
 
@@ -200,9 +205,9 @@ def _unpayable_reason(snapshot: _Snapshot) -> str | None:
         or snapshot.session.status is not SessionStatus.OPEN
     ):
         return "closing"
-    if any(trace.exact for trace in snapshot.traces):
+    if any(transaction.exact for transaction in snapshot.transactions):
         return "payment_seen"
-    if snapshot.now >= snapshot.payment.expires_at - LAST_CALL:
+    if snapshot.now >= snapshot.payment.expires_at - _PAYMENT_CUTOFF:
         return "deadline_near"
     if snapshot.cursor is not None and snapshot.cursor.halted:
         return "chain_halted"
@@ -211,32 +216,38 @@ def _unpayable_reason(snapshot: _Snapshot) -> str | None:
 
 
 def _session_status(snapshot: _Snapshot) -> str:
-    exact = [trace for trace in snapshot.traces if trace.exact]
-    if exact:
+    if any(transaction.exact for transaction in snapshot.transactions):
         return "confirming" if _depth(snapshot) > 1 else "detected"
-    if any(trace.state == "mismatch" for trace in snapshot.traces):
+    if any(transaction.state == "mismatch" for transaction in snapshot.transactions):
         return "mismatch"
-    waiting = {"unknown", "pending", "mined"}
-    has_posted = any(trace.step == "pay" and trace.state in waiting for trace in snapshot.traces)
+    unconfirmed = {"unknown", "pending", "mined"}
+    has_posted = any(
+        transaction.step == "pay" and transaction.state in unconfirmed
+        for transaction in snapshot.transactions
+    )
     return "submitted" if has_posted else "awaiting_payment"
 
 
 def _depth(snapshot: _Snapshot) -> int:
     """Return the confirmations of an exact pending transfer, including its own block."""
-    blocks = [trace.block for trace in snapshot.traces if trace.exact and trace.block is not None]
+    blocks = [
+        transaction.block
+        for transaction in snapshot.transactions
+        if transaction.exact and transaction.block is not None
+    ]
     head = snapshot.cursor.head if snapshot.cursor else None
     return max(0, head - max(blocks) + 1) if blocks and head is not None else 0
 
 
 def _confirmations(snapshot: _Snapshot) -> dict[str, Any]:
     depth = _depth(snapshot)
-    spent_s = depth * snapshot.chain.block_time_ms / 1000
-    is_counted = snapshot.chain.finality == "confirmations"
+    elapsed_s = depth * snapshot.chain.block_time_ms / 1000
+    by_count = snapshot.chain.finality == "confirmations"
     return {
         "mode": snapshot.chain.finality,
         "seen": depth,
-        "needed": snapshot.chain.confirmations if is_counted else None,
-        "eta_seconds": max(0, round(snapshot.chain.typical_s - spent_s)),
+        "needed": snapshot.chain.confirmations if by_count else None,
+        "eta_seconds": max(0, round(snapshot.chain.typical_s - elapsed_s)),
     }
 
 
@@ -306,22 +317,22 @@ def _links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str
 
     An EIP-681 URL describes a single call, so it cannot pay tokens, which need an approval first.
     """
-    metamask = handoff.link(snapshot.session.id, snapshot.now)
+    metamask = handoff.build_link(snapshot.session.id, snapshot.now)
     links = {} if metamask is None else {"metamask": metamask}
     if snapshot.token.native:
-        links["eip681"] = _payment_request(snapshot, uuid)
+        links["eip681"] = _eip681_url(snapshot, uuid)
     return links
 
 
-def _payment_request(snapshot: _Snapshot, uuid: bytes) -> str:
+def _eip681_url(snapshot: _Snapshot, uuid: bytes) -> str:
     """Return the contract call as an EIP-681 URL."""
     amount = snapshot.session.quote.total_minor
     deadline = int(snapshot.payment.expires_at.timestamp())
     contract = to_checksum_address(snapshot.contract.address)
-    coin = to_checksum_address(snapshot.token.address or NATIVE)
+    token = to_checksum_address(snapshot.token.address or NATIVE)
     return (
         f"ethereum:{contract}@{snapshot.chain.network_id}/pay?bytes16=0x{uuid.hex()}"
-        f"&address={coin}&uint256={amount}&uint256={deadline}&value={amount}"
+        f"&address={token}&uint256={amount}&uint256={deadline}&value={amount}"
     )
 
 
@@ -336,7 +347,7 @@ def _token_fields(token: TokenRecord) -> dict[str, Any]:
     }
 
 
-def _coin(chain: ChainRecord, symbol: str) -> dict[str, Any]:
+def _native_currency(chain: ChainRecord, symbol: str) -> dict[str, Any]:
     return {"name": chain.coin_name, "symbol": symbol, "decimals": 18}
 
 
@@ -345,7 +356,7 @@ def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "chainId": hex(chain.network_id),
         "chainName": chain.name,
-        "nativeCurrency": _coin(chain, chain.wallet_symbol),
+        "nativeCurrency": _native_currency(chain, chain.wallet_symbol),
     }
     # Wallets reject an empty list.
     if chain.public_rpc_urls:
@@ -355,12 +366,12 @@ def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
     return fields
 
 
-def _topics() -> Mapping[str, str]:
+def _event_topics() -> Mapping[str, str]:
     topics: dict[str, str] = compiled_contract()["topics"]
     return {name.partition("(")[0]: topic for name, topic in topics.items()}
 
 
-def _status(cursor: ChainCursor | None) -> str:
+def _chain_status(cursor: ChainCursor | None) -> str:
     if cursor is not None and cursor.halted:
         return "halted"
     return "active" if cursor is not None and cursor.watched else "degraded"

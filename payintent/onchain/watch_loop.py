@@ -25,7 +25,7 @@ from payintent.onchain.pending_transfers import (
     PendingTransferScanner,
     report_overdue_transfers,
 )
-from payintent.onchain.settle_refund_logs import settle_refund_logs
+from payintent.onchain.settle_logs import settle_refund_logs
 from payintent.onchain.settlement_rules import OUTAGE_MAX
 from payintent.onchain.watcher import (
     CURSOR,
@@ -33,18 +33,18 @@ from payintent.onchain.watcher import (
     HALTED,
     FinalBlockReader,
     agreed_final_block,
-    wake_decidable_sessions,
 )
 from payintent.payment_sessions.inquire import escalate_to_operator
+from payintent.payments import sessions_store as session_store
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import wait_until_stopped
 
 _log = get_logger("watching")
 _alarm_log = get_logger("chain_alarm")
-_CHECK_S = 1.0  # interval of the check whether a session or refund needs the chain
-_WRONG_DECIMALS = "a token's decimals are not as configured; run doctor for details"
-_WRONG_CONTRACT = "a contract is not ours or has another receiver; run doctor for details"
+_CHECK_S = 1.0  # between checks whether a session or refund needs the chain
+_WRONG_DECIMALS = "a token has unexpected decimals; run `payintent doctor` for details"
+_WRONG_CONTRACT = "a contract has unexpected code or an unexpected receiver; run `payintent doctor`"
 _PASSES_WHILE_WATCHED = 3  # two of them may fail
 _LOCK_RETRY_S = 5.0
 _CASES_MAX = 100  # per step: cases opened for each chain, and cases closed
@@ -98,13 +98,8 @@ async def _watch_while_locked(
             )
     finally:
         await holder.close()
-        _remove_gauges(slug)
-
-
-def _remove_gauges(slug: str) -> None:
-    """Remove the chain's gauges; the next process that watches it reports them."""
-    for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
-        gauge.remove(slug)
+        for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
+            gauge.remove(slug)  # the next process that watches the chain reports them
 
 
 async def _is_pass_needed(context: WatchContext, holder: "_ReaderHolder") -> bool:
@@ -122,7 +117,7 @@ class _ReaderHolder:
 
     context: WatchContext
     slug: str
-    built_for: tuple[ChainRecord, "_Offer"] | None = None
+    loaded: tuple[ChainRecord, "_WatchedConfig"] | None = None
     reader: RpcChainReader | None = None
 
     async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
@@ -130,54 +125,54 @@ class _ReaderHolder:
         chain = await chain_store.get_chain(self.context.database, self.slug)
         if chain is None:
             return None
-        offer = await _read_offer(self.context.database, self.slug)
-        if self.built_for != (chain, offer):
+        config = await _load_config(self.context.database, self.slug)
+        if self.loaded != (chain, config):
             await self.close()
             self.reader = open_configured_reader(self.context.settings, chain)
             if self.reader is None:
                 return None
-            if difference := await _find_difference(self.slug, self.reader, offer):
-                await self._halt(difference, offer)
+            if difference := await _find_difference(self.slug, self.reader, config):
+                await self._halt(difference, config)
                 return None
-            self.built_for = (chain, offer)
+            self.loaded = (chain, config)
         return (chain, self.reader) if self.reader else None
 
-    async def _halt(self, why: str, offer: "_Offer") -> None:
+    async def _halt(self, why: str, config: "_WatchedConfig") -> None:
         """Halt the chain, unless the operator has changed it since the comparison.
 
         The cursor lock prevents a race, since `resume` also takes it.
         """
         async with self.context.database.transaction() as tx:
             await chain_store.lock_cursor(tx, self.slug)
-            if await _read_offer(tx, self.slug) == offer:
+            if await _load_config(tx, self.slug) == config:
                 await chain_store.halt(tx, self.slug, why)
                 HALTED.labels(self.slug).set(1)
 
     async def close(self) -> None:
         if self.reader is not None:
             await self.reader.close()
-        self.reader = self.built_for = None
+        self.reader = self.loaded = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
+class _WatchedConfig:
     """The configuration that is compared with the chain before it is watched."""
 
     tokens: list[TokenRecord]
     contracts: list[DeployedContract]
 
 
-async def _read_offer(database: Executor, slug: str) -> _Offer:
-    return _Offer(
+async def _load_config(database: Executor, slug: str) -> _WatchedConfig:
+    return _WatchedConfig(
         await chain_store.list_tokens(database, slug),
         await chain_store.list_contracts(database, slug),
     )
 
 
-async def _find_difference(slug: str, reader: RpcChainReader, offer: _Offer) -> str | None:
-    if not await token_decimals_match(slug, reader, offer.tokens):
+async def _find_difference(slug: str, reader: RpcChainReader, config: _WatchedConfig) -> str | None:
+    if not await token_decimals_match(slug, reader, config.tokens):
         return _WRONG_DECIMALS
-    if not await contracts_match(slug, reader, offer.contracts):
+    if not await contracts_match(slug, reader, config.contracts):
         return _WRONG_CONTRACT
     return None
 
@@ -208,7 +203,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     database, slug = context.database, chain.slug
     watcher = FinalBlockReader(database=database, reader=reader, chain=chain)
     scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
-    heads = await _without_stuck(context, slug, await reader.heads())
+    heads = await _drop_stuck_endpoints(context, slug, await reader.heads())
     HEAD.labels(slug).set(max(head.latest.number for head in heads))
     failure: ChainUnavailableError | None = None
     try:
@@ -221,7 +216,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
         LAG.labels(slug).set(_age_s(cursor.at, max(head.latest.at for head in heads)))
     if failure is None and cursor.block < agreed_final_block(heads):
         return True
-    await scanner.scan(cursor, heads)
+    await scanner.scan_newest_blocks(cursor, heads)
     await scanner.check_posted_transactions(cursor)
     if failure is None:
         await watcher.recheck_recent_blocks(cursor, heads)
@@ -229,32 +224,32 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     if failure is not None:
         raise failure
     await report_overdue_transfers(database, chain)
-    await wake_decidable_sessions(database, slug)
+    await session_store.request_chain_inquiries(database, slug)
     if max(head.latest.number for head in heads) < cursor.block:
         return False  # the endpoints lag behind, so the chain no longer counts as watched
-    near = await _is_near_head(context, heads)
-    watched_s = context.settings.chain_watched_s if near else 0.0
+    is_near_head = await _is_near_head(context, heads)
+    watched_s = context.settings.chain_watched_s if is_near_head else 0.0
     await chain_watch_store.mark_watched(database, slug, cursor.block, watched_s)
     return False
 
 
-async def _without_stuck(
+async def _drop_stuck_endpoints(
     context: WatchContext, slug: str, heads: Sequence[ChainHeads]
 ) -> Sequence[ChainHeads]:
-    """Exclude endpoints whose newest block is old while other endpoints advance.
+    """Drop endpoints whose newest block is old while other endpoints advance.
 
-    Otherwise, these endpoints would delay final blocks and the payments in them.
+    They would delay final blocks and the payments in them.
     """
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s or len(heads) == 1:
         return heads
     now = await current_time(context.database)
-    moving = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
-    if not moving:
+    advancing = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
+    if not advancing:
         return heads
-    for endpoint in {head.endpoint for head in heads} - {head.endpoint for head in moving}:
+    for endpoint in {head.endpoint for head in heads} - {head.endpoint for head in advancing}:
         ERRORS.labels(slug, endpoint, "stuck").inc()
-    return moving
+    return advancing
 
 
 async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> bool:
@@ -280,44 +275,44 @@ def _age_s(at: datetime, now: datetime) -> float:
     return (now - at).total_seconds()
 
 
-def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
-    """Return a step that reports changes, opens cases and closes decided cases.
+def make_chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
+    """Return a step that reports unwatched chains, and opens and closes cases for their payments.
 
     The step returns whether more cases remain to be opened or closed.
     """
-    watched_before: dict[str, bool] = {}
+    was_watched: dict[str, bool] = {}
 
     async def step() -> bool:
         has_more = False
         for watch in await chain_watch_store.list_watches(database):
-            _report_watch(watch, watched_before.get(watch.chain))
-            watched_before[watch.chain] = watch.watched
+            _report_watch(watch, was_watched.get(watch.chain))
+            was_watched[watch.chain] = watch.watched
             if not watch.watched:
-                has_more |= await _open_cases(database, watch.chain)
+                has_more |= await _open_stranded_cases(database, watch.chain)
         await _report_gas(database)
-        return await _close_cases(database) or has_more
+        return await _close_decided_cases(database) or has_more
 
     return step
 
 
-def _report_watch(watch: ChainWatch, watched_before: bool | None) -> None:
+def _report_watch(watch: ChainWatch, was_watched: bool | None) -> None:
     WATCHED.labels(watch.chain).set(watch.watched)
     WAITING.labels(watch.chain).set(0 if watch.watched else watch.sessions)
-    if watch.watched and watched_before is False:
+    if watch.watched and was_watched is False:
         _alarm_log.info("chain_watched", chain=watch.chain)
-    if not watch.watched and watched_before is not False:
+    if not watch.watched and was_watched is not False:
         _alarm_log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
 
 
 async def _report_gas(database: Database) -> None:
-    for chain, gas_left in (await chain_watch_store.list_left(database)).items():
+    for chain, gas_left in (await chain_watch_store.list_remaining_gas(database)).items():
         if gas_left is None:
             AUTOMATIC_GAS_LEFT.remove(chain)
         else:
             AUTOMATIC_GAS_LEFT.labels(chain).set(gas_left)
 
 
-async def _open_cases(database: Database, chain: str) -> bool:
+async def _open_stranded_cases(database: Database, chain: str) -> bool:
     stranded = await chain_watch_store.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
     for session in stranded:
         await escalate_to_operator(database, session.payment_id, session.session_id)
@@ -326,7 +321,7 @@ async def _open_cases(database: Database, chain: str) -> bool:
     return len(stranded) == _CASES_MAX
 
 
-async def _close_cases(database: Database) -> bool:
+async def _close_decided_cases(database: Database) -> bool:
     closed_count = await case_store.dismiss_stranded(database, _CASES_MAX)
     if closed_count:
         _alarm_log.info("stranded_cases_closed", cases=closed_count)

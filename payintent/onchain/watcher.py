@@ -32,25 +32,23 @@ from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.log_proof import VOTES_NEEDED, LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.pending_transfers import (
     DisputedLogs,
+    can_set_aside,
     close_proven_cases,
-    has_room,
     read_block_ranges,
-    set_aside,
+    set_logs_aside,
 )
-from payintent.onchain.settle_refund_logs import store_refund_logs
-from payintent.onchain.settle_transfers import settle_transfers
+from payintent.onchain.settle_logs import settle_transfers, store_refund_logs
 from payintent.onchain.settlement_rules import TransferDisposition
-from payintent.payments import sessions_store as session_store
 from payintent.runtime.log import get_logger
 
 _log = get_logger("watch")
 LOGS_MAX = 1_000  # per transaction
 RANGES_MAX = 200  # per pass, so that the newest blocks are read in between
-_PENDING_MAX = 1_000  # pending transfers checked per range
+_PENDING_MAX = 1_000  # pending transfers checked per block range
 _TRIES = 4  # per endpoint and range
 _PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
 _RECHECK_EVERY_S = 600
-_RECHECKED_S = 3_600
+_RECHECKED_S = 3_600  # of blocks, before the cursor
 _RECHECKED_RANGES_MAX = 20  # per pass
 
 RECEIPTS = Counter(
@@ -64,11 +62,11 @@ HALTED = Gauge("payintent_chain_halted", "1 while the chain needs manual review"
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """An attempt to read and settle the next block range from an endpoint."""
+    """An attempt to read and settle the next block range through one endpoint."""
 
     cursor: ChainCursor
     source: ChainHeads
-    final: int  # the last block that may be read
+    final: int  # the last block to read
     heads: Sequence[ChainHeads]
     contracts: Mapping[bytes, DeployedContract]
     disputed: DisputedLogs  # from earlier attempts
@@ -98,33 +96,33 @@ class FinalBlockReader:
             if cursor is None or cursor.halted:
                 return None
             CURSOR.labels(slug).set(cursor.block)
-            ahead = [head for head in heads if head.final.number > cursor.block]
+            sources = [head for head in heads if head.final.number > cursor.block]
             if cursor.block >= final or ranges_read == RANGES_MAX:
                 return cursor
-            source = ahead[failures % len(ahead)]
-            is_last = failures >= _TRIES * len(ahead)
+            source = sources[failures % len(sources)]
+            is_last = failures >= _TRIES * len(sources)
             attempt = _Attempt(cursor, source, final, heads, contracts, disputed, is_last)
             if await self._read_range(attempt):
                 failures, ranges_read = 0, ranges_read + 1
                 continue
             failures += 1
-            if failures >= (_TRIES + bool(disputed)) * len(ahead):
+            if failures >= (_TRIES + bool(disputed)) * len(sources):
                 raise ChainUnavailableError(
                     f"{slug}: no endpoint could supply and prove block {cursor.block + 1}"
                 )
-            if failures % len(ahead) == 0:  # all endpoints were tried
-                await asyncio.sleep(_PAUSE_S * failures / len(ahead))
+            if failures % len(sources) == 0:  # all endpoints were tried
+                await asyncio.sleep(_PAUSE_S * failures / len(sources))
 
     async def recheck_recent_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Re-read the last hour of final blocks from a different endpoint, every ten minutes.
 
-        Only a few ranges are read per pass, so that new blocks are not delayed. If an endpoint
-        fails, the next pass continues.
+        Only a few ranges are read per pass, so that new blocks are not delayed. The next pass
+        continues, also after a failure.
         """
         slug = self.chain.slug
         contracts = await self._get_contracts()
         start = await self._next_recheck_block(cursor, contracts)
-        # Working endpoints come first, so the last endpoint is probably not the supplier.
+        # `names` starts with working endpoints, so the last one has probably not supplied the logs.
         endpoints = _endpoints_with_final(heads, cursor.block)
         source = next((name for name in reversed(self.reader.names) if name in endpoints), None)
         if start is None or source is None:
@@ -140,7 +138,7 @@ class FinalBlockReader:
                     last_checked = batch.end.number
         except ChainUnavailableError as error:
             _log.warning("second_look_deferred", chain=slug, why=str(error))
-        await chain_store.set_second_look(
+        await chain_store.set_recheck_progress(
             self.database, slug, last_checked, ended=last_checked >= cursor.block
         )
 
@@ -228,8 +226,14 @@ class FinalBlockReader:
                 proven_logs.sort(key=log_position)
                 for log in proven_logs:
                     attempt.disputed.pop(log, None)
-                unproven = _up_to(attempt.disputed, batch.end.number) if is_last else {}
-                if not await has_room(self.database, self.chain.slug, len(unproven)):
+                unproven: DisputedLogs = {}
+                if is_last:
+                    unproven = {
+                        log: endpoint
+                        for log, endpoint in attempt.disputed.items()
+                        if log.block_number <= batch.end.number
+                    }
+                if not await can_set_aside(self.database, self.chain.slug, len(unproven)):
                     return False
                 await self._settle(
                     proven_logs,
@@ -261,7 +265,7 @@ class FinalBlockReader:
             - {log.tx_hash for log in batch.logs},
             contracts=attempt.contracts.keys(),
             last=last,
-            able=_endpoints_with_final(attempt.heads, last),
+            current_endpoints=_endpoints_with_final(attempt.heads, last),
         )
         proof = await prove_logs(self.reader, claim)
         if proof.unproven:
@@ -304,7 +308,7 @@ class FinalBlockReader:
             refunded_logs = [log for log in logs if isinstance(log, RefundedLog)]
             new_refunds = await store_refund_logs(tx, slug, refunded_logs, contracts)
             await close_proven_cases(tx, slug, logs)
-            await set_aside(tx, slug, unproven, contracts)
+            await set_logs_aside(tx, slug, unproven, contracts)
             if end is not None:
                 await chain_store.advance_cursor(tx, slug, end.number, end.hash, end.at)
         for disposition, count in counts.items():
@@ -321,7 +325,7 @@ class FinalBlockReader:
     ) -> None:
         """Settle logs that were missed when their blocks were first read."""
         slug = self.chain.slug
-        missed = await transfer_store.pick_unknown(self.database, slug, batch.all_logs)
+        missed = await transfer_store.filter_new(self.database, slug, batch.all_logs)
         if not missed:
             return
         last = batch.end.number
@@ -330,12 +334,12 @@ class FinalBlockReader:
             claimed=missed,
             contracts=contracts.keys(),
             last=last,
-            able=_endpoints_with_final(heads, last),
+            current_endpoints=_endpoints_with_final(heads, last),
         )
         proof = await prove_logs(self.reader, claim)
         report_unproven_logs(slug, proof)
         unproven: DisputedLogs = dict.fromkeys(proof.disputed, batch.endpoint)
-        if unproven and await has_room(self.database, slug, len(unproven)):
+        if unproven and await can_set_aside(self.database, slug, len(unproven)):
             await self._settle([], unproven, contracts)
         for start in range(0, len(proof.logs), LOGS_MAX):
             logs = proof.logs[start : start + LOGS_MAX]
@@ -348,14 +352,5 @@ def agreed_final_block(heads: Sequence[ChainHeads]) -> int:
     return numbers[min(VOTES_NEEDED, len(numbers)) - 1]
 
 
-def _up_to(disputed: DisputedLogs, last: int) -> DisputedLogs:
-    return {log: name for log, name in disputed.items() if log.block_number <= last}
-
-
 def _endpoints_with_final(heads: Sequence[ChainHeads], block: int) -> frozenset[str]:
     return frozenset(head.endpoint for head in heads if head.final.number >= block)
-
-
-async def wake_decidable_sessions(database: Database, slug: str) -> None:
-    """Schedule inquiries for sessions that their chain's blocks have decided."""
-    await session_store.request_chain_inquiries(database, slug)

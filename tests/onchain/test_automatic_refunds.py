@@ -18,7 +18,7 @@ from payintent.evm.refund_sender import RpcRefundSender, open_refund_senders
 from payintent.gateway_accounts.health import FAILURES_MAX
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.onchain.operations import SetChain
-from payintent.onchain.watch_loop import AUTOMATIC_GAS_LEFT, chain_alarm
+from payintent.onchain.watch_loop import AUTOMATIC_GAS_LEFT, make_chain_alarm
 from payintent.payments.model import Session
 from payintent.refunds import store as refunds
 from payintent.refunds.operations import ShowRefund
@@ -236,7 +236,7 @@ async def test_workers_at_once_do_not_spend_more_than_a_days_gas(on_chain: Groun
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=250_000))
     database = on_chain.world.database
     spent = await asyncio.gather(
-        *[chain_watch_store.spend(database, "native", 100_000) for _ in range(6)]
+        *[chain_watch_store.reserve_gas(database, "native", 100_000) for _ in range(6)]
     )
     assert sorted(spent) == [False] * 4 + [True] * 2
 
@@ -246,7 +246,7 @@ async def test_a_budget_of_zero_turns_automatic_refunds_on_a_chain_off(on_chain:
     await on_chain.orphan()
     await on_chain.work()
     assert await on_chain.refunds() == [FAILED]
-    await chain_alarm(on_chain.world.database)()
+    await make_chain_alarm(on_chain.world.database)()
     assert _gas_left() is None
 
 
@@ -289,7 +289,7 @@ def _gas_left() -> float | None:
 async def test_the_gas_that_is_left_of_a_day_is_told(on_chain: Ground) -> None:
     on_chain.signer.gas = 80_000
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=250_000))
-    step = chain_alarm(on_chain.world.database)
+    step = make_chain_alarm(on_chain.world.database)
     await step()
     assert _gas_left() == 250_000
     await on_chain.orphan()

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from payintent.chains import watch_store as chain_watch_store
-from payintent.onchain.watch_loop import WAITING, WATCHED, chain_alarm
+from payintent.onchain.watch_loop import WAITING, WATCHED, make_chain_alarm
 from payintent.payment_sessions.expire import expire_processing
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Payment, Session
@@ -55,7 +55,7 @@ async def decide(world: World) -> None:
 async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: World) -> None:
     methods = await offer_tokens(world)
     await bill(world, methods["USDT"])
-    step = chain_alarm(world.database)
+    step = make_chain_alarm(world.database)
     with capture_logs() as told:
         await step()
         await let_lapse(world)
@@ -79,14 +79,14 @@ async def test_a_process_that_starts_beside_an_unwatched_chain_alarms_too(world:
     await offer_tokens(world)
     await let_lapse(world)
     with capture_logs() as told:
-        await chain_alarm(world.database)()
+        await make_chain_alarm(world.database)()
     assert [one["event"] for one in told] == ["chain_unwatched"]
 
 
 async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: World) -> None:
     methods = await offer_tokens(world)
     payment, _ = await bill(world, methods["USDT"])
-    step = chain_alarm(world.database)
+    step = make_chain_alarm(world.database)
     await let_lapse(world)
     cases_told: list[Any] = []
     for moved_s, cases in (
@@ -107,7 +107,7 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
 
 async def look(world: World) -> None:
     """Let the worker look at all chains, once."""
-    await chain_alarm(world.database)()
+    await make_chain_alarm(world.database)()
 
 
 @pytest.fixture

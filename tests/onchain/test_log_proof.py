@@ -59,7 +59,7 @@ async def given_back(ground: ChainWorld) -> RefundedLog:
 
 
 async def proven(
-    ground: ChainWorld, log: ContractLog, able: str = "123", **changes: Any
+    ground: ChainWorld, log: ContractLog, current_endpoints: str = "123", **changes: Any
 ) -> LogProof:
     fields: dict[str, Any] = {
         "supplier": "native-1",
@@ -67,7 +67,7 @@ async def proven(
         "pending": {log.tx_hash},
         "contracts": [log.contract],
         "last": await ground.height() - 2,
-        "able": {f"native-{digit}" for digit in able},
+        "current_endpoints": {f"native-{digit}" for digit in current_endpoints},
     }
     return await prove_logs(ground.reader, LogClaim(**(fields | changes)))
 
@@ -97,8 +97,8 @@ async def test_an_endpoint_that_lacks_the_block_denies_nothing(
     world: World, chain_url: str
 ) -> None:
     async with read_through(world, chain_url, HONEST, BEHIND, BEHIND) as (ground, log):
-        assert (await proven(ground, log, able="1")).absent == set()
-        assert (await proven(ground, log, able="123")).absent == {log.tx_hash}
+        assert (await proven(ground, log, current_endpoints="1")).absent == set()
+        assert (await proven(ground, log, current_endpoints="123")).absent == {log.tx_hash}
 
 
 async def test_a_log_counts_only_word_for_word(world: World, chain_url: str) -> None:

@@ -76,7 +76,7 @@ async def proven(ground: ChainWorld, logs: Sequence[PaidLog]) -> LogProof:
         claimed=logs,
         contracts=[_contract(ground)],
         last=await ground.height() - 2,
-        able={"native-1", "native-2"},
+        current_endpoints={"native-1", "native-2"},
     )
     return await prove_logs(ground.reader, claim)
 

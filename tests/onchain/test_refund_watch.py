@@ -13,7 +13,7 @@ from payintent.evm.refund_sender import RpcRefundSender
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain import refund_logs_store as refund_logs
 from payintent.onchain.operations import SetChain
-from payintent.onchain.settle_refund_logs import REFUNDS
+from payintent.onchain.settle_logs import REFUNDS
 from payintent.onchain.watcher import LATE
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.fault_rpc import Faults, FaultyNode

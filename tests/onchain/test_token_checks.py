@@ -101,7 +101,7 @@ async def test_it_is_not_watched_and_offered_to_nobody_until_a_person_has_mended
     payment = await ethereum.world.create(currency="USD")
     async with watched(ethereum):
         await until(lambda: _is(halted(ethereum)))
-        assert "a token's decimals are not as configured" in (await halted(ethereum) or "")
+        assert "a token has unexpected decimals" in (await halted(ethereum) or "")
         await until(lambda: _shows_halt(1))
         assert not await read(ethereum)
         quotes = await api.send("GET", f"/v1/checkout/{payment.checkout_id}/quotes")

@@ -105,7 +105,7 @@ async def test_more_than_can_be_looked_at_stops_the_chain(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground, one, other = pair
-    monkeypatch.setattr(pending_transfers, "OPEN_MAX", 0)
+    monkeypatch.setattr(pending_transfers, "OPEN_CASES_MAX", 0)
     _, session = await ground.bill("USDT")
     tx_hash = await ground.pay(session)
     await refuse(ground, one, tx_hash)

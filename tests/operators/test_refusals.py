@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.set", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
     ("chain.set", {"confirmations": 0}, _BAD, "confirmations must be from 1 to 10000"),
     ("chain.set", {"confirmations": 10_001}, _BAD, "confirmations must be from 1 to 10000"),
-    ("chain.set", {"confirmations": None}, _BAD, "finality `confirmations` needs"),
+    ("chain.set", {"confirmations": None}, _BAD, "finality `confirmations` requires"),
     ("chain.set", {"public_rpc_urls": ["http://x.example"]}, _BAD, "public_rpc_urls must be an"),
     ("chain.set", {"explorer_urls": ["https://x.example"] * 11}, _BAD, "must have at most 10 URLs"),
     ("chain.set", {"auto_refund_gas": -1}, _BAD, "auto_refund_gas must be from 0"),

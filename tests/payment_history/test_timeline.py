@@ -124,7 +124,7 @@ async def test_a_payment_on_a_chain_posted_seen_and_final(world: World) -> None:
     payment, session = await bill(world, methods["NATIVED"])
     log = log_of(session)
     async with world.database.transaction() as tx:
-        await pending_transfers.add_posted(tx, session.id, log.tx_hash, "pay")
+        await pending_transfers.add_posted_hash(tx, session.id, log.tx_hash, "pay")
     seen = pending_transfers.PendingTransfer(
         tx_hash=bytes(32), log_index=0, session_id=session.id, exact=True, block=6
     )

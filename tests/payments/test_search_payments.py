@@ -118,7 +118,7 @@ async def test_a_transaction_is_found_posted_seen_and_final(world: World) -> Non
     payment, session = await bill(world, methods["NATIVED"])
     posted, seen, log = bytes([1] * 32), bytes([2] * 32), log_of(session)
     async with world.database.transaction() as tx:
-        await pending_transfers.add_posted(tx, session.id, posted, "pay")
+        await pending_transfers.add_posted_hash(tx, session.id, posted, "pay")
     await pending_transfers.save_pending(
         world.database,
         "native",

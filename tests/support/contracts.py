@@ -17,7 +17,7 @@ from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateways.port import Gateway
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.onchain.gateway import OnchainGateway
-from payintent.onchain.settle_transfers import settle_transfers
+from payintent.onchain.settle_logs import settle_transfers
 from payintent.payments.model import Payment, Session
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service

@@ -16,8 +16,8 @@ from payintent.evm import abi
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.onchain.operations import SetChain
-from payintent.onchain.pending_store import add_posted
-from payintent.onchain.wallet_sessions import session_view
+from payintent.onchain.pending_store import add_posted_hash
+from payintent.onchain.wallet_sessions import get_session_view
 from payintent.onchain.watch_loop import watch_once
 from payintent.payment_sessions.expire import expire_processing
 from payintent.payments import sessions_store as session_store
@@ -66,7 +66,7 @@ class ChainWorld:
     async def view(self, session: Session) -> dict[str, Any]:
         """See a session as a wallet does."""
         service = self.world.service
-        return await session_view(service.database, session.id, service.wallet_handoff)
+        return await get_session_view(service.database, session.id, service.wallet_handoff)
 
     async def send(self, step: dict[str, Any], sender: str = "") -> str:
         """Send one of a session's steps, mined or reverted; gives its hash."""
@@ -129,7 +129,7 @@ class ChainWorld:
     async def post(self, session: Session, tx_hash: str, step: str = "pay") -> None:
         """Post a transaction's hash, as the page does."""
         async with self.world.database.transaction() as tx:
-            assert await add_posted(tx, session.id, bytes.fromhex(tx_hash[2:]), step)
+            assert await add_posted_hash(tx, session.id, bytes.fromhex(tx_hash[2:]), step)
 
     async def mine(self, count: int = 3) -> None:
         """Make blocks, so that those before them become final."""

@@ -126,7 +126,7 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     async with world.database.transaction() as tx:
-        await pending_transfers.add_posted(tx, session.id, HASH, "pay")
+        await pending_transfers.add_posted_hash(tx, session.id, HASH, "pay")
     _, refund, _ = await waiting_refunds(world)
     short = await world.create()
     chosen = (await world.select(short)).session

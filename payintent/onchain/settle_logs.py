@@ -1,15 +1,32 @@
-"""Classifies, settles and stores each final transfer exactly once."""
+"""Classifies and settles each final log exactly once.
 
-from collections import Counter
+Transfers are settled in the transaction that moves the cursor. Refund logs are only stored there.
+Each is settled later in a transaction of its own, which locks the payment, the capture and the
+refund like every refund settlement.
+"""
+
+import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
+from prometheus_client import Counter
+
+from payintent.cases.model import CaseKind
+from payintent.cases.store import open_case
 from payintent.chains.store import DeployedContract
-from payintent.db.database import Tx
-from payintent.evm.port import PaidLog, log_position
+from payintent.core import ids
+from payintent.db.database import Database, Tx
+from payintent.evm.port import PaidLog, RefundedLog, log_position
+from payintent.gateways.port import GatewayRefundState, RefundReport
+from payintent.onchain import refund_logs_store as refund_log_store
 from payintent.onchain import transfers_store as transfer_store
+from payintent.onchain.refund_logs_store import (
+    ClassifiedRefundLog,
+    NewRefundLog,
+    RefundLogDisposition,
+)
 from payintent.onchain.settlement_rules import (
     TransferDetails,
     TransferDisposition,
@@ -22,7 +39,21 @@ from payintent.payment_sessions.settle import apply_settlements
 from payintent.payment_sessions.store import Settlement
 from payintent.payments.captures_store import UNKNOWN_ORIGIN, SettledCapture
 from payintent.payments.model import Payment, Session
+from payintent.refunds import store as refund_store
+from payintent.refunds.settle import refund_origin, settle_refund
 from payintent.runtime.id_generator import IdGenerator
+from payintent.runtime.log import get_logger
+
+_log = get_logger("chain_refunds")
+_REFUND_LOGS_MAX = 500  # per pass
+#: Dispositions of refund logs that mean that money was sent without a matching refund.
+_ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.DUPLICATE}
+
+REFUNDS = Counter(
+    "payintent_chain_refunds_total",
+    "Finalized refund logs by disposition",
+    ["chain", "disposition"],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +64,19 @@ class _Batch:
     payments: Mapping[UUID, Payment]  # locked, in their state before the batch
     sessions: Mapping[UUID, Session]
     now: datetime
-    paid_ids: set[UUID]  # payments paid by earlier logs in the batch
+    paid_ids: set[UUID]  # payments that earlier logs in the batch have paid
 
 
 async def settle_transfers(
     tx: Tx, chain: str, logs: Sequence[PaidLog], contracts: Mapping[bytes, DeployedContract]
-) -> Counter[TransferDisposition]:
+) -> collections.Counter[TransferDisposition]:
     """Settle final logs of `contracts` (by address) that are not stored yet.
 
     The cursor must be locked. Payments are locked next, and then their sessions.
     """
-    new_logs = await transfer_store.pick_unknown(tx, chain, logs)
+    new_logs = await transfer_store.filter_new(tx, chain, logs)
     if not new_logs:
-        return Counter()
+        return collections.Counter()
     referenced = await transfer_store.find_referenced_sessions(tx, {log.uuid for log in new_logs})
     payment_ids = list({session.payment_id for session in referenced.values()})
     session_ids = [session.session_id for session in referenced.values()]
@@ -63,7 +94,7 @@ async def settle_transfers(
             batch.paid_ids.add(settlement.payment.id)
     await transfer_store.add(tx, new_transfers, records.now)  # captures and cases reference them
     await apply_settlements(tx, decisions, records.now)
-    return Counter(transfer.disposition for transfer in new_transfers)
+    return collections.Counter(transfer.disposition for transfer in new_transfers)
 
 
 def _decide(
@@ -118,3 +149,60 @@ def _build_capture(transfer: NewTransfer, capture_id: UUID) -> SettledCapture | 
         credited=transfer.disposition is TransferDisposition.CREDITED,
         receipt_id=transfer.id,
     )
+
+
+async def store_refund_logs(
+    tx: Tx, chain: str, logs: Sequence[RefundedLog], contracts: Mapping[bytes, DeployedContract]
+) -> int:
+    """Store final logs of `contracts` (by address); return the number of new logs."""
+    new_logs = [
+        NewRefundLog(
+            id=tx.id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log
+        )
+        for log in logs
+    ]
+    return await refund_log_store.add(tx, chain, new_logs)
+
+
+async def settle_refund_logs(database: Database, chain: str) -> None:
+    """Classify and apply stored logs. After a crash, the next call continues."""
+    for log_id in await refund_log_store.list_unclassified(database, chain, _REFUND_LOGS_MAX):
+        async with database.transaction() as tx:
+            classified = await refund_log_store.lock(tx, log_id)
+            if classified is None:
+                continue
+            await _apply(tx, classified)
+            await refund_log_store.set_disposition(tx, log_id, classified)
+        _report_disposition(chain, classified)
+
+
+async def _apply(tx: Tx, classified: ClassifiedRefundLog) -> None:
+    if classified.refund_id is None:
+        return
+    if classified.disposition is RefundLogDisposition.SETTLES:
+        report = RefundReport(
+            state=GatewayRefundState.DONE, reference=f"0x{classified.tx_hash.hex()}"
+        )
+        await settle_refund(tx, classified.refund_id, report)
+    elif classified.disposition in _ALARMING:
+        refund = await refund_store.get(tx, classified.refund_id)
+        assert refund is not None  # noqa: S101 - refunds are never deleted
+        await open_case(
+            tx,
+            CaseKind.RECONCILIATION,
+            refund_origin(refund),
+            capture_id=refund.capture_id,
+            refund_id=refund.id,
+        )
+
+
+def _report_disposition(chain: str, classified: ClassifiedRefundLog) -> None:
+    REFUNDS.labels(chain, classified.disposition.value).inc()
+    if classified.disposition in _ALARMING and classified.refund_id is not None:
+        _log.error(
+            "refund_astray",
+            chain=chain,
+            refund=ids.format_id(ids.REFUND, classified.refund_id),
+            tx=f"0x{classified.tx_hash.hex()}",
+            what=classified.disposition.value,
+        )
