@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -235,7 +235,7 @@ def _to_tuple(values: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _to_method(row: Row) -> PaymentMethod:
-    values = dict(row) | {
+    values: dict[str, Any] = dict(row) | {
         "currencies": tuple(row["currencies"]),
         "countries": _to_tuple(row["countries"]),
         "account_countries": _to_tuple(row["account_countries"]),
