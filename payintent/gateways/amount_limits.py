@@ -1,4 +1,4 @@
-"""The minimum and maximum total of a payment method, by currency."""
+"""The minimum and maximum total of a payment, by currency."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,14 +7,14 @@ from decimal import Decimal
 
 from payintent.core.money import TENDER, format_amount, to_smallest_unit
 
-#: The limits of a currency as operators enter them: `USD:0.50:1000`, `USD:0.50:`, `USD::`.
+#: A currency's limits as entered by operators: `USD:0.50:1000`, `USD:0.50:` or `USD::`.
 _AMOUNT = r"([0-9]{1,20}(?:\.[0-9]{1,18})?)?"
 _ENTRY = re.compile(rf"([A-Z]{{3,8}}):{_AMOUNT}:{_AMOUNT}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class AmountLimits:
-    """The limits of a currency; None for no limit."""
+    """The limits for one currency. None means no limit."""
 
     minimum: Decimal | None = None
     maximum: Decimal | None = None
@@ -28,7 +28,7 @@ class AmountLimits:
 
 
 def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
-    """Parse limits such as `USD:0.50:1000`, with one entry per currency; raise `ValueError`."""
+    """Parse limits such as `USD:0.50:1000`, one per currency. Raises `ValueError`."""
     limits: dict[str, AmountLimits] = {}
     for entry in entries:
         match = _ENTRY.fullmatch(entry)
@@ -36,11 +36,11 @@ def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
             raise ValueError(f"{entry!r} is not CURRENCY:MINIMUM:MAXIMUM, such as USD:0.50:1000")
         currency = match[1]
         if currency in limits:
-            raise ValueError(f"{currency} has two limits")
+            raise ValueError(f"{currency} has more than one entry")
         minimum, maximum = (Decimal(part) if part else None for part in (match[2], match[3]))
         for amount in (minimum, maximum):
             if amount is not None and _is_too_fine(amount, currency):
-                raise ValueError(f"{entry!r} has more decimals than {currency}")
+                raise ValueError(f"{entry!r} has more decimals than {currency} allows")
         if minimum is not None and maximum is not None and minimum > maximum:
             raise ValueError(f"{entry!r} has a minimum above its maximum")
         limits[currency] = AmountLimits(minimum, maximum)
@@ -48,7 +48,7 @@ def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
 
 
 def fiat_limits(**amounts: tuple[str, str]) -> Mapping[str, AmountLimits]:
-    """Build the published limits of a gateway: `USD=("0.50", "999999.99")`."""
+    """Build limits from pairs of minimum and maximum, such as `USD=("0.50", "999999.99")`."""
     return {
         currency: AmountLimits(Decimal(minimum), Decimal(maximum))
         for currency, (minimum, maximum) in amounts.items()

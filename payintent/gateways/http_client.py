@@ -1,4 +1,4 @@
-"""The HTTP client of the gateway adapters: it limits time and size, and returns failures."""
+"""The HTTP client for gateway adapters. It limits time and size, and returns failures as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A gateway's response, not yet verified."""
+    """A gateway's response, whose signature or format is not yet verified."""
 
     status: int
     body: bytes
@@ -35,21 +35,21 @@ class HttpAnswer:
 HttpResult = HttpAnswer | OutcomeUnknown
 
 
-def decode_json(body: bytes, kind: type[T]) -> T | None:
-    """Decode JSON into `kind`; None if the body is invalid."""
+def decode_json(body: bytes, model: type[T]) -> T | None:
+    """Decode JSON into `model`; None if the body is invalid."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=model)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 def unusable_response(status: int, detail: str) -> OutcomeUnknown:
-    """Return the outcome of a response without a result; 403 and 429 count as throttling."""
+    """Return the outcome of a response without a result. Statuses 403 and 429 mean throttling."""
     return OutcomeUnknown(detail=detail, is_throttled=status in _THROTTLING)
 
 
 def inconclusive_response(detail: str) -> OutcomeUnknown:
-    """Return the outcome of an authentic response that does not settle the request."""
+    """Return the outcome of an authentic response that does not reveal the result."""
     return OutcomeUnknown(detail=detail, has_responded=True)
 
 
@@ -58,7 +58,7 @@ def printable_text(text: str, chars_max: int | None = None) -> str:
 
 
 class GatewayHttpClient:
-    """A client session for all gateways, opened on first use; `close` it at the end."""
+    """A client session for all gateways. It is opened on first use and must be closed."""
 
     def __init__(
         self, timeout_s: float, answer_bytes_max: int, tls: "ssl.SSLContext | None" = None
@@ -76,12 +76,12 @@ class GatewayHttpClient:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpResult:
-        """Send a request; a missing, late or too large response is `OutcomeUnknown`.
+        """Send a request. A missing, late or too large response results in `OutcomeUnknown`.
 
-        `NotContacted` if there was no connection, so that the request cannot have been received.
-        Redirects are not followed, and compressed bodies are not decompressed.
+        Returns `NotContacted` if no connection was made, so the request cannot have been received.
+        Redirects are not followed, and responses are not decompressed.
         """
-        import aiohttp  # imported when used: most commands do not call a gateway
+        import aiohttp  # imported here because most commands do not call a gateway
 
         release_slot()
         try:
@@ -98,7 +98,7 @@ class GatewayHttpClient:
         except TimeoutError:
             return OutcomeUnknown(detail=f"no response within {self._timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # Without the message, which may contain the URL and thereby a key.
+            # The message is omitted because it may contain the URL, which may contain a key.
             return OutcomeUnknown(detail=f"no response: {type(error).__name__}")
 
     async def close(self) -> None:
@@ -115,14 +115,14 @@ class GatewayHttpClient:
 
 
 def _not_contacted(error: Exception) -> NotContacted:
-    """Explain a failed connection without the message, which may contain the URL."""
+    """Describe a failed connection. The error's message is omitted: it may contain the URL."""
     import aiohttp
 
     name = type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         # OpenSSL's reason, such as "self-signed certificate".
-        why = str(getattr(error.certificate_error, "verify_message", "")) or "not verified"
-        detail = f"no connection: {name}: {why}"
+        reason = str(getattr(error.certificate_error, "verify_message", "")) or "not verified"
+        detail = f"no connection: {name}: {reason}"
         return NotContacted(detail=detail, problem=AccountProblem.TLS)
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return NotContacted(detail=f"no connection: {name}", problem=AccountProblem.TLS)

@@ -1,4 +1,4 @@
-"""Exact conversion between our minor units and a gateway's."""
+"""Exact conversion between our minor units and a gateway's units."""
 
 import re
 
@@ -10,41 +10,41 @@ _CURRENCY = re.compile(r"[0-9A-Za-z]{1,12}")
 
 
 def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
-    """Convert an amount to a gateway's units; ValueError if they cannot represent it exactly."""
+    """Convert to a gateway's units. Raises `ValueError` if they cannot represent the amount."""
     surplus = minor_decimals(currency) - decimals
     if surplus <= 0:
         return amount_minor * 10**-surplus
-    units, rest = divmod(amount_minor, 10**surplus)
-    if rest:
+    units, remainder = divmod(amount_minor, 10**surplus)
+    if remainder:
         raise ValueError(f"{amount_minor} minor units of {currency} need more decimals")
     return units
 
 
 def from_gateway(units: int, currency: str, decimals: int) -> int:
-    """Convert a gateway's units to ours; ValueError if ours cannot represent them exactly."""
+    """Convert a gateway's units to ours. Raises `ValueError` if ours cannot represent them."""
     surplus = minor_decimals(currency) - decimals
     if surplus >= 0:
         return units * 10**surplus
-    amount_minor, rest = divmod(units, 10**-surplus)
-    if rest:
-        raise ValueError(f"{units} units of {currency} with {decimals} decimals are too fine")
+    amount_minor, remainder = divmod(units, 10**-surplus)
+    if remainder:
+        raise ValueError(f"{units} units of {currency} with {decimals} decimals are too precise")
     return amount_minor
 
 
 def parse_capture(reference: str, amount: str, currency: str) -> Capture:
-    """Build a capture from a decimal amount in any currency; ValueError if it is malformed.
+    """Build a capture from a decimal amount in any currency. Raises `ValueError` if malformed.
 
-    An amount that is finer than the minor unit is rounded down, and `verbatim` has the exact
-    amount: such money was captured, but it does not pay a quote.
+    An amount with more decimals than the minor unit is rounded down and kept in `verbatim`. Such
+    money was captured, but it does not match a quote.
     """
     if not _AMOUNT.fullmatch(amount) or not _CURRENCY.fullmatch(currency):
         raise ValueError("the amount or the currency is malformed")
-    whole, _, places = amount.partition(".")
+    whole, _, fraction = amount.partition(".")
     decimals = minor_decimals(currency)
-    rest = places[decimals:].strip("0")
+    is_rounded = bool(fraction[decimals:].strip("0"))
     return Capture(
         reference=reference,
-        amount_minor=int(whole + places[:decimals].ljust(decimals, "0")),
+        amount_minor=int(whole + fraction[:decimals].ljust(decimals, "0")),
         currency=currency,
-        verbatim=f"{amount} {currency}" if rest else None,
+        verbatim=f"{amount} {currency}" if is_rounded else None,
     )

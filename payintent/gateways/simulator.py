@@ -58,12 +58,12 @@ CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500
 DETAIL_CHARS_MAX = 200
 
-# All 4xx except those after which the session may exist or may still be created.
-_REFUSED = frozenset(range(400, 500)) - {408, 409, 425, 429}
+#: All 4xx except those after which the session may exist or may still be created.
+_REJECTED = frozenset(range(400, 500)) - {408, 409, 425, 429}
 _NOT_FOUND = frozenset({404})
-# No such capture, or more than its remainder; the simulator has found no refund of this reference.
-# A wrong key is not final: an earlier request may have succeeded before the key was changed.
-_REFUND_REFUSED = frozenset({404, 422})
+#: No such capture, or the amount exceeds its remainder: no refund with this reference exists. A 401
+#: is not final, because an earlier request may have succeeded before the key was changed.
+_REFUND_REJECTED = frozenset({404, 422})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
@@ -142,7 +142,7 @@ class _Failure(Struct, frozen=True):
 
 
 class SimulatorGateway:
-    """The simulator, as a `Gateway`. Credentials: `api_key`, `signing_secret`."""
+    """The `Gateway` for the simulator. Credentials: `api_key`, `signing_secret`."""
 
     provider = "simulator"
     capabilities = GatewayCapabilities(
@@ -157,27 +157,27 @@ class SimulatorGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        answer = await self._request(account, "POST", "/sessions", _session_order(request))
+        answer = await self._request(account, "POST", "/sessions", _session_body(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
         if answer.status in {200, 201}:
             return _parse_creation(answer, request)
-        if _is_error(answer, _REFUSED):
+        if _is_error(answer, _REJECTED):
             return SessionRejected(detail=_error_detail(answer))
         return unusable_response(answer.status, _error_detail(answer))
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        path = f"/sessions/{_quoted_id(session)}/cancel"
+        path = f"{_session_path(session)}/cancel"
         return _parse_session(await self._request(account, "POST", path), session, (200, 409))
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        path = f"/sessions/{_quoted_id(session)}"
-        return _parse_session(await self._request(account, "GET", path), session, (200,))
+        answer = await self._request(account, "GET", _session_path(session))
+        return _parse_session(answer, session, (200,))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        event_id = self._verified_id(account, request)
+        event_id = self._verify(account, request)
         event = decode_json(request.body, _Event)
         if event is None:
             raise InvalidCallbackError("the signed body cannot be parsed")
@@ -190,23 +190,23 @@ class SimulatorGateway:
             return VerifiedCallback(id=event_id)
         report = _session_report(event.session) if event.session else None
         if event.session is None or report is None:
-            raise InvalidCallbackError("the signed body contradicts itself")
+            raise InvalidCallbackError("the signed body is inconsistent")
         session_id = ids.parse_id(ids.SESSION, event.session.reference)
         return VerifiedCallback(id=event_id, session_id=session_id, report=report)
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
         return CallbackAnswer(body=b'{"received":true}')
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        answer = await self._request(account, "POST", "/refunds", _refund_order(request))
-        if _is_error(answer, _REFUND_REFUSED):
+        answer = await self._request(account, "POST", "/refunds", _refund_body(request))
+        if _is_error(answer, _REFUND_REJECTED):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(answer))
         return _parse_refund(answer, request, (200, 201))
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        answer = await self._request(account, "GET", f"/refunds/{_refund_id(request)}")
+        answer = await self._request(account, "GET", f"/refunds/{_refund_reference(request)}")
         if _is_error(answer, _NOT_FOUND):
             return RefundReport(state=GatewayRefundState.ABSENT)
         return _parse_refund(answer, request, (200,))
@@ -220,9 +220,9 @@ class SimulatorGateway:
         if isinstance(answer, AccountCheck):
             return answer
         if _is_error(answer, _NOT_FOUND):
-            return account_works("the simulator accepts api_key; signing_secret was not tried")
-        if _is_error(answer, _REFUSED):
-            return credentials_rejected(f"the simulator refuses api_key: {_error_detail(answer)}")
+            return account_works("the simulator accepts api_key; signing_secret was not tested")
+        if _is_error(answer, _REJECTED):
+            return credentials_rejected(f"the simulator rejects api_key: {_error_detail(answer)}")
         return unexpected_response(account, answer)
 
     async def _request(
@@ -234,27 +234,30 @@ class SimulatorGateway:
         url = f"{account.base_url.rstrip('/')}/v1{path}"
         return await self._http.request(method, url, headers=headers, body=body)
 
-    def _verified_id(self, account: GatewayAccount, request: CallbackRequest) -> str:
+    def _verify(self, account: GatewayAccount, request: CallbackRequest) -> str:
+        """Verify a callback and return its event id. Raises `InvalidCallbackError`."""
         event_id = request.headers.get("sim-id", "")
         timestamp = request.headers.get("sim-timestamp", "")
         if not _EVENT_ID.fullmatch(event_id) or not _TIMESTAMP.fullmatch(timestamp):
             raise InvalidCallbackError("sim-id or sim-timestamp is missing or malformed")
         secret = account.credentials.get("signing_secret", "").encode()
-        if not secret:  # with an empty key anyone could sign
+        if not secret:  # anyone could sign with an empty key
             raise InvalidCallbackError("the account has no signing secret")
         content = f"{event_id}.{timestamp}.".encode() + request.body
         expected = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
         signature = request.headers.get("sim-signature", "")
         if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
-            raise InvalidCallbackError("the signature is not this account's")
+            raise InvalidCallbackError("the signature does not match this account")
         if abs(self._now() - int(timestamp)) > CALLBACK_TOLERANCE_S:
-            raise InvalidCallbackError("the timestamp is too far from now")
+            raise InvalidCallbackError(
+                f"the timestamp is not within {CALLBACK_TOLERANCE_S} s of now"
+            )
         return event_id
 
 
-def _session_order(request: GatewaySessionRequest) -> bytes:
-    order: dict[str, Any] = {
-        "reference": _wire_id(request.session_id),
+def _session_body(request: GatewaySessionRequest) -> bytes:
+    body: dict[str, Any] = {
+        "reference": _session_reference(request.session_id),
         "amount_minor": request.amount_minor,
         "currency": request.currency,
         "description": request.description[:DESCRIPTION_CHARS_MAX],
@@ -263,15 +266,15 @@ def _session_order(request: GatewaySessionRequest) -> bytes:
         "expires_at": format_timestamp(request.expires_at),
     }
     if request.locale is not None:
-        order["locale"] = request.locale
-    return msgspec.json.encode(order)
+        body["locale"] = request.locale
+    return msgspec.json.encode(body)
 
 
 def _parse_creation(
     answer: HttpAnswer, request: GatewaySessionRequest
 ) -> SessionCreated | OutcomeUnknown:
     session = decode_json(answer.body, _Session)
-    if session is None or session.reference != _wire_id(request.session_id):
+    if session is None or session.reference != _session_reference(request.session_id):
         return unusable_response(
             answer.status, f"invalid response to a creation, status {answer.status}"
         )
@@ -288,16 +291,16 @@ def _parse_session(
     if isinstance(answer, OutcomeUnknown):
         return answer
     session = decode_json(answer.body, _Session) if answer.status in statuses else None
-    if session is None or session.reference != _wire_id(requested.session_id):
+    if session is None or session.reference != _session_reference(requested.session_id):
         return unusable_response(answer.status, _error_detail(answer))
-    contradiction = inconclusive_response("the response contradicts itself")
+    contradiction = inconclusive_response("the response is inconsistent")
     return _session_report(session) or contradiction
 
 
-def _refund_order(request: GatewayRefundRequest) -> bytes:
+def _refund_body(request: GatewayRefundRequest) -> bytes:
     return msgspec.json.encode(
         {
-            "reference": _refund_id(request),
+            "reference": _refund_reference(request),
             "capture": request.capture.reference,
             "amount_minor": request.amount_minor,
             "currency": request.capture.currency,
@@ -306,7 +309,7 @@ def _refund_order(request: GatewayRefundRequest) -> bytes:
     )
 
 
-def _refund_id(request: GatewayRefundRequest) -> str:
+def _refund_reference(request: GatewayRefundRequest) -> str:
     return ids.format_id(ids.REFUND, request.refund_id)
 
 
@@ -316,7 +319,7 @@ def _parse_refund(
     if isinstance(answer, OutcomeUnknown):
         return answer
     refund = decode_json(answer.body, _Refund) if answer.status in statuses else None
-    if refund is None or refund.reference != _refund_id(requested):
+    if refund is None or refund.reference != _refund_reference(requested):
         return unusable_response(answer.status, _error_detail(answer))
     return _refund_report(refund)
 
@@ -328,7 +331,7 @@ def _refund_report(refund: _Refund) -> RefundReport:
 
 
 def _session_report(session: _Session) -> SessionReport | None:
-    """Map a session to a report; None if its status contradicts its capture."""
+    """Map a session to a report; None if its status and its capture are inconsistent."""
     if (session.status is _Status.PAID) != (session.capture is not None):
         return None
     capture = session.capture and Capture(
@@ -348,7 +351,7 @@ def _failure_reason(session: _Session) -> FailureReason | None:
 
 
 def _is_error(answer: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpAnswer]:
-    """Return True for an error of the simulator itself, but not for the 404 of a proxy."""
+    """Return whether the simulator itself reports an error: a proxy's 404 does not count."""
     if isinstance(answer, OutcomeUnknown) or answer.status not in statuses:
         return False
     return decode_json(answer.body, _Failure) is not None
@@ -360,9 +363,10 @@ def _error_detail(answer: HttpAnswer) -> str:
     return f"status {answer.status}: {message[:DETAIL_CHARS_MAX]}"
 
 
-def _quoted_id(session: GatewaySessionRef) -> str:
-    return quote(session.reference or _wire_id(session.session_id), safe="")
+def _session_path(session: GatewaySessionRef) -> str:
+    session_id = session.reference or _session_reference(session.session_id)
+    return f"/sessions/{quote(session_id, safe='')}"
 
 
-def _wire_id(session_id: UUID) -> str:
+def _session_reference(session_id: UUID) -> str:
     return ids.format_id(ids.SESSION, session_id)

@@ -118,7 +118,7 @@ async def test_a_check_says_that_an_account_has_credentials_of_the_other_mode(
         await world.rows("UPDATE provider_account SET livemode = true WHERE id = $1", account.id)
         checked = await service.run_operation(CheckAccount(account_id=account.id), ACTOR)
         assert (checked.works, checked.problem) == (False, AccountProblem.CREDENTIALS)
-        assert "for tests" in checked.detail
+        assert "for testing" in checked.detail
     finally:
         await service.close()
         await http.close()

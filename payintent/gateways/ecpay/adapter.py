@@ -207,7 +207,7 @@ class EcpayGateway:
             id=notification.id, session_id=notification.session_id, report=report
         )
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
         return CallbackAnswer(body=b"1|OK", content_type="text/plain")
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:

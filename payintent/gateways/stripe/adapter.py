@@ -170,7 +170,7 @@ class StripeGateway:
         verify_signature(secret, header, request.body, self._now())
         return read_event(request.body)
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
         return CallbackAnswer(body=b'{"received":true}')
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:

@@ -203,7 +203,7 @@ class TwoC2pGateway:
             facts=facts,
         )
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
         return CallbackAnswer(body=b"OK", content_type="text/plain")
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
