@@ -1,5 +1,6 @@
 """Put the tree and the `payintent` command into the virtual environment that runs this file."""
 
+import shutil
 import sys
 import sysconfig
 import tomllib
@@ -29,8 +30,11 @@ def main() -> None:
 def _write_metadata(libraries: Path, project: dict[str, Any]) -> None:
     """Write what `importlib.metadata` reads: the name, the version, the entry points."""
     name, version = project["name"], project["version"]
-    folder = libraries / f"{name.replace('-', '_')}-{version}.dist-info"
-    folder.mkdir(exist_ok=True)
+    stem = name.replace("-", "_")
+    for outdated in libraries.glob(f"{stem}-*.dist-info"):
+        shutil.rmtree(outdated)
+    folder = libraries / f"{stem}-{version}.dist-info"
+    folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     groups = project.get("entry-points", {})
     lines = [

@@ -17,8 +17,8 @@ from payintent.http.egress import (
     check_callback_url,
     checked_socket,
 )
-from payintent.runtime import API_VERSION
 from payintent.runtime.http_session import encode_unsendable, exact_url
+from payintent.runtime.version import API_VERSION
 
 USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
 BYTES_MAX = 4 * 1024 * 1024

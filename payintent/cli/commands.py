@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from payintent.runtime import API_VERSION
+from payintent.runtime.version import describe_version
 
 #: Help texts of top-level commands, by the module in this package that adds them.
 _COMMANDS = {
@@ -116,7 +116,7 @@ def _add_external_commands(app: typer.Typer) -> None:
 
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        print(f"payintent {API_VERSION}")
+        print(describe_version())
         raise typer.Exit
 
 

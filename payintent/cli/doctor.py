@@ -39,7 +39,6 @@ from payintent.gateways.packages import (
 )
 from payintent.operators import audit_store, tokens_store
 from payintent.operators.operation import OperationContext
-from payintent.runtime import API_VERSION
 from payintent.runtime.encryption import (
     Encryption,
     EncryptionKeyError,
@@ -58,6 +57,7 @@ from payintent.runtime.settings_checks import (
     problem_lines,
     unknown_settings,
 )
+from payintent.runtime.version import VERSION
 from payintent.service import BUILT_IN, Service, max_connections, open_service
 
 
@@ -178,7 +178,7 @@ def add_to(app: typer.Typer) -> None:
 def doctor() -> None:
     """Check settings, secrets, database, migrations, setup and chains."""
     report = _Report()
-    report.ok("payintent", f"{API_VERSION} on Python {sys.version.split()[0]}")
+    report.ok("payintent", f"{VERSION} on Python {sys.version.split()[0]}")
     for doubt in interpreter_doubts():
         report.warn("payintent", doubt)
     try:

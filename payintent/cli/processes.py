@@ -19,7 +19,6 @@ from payintent.core.errors import LockTimeoutError
 from payintent.db import migrations_runner as migrations
 from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.db.hosts import list_hosts
-from payintent.runtime import API_VERSION
 from payintent.runtime.log import get_logger
 from payintent.runtime.processes.child import usable_cores
 from payintent.runtime.processes.handover import BindError, end_trial
@@ -32,6 +31,7 @@ from payintent.runtime.settings_checks import (
     set_names,
     unknown_settings,
 )
+from payintent.runtime.version import VERSION
 
 Address = tuple[str, int]
 
@@ -166,7 +166,7 @@ def _start(process: str, processes: int | None, **ports: int | None) -> Settings
     end_trial()
     count = {} if processes == 1 else {"processes": processes or default_processes(settings)}
     names = set_names(os.environ)
-    _log.info("starting", process=process, version=API_VERSION, settings=names, **ports, **count)
+    _log.info("starting", process=process, version=VERSION, settings=names, **ports, **count)
     if doubts := [*unknown_settings(os.environ), *insecure_bases(settings)]:
         _log.warning("settings_doubtful", why=doubts)
     if reasons := interpreter_doubts():

@@ -10,9 +10,9 @@ from starlette.routing import Route
 from payintent.core.errors import ErrorCode, StorageUnavailableError
 from payintent.db import migrations_runner
 from payintent.http.responses import json_response
-from payintent.runtime import API_VERSION
 from payintent.runtime.caches import TtlCache
 from payintent.runtime.settings import Settings
+from payintent.runtime.version import API_VERSION, VERSION, read_commit
 
 
 class Readiness:
@@ -39,7 +39,8 @@ class Readiness:
 
 async def _get_liveness(request: Request) -> Response:
     del request
-    return json_response({"status": "ok", "version": API_VERSION})
+    versions = {"version": VERSION, "api_version": API_VERSION, "commit": read_commit()}
+    return json_response({"status": "ok", **versions})
 
 
 #: Also served while the service is starting.

@@ -16,9 +16,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from payintent.runtime import API_VERSION, log
+from payintent.runtime import log
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
+from payintent.runtime.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -215,7 +216,7 @@ class _Exporter:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         _redirect_warnings()
-        self._resource = Resource.create({"service.name": process, "service.version": API_VERSION})
+        self._resource = Resource.create({"service.name": process, "service.version": VERSION})
         exporter = OTLPSpanExporter(f"{endpoint}/v1/traces", timeout=_TIMEOUT_S)
         self._processor = BatchSpanProcessor(
             exporter, max_queue_size=_QUEUE_MAX, schedule_delay_millis=_EXPORT_EVERY_MS

@@ -27,9 +27,9 @@ from payintent.http.egress import (
     checked_socket,
     egress_rules,
 )
-from payintent.runtime import API_VERSION
 from payintent.runtime.http_session import exact_url
 from payintent.runtime.settings import Settings
+from payintent.runtime.version import API_VERSION
 from payintent.runtime.waiting import release_slot
 from payintent.webhooks.model import AttemptOutcome, AttemptResult, OutgoingDelivery, sign
 

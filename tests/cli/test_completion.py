@@ -3,13 +3,11 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from payintent.runtime import API_VERSION
-from tests.docs.reading import page
+from payintent.runtime.version import API_VERSION, VERSION, read_commit
 
 pytestmark = pytest.mark.full
 
@@ -58,6 +56,7 @@ def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path) -> None
     assert "payintent.sh" in (tmp_path / ".bashrc").read_text()
 
 
-def test_the_version_is_told_and_is_that_of_the_distribution(tmp_path: Path) -> None:
-    assert _bash("payintent --version", tmp_path) == f"payintent {API_VERSION}\n"
-    assert tomllib.loads(page("pyproject.toml"))["project"]["version"] == API_VERSION
+def test_the_version_option_prints_product_api_and_commit(tmp_path: Path) -> None:
+    printed = _bash("payintent --version", tmp_path)
+    commit = read_commit()[:12]
+    assert printed == f"payintent {VERSION} (API {API_VERSION}, commit {commit})\n"

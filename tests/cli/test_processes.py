@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import pytest
 
-from payintent.runtime import API_VERSION
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import interpreter_doubts
+from payintent.runtime.version import VERSION
 from tests.http.fault_proxy import FaultProxy
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import free_port
@@ -94,7 +94,7 @@ async def test_a_process_tells_at_its_start_what_it_is_and_no_value(settings: Se
         away = await api.event("database_away")
     started = json.loads(first)
     assert (started["event"], started["process"]) == ("starting", "api")
-    assert (started["version"], started["port"]) == (API_VERSION, port)
+    assert (started["version"], started["port"]) == (VERSION, port)
     assert started["settings"] == [
         "DATABASE_URL",
         "PAYINTENT_EDGE_SECRET",

@@ -21,7 +21,7 @@ import aiohttp
 import asyncpg
 import pytest
 
-from payintent.runtime import API_VERSION
+from payintent.runtime.version import VERSION
 from payintent_sandbox.postgres import Postgres, find_binaries
 from tests.docs.playing import Block, Machine, Shell, read_blocks
 from tests.docs.reading import page
@@ -46,7 +46,7 @@ _SIGNING_SECRET = "whsec_of_the_test"
 #: Blocks that are not played, by a line of each, and why.
 NOT_PLAYED = {
     "python3 -m venv build": "packages come from a registry; the tests' own stand for them",
-    f"python3 -m venv /opt/payintent-{API_VERSION}": "the same",
+    f"python3 -m venv /opt/payintent-{VERSION}": "the same",
     "apt-get install --yes pgbouncer": "an option, of a program that is not on every machine",
     "apt-get install --yes certbot python3-certbot-nginx": "asks a public authority",
     "upstream payintent {": "an excerpt of deploy/nginx.conf",
@@ -239,7 +239,7 @@ def _furnish(
     superuser += f" PGPASSWORD={parts.password} PGDATABASE=postgres"
     psql = find_binaries() / "psql"
     machine.install("runuser", f'shift 4; exec env {superuser} {psql} "$@"')
-    machine.install("payintent", _program(), f"opt/payintent-{API_VERSION}/bin")
+    machine.install("payintent", _program(), f"opt/payintent-{VERSION}/bin")
     machine.check_out(substituted)
     shutil.copy(authority.ca_file, machine.checkout / "ca.pem")
 

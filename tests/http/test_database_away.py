@@ -14,6 +14,7 @@ from payintent.core.errors import ErrorCode
 from payintent.http.errors import RefusalLog
 from payintent.runtime.log import _add_ids, request_id
 from payintent.runtime.settings import Settings
+from payintent.runtime.version import API_VERSION, VERSION, read_commit
 from tests.http.fault_proxy import FaultProxy
 from tests.support.arrange import cancel, count, document, post, quotes, refusal
 from tests.support.patience import until
@@ -44,7 +45,8 @@ def _comes_back(answer: Answer) -> tuple[int, str]:
 
 async def test_the_process_lives_and_is_ready_with_its_database(api: Api) -> None:
     alive = await api.send("GET", "/healthz")
-    assert (alive.status, alive.json) == (200, {"status": "ok", "version": "0.9.9"})
+    versions = {"version": VERSION, "api_version": API_VERSION, "commit": read_commit()}
+    assert (alive.status, alive.json) == (200, {"status": "ok", **versions})
     assert (await api.send("GET", "/readyz")).status == 200
 
 

@@ -25,7 +25,7 @@ from payintent.merchants.model import FeeMode, TaxManager
 from payintent.payments.model import PaymentStatus
 from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.refunds.model import RefundFailureReason, RefundStatus
-from payintent.runtime import API_VERSION
+from payintent.runtime.version import API_VERSION
 from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
 from payintent.webhooks.model import EventType, event_payload_fields
 from tests.docs.reading import ROOT

@@ -21,7 +21,7 @@ from tests.support.world import free_port
 
 _LOOK_S = 0.03
 _STARTED, _GONE = "process_started", {"process_stopped", "process_ended"}
-_SCRIPT = "#!{python}\nfrom payintent.runtime import version\nversion.API_VERSION = {version!r}\n"
+_SCRIPT = "#!{python}\nfrom payintent.runtime import version\nversion.VERSION = {version!r}\n"
 _SCRIPT += "from payintent.cli import main\nmain()\n"
 
 

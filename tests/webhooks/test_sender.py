@@ -10,8 +10,8 @@ from standardwebhooks import Webhook
 
 from payintent.merchants.callback_secrets import new_key
 from payintent.merchants.model import encode_secret
-from payintent.runtime import API_VERSION
 from payintent.runtime.settings import Settings
+from payintent.runtime.version import API_VERSION
 from payintent.webhooks.model import OutgoingDelivery
 from payintent.webhooks.sender import AttemptOutcome, WebhookSender
 from tests.support.authority import Authority

@@ -2,7 +2,7 @@
 /**
  * Plugin Name: Payment Intent Service for WooCommerce
  * Description: Sends buyers to the checkout of a self-hosted Payment Intent Service, and believes its signed webhooks.
- * Version: 0.1.0
+ * Version: 1.0.0-rc.1
  * Requires PHP: 8.1
  * Requires Plugins: woocommerce
  * License: Apache-2.0

@@ -30,7 +30,7 @@ def build(client: AsyncClient, *, write: bool, test: bool) -> MCPServer[None]:
     server = MCPServer[None](
         "payintent",
         title="Payment Intent Service",
-        version="0.1.0",
+        version="1.0.0rc1",
         instructions=f"{_INSTRUCTIONS}\n{_MODES[test, write]}",
         log_level="WARNING",
     )

@@ -4,8 +4,11 @@ from payintent_sdk import errors, events, models, webhooks
 from payintent_sdk.client import AsyncClient, Client
 from payintent_sdk.errors import ApiError, PayintentError, PaymentDeniedError
 from payintent_sdk.retries import RetryPolicy
+from payintent_sdk.version import API_VERSION, VERSION
 
 __all__ = [
+    "API_VERSION",
+    "VERSION",
     "ApiError",
     "AsyncClient",
     "Client",

@@ -17,13 +17,14 @@ from payintent_sdk.events import EventFeed, FeedEvent
 from payintent_sdk.models import Page
 from payintent_sdk.retries import RetryPolicy, may_retry_answer, read_answer, retry_after_s
 from payintent_sdk.sending import build_request, no_answer, send, send_async
+from payintent_sdk.version import VERSION
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _TIMEOUT_S = 10.0
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_USER_AGENT = "payintent-sdk-python/0.1"
+_USER_AGENT = f"payintent-sdk-python/{VERSION}"
 
 
 class _Tries:

@@ -7,9 +7,10 @@ import { Payments, Refunds, Statements, TestPayments } from "./resources.js";
 import type { RetryPolicy } from "./retries.js";
 import { AnswerMismatchError, RETRIES, checkRequestId, mayRetryAnswer, mayRetryError } from "./retries.js";
 import { noAnswer, readAnswer, retryAfterS, waitMs } from "./retries.js";
+import { VERSION } from "./version.js";
 
 const TIMEOUT_MS = 10_000;
-const USER_AGENT = "payintent-sdk-typescript/0.1";
+const USER_AGENT = `payintent-sdk-typescript/${VERSION}`;
 
 export interface ClientOptions {
   /** What `payintent key issue` shows: `sk_…`. */

@@ -8,4 +8,5 @@ export * from "./errors.js";
 export type * from "./events.js";
 export type * from "./models.js";
 export type * from "./parameters.js";
+export { API_VERSION, VERSION } from "./version.js";
 export * as webhooks from "./webhooks.js";
