@@ -220,7 +220,7 @@ async def test_doctor_says_when_a_role_could_change_the_audit_log(
         for sandbox in (False, True):
             changed = {"database_url": roles[role], "sandbox": sandbox}
             async with doctor._running_service(settings.model_copy(update=changed)) as service:
-                await doctor._examine_rights(doctor._Report(), service)
+                await doctor._check_rights(doctor._Report(), service)
             said[role, sandbox] = capsys.readouterr().out
     warned = {where for where, text in said.items() if "WARN" in text}
     assert all("can change the audit log" in said[where] for where in warned)

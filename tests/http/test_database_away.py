@@ -105,7 +105,7 @@ async def test_what_was_refused_within_a_second_is_one_count_by_code_and_reason(
     log = RefusalLog(3600.0)
     with capture_logs() as lines:
         for number in range(10):
-            log.note(ErrorCode.SERVICE_UNAVAILABLE, "away" if number else "broken")
+            log.record(ErrorCode.SERVICE_UNAVAILABLE, "away" if number else "broken")
         log.flush()
         log.flush()
     assert [(line["why"], line["count"]) for line in lines] == [
@@ -120,7 +120,7 @@ async def test_refusals_of_a_second_are_logged_though_no_more_follow() -> None:
     request_id.set("of-the-first-request")
     with capture_logs(processors=[_add_ids]) as lines:
         for _ in range(5):
-            log.note(ErrorCode.SERVICE_UNAVAILABLE, "away")
+            log.record(ErrorCode.SERVICE_UNAVAILABLE, "away")
         await until(lambda: len(lines) == 2, "the second line")
     assert [line["count"] for line in lines] == [1, 4]
     assert [line.get("request_id") for line in lines] == ["of-the-first-request", None]

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from payintent.app import build_app
 from payintent.db.database import Database
-from payintent.http.responses import MERCHANT
+from payintent.http.responses import MERCHANT_ID
 from payintent.merchants import call_log
 from payintent.merchants.call_log import _CALLS_MAX, CallLog, CallLogWriter
 from payintent.runtime.settings import Settings
@@ -85,7 +85,7 @@ async def test_what_has_no_accepted_key_is_nobodys_call(api: Api) -> None:
 
 def _scope(merchant_id: int | None, method: str = "GET") -> dict[str, Any]:
     scope: dict[str, Any] = {"method": method}
-    return scope | ({} if merchant_id is None else {MERCHANT: merchant_id})
+    return scope | ({} if merchant_id is None else {MERCHANT_ID: merchant_id})
 
 
 def test_memory_is_bounded_and_what_is_left_out_is_counted() -> None:

@@ -22,7 +22,7 @@ def board() -> Iterator[Board]:
 
 def _leave(board: Board, slot: int, serial: int, registry: CollectorRegistry) -> None:
     families = metrics.to_families(registry.collect())
-    board.write(slot, msgspec.msgpack.encode(metrics._Published(serial, families)))
+    board.write(slot, msgspec.msgpack.encode(metrics._ProcessMetrics(serial, families)))
 
 
 def _process(answered: int, oldest_s: float, seconds: list[float]) -> CollectorRegistry:

@@ -8,7 +8,7 @@ from playwright.async_api import BrowserContext, Page
 
 from payintent.core import ids
 from payintent.http.application import ROUTE
-from payintent.http.responses import MERCHANT
+from payintent.http.responses import MERCHANT_ID
 from payintent.members.model import MemberRole
 from payintent.members.operations import InviteMember
 from payintent.merchants.call_log import CallLog, CallLogWriter
@@ -124,7 +124,7 @@ async def _calls(world: World) -> None:
         ("POST", "/v1/payments", 201, None),
         ("GET", "/v1/payments/{payment_id}", 404, "NOT_FOUND"),
     ):
-        scope = {"method": method, ROUTE: path, MERCHANT: world.merchant_id}
+        scope = {"method": method, ROUTE: path, MERCHANT_ID: world.merchant_id}
         if code is not None:
             scope["payintent.error_code"] = code
         log.record(scope, status, uuid4().hex.encode(), time.monotonic() - 0.004)
