@@ -544,7 +544,7 @@ async def test_payouts_of_several_accounts_are_refused_until_theirs_is_named(
     other = await world.other_account("http://other.test", signing_secret="x")
     path = write(f"payout,po_1,,1.00,THB,{_AT}")
     for perform in (_compare, _reconcile):
-        with pytest.raises(RefusedError, match="fake has several accounts: name one"):
+        with pytest.raises(RefusedError, match="fake has several accounts; select one"):
             await perform(world, path)
     await _reconcile(world, path, account_id=other)
     [payout] = await world.perform(ListGatewayPayouts())
