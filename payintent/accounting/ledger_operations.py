@@ -52,7 +52,7 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
     action: ClassVar[str] = "ledger.show"
     columns = ("account", "currency", "chain", "debits_minor", "credits_minor", "balance_minor")
     merchant_id: MerchantFilter = None
-    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+    currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
 
     async def read(self, context: OperationContext) -> list[AccountBalance]:
         await check_merchant(context.database, self.merchant_id)

@@ -77,7 +77,7 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
         if await payout_store.TABLE.find_active(tx, self.merchant_id, self.reference):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
         await _add(tx, new)
-        return await require_payout(tx, payout_store.TABLE, new.payout.id)
+        return await _require_payout(tx, payout_store.TABLE, new.payout.id)
 
     def audit_details(self, result: PayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
@@ -106,19 +106,19 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
         """Record the payouts in file order. A single invalid line rejects the whole file."""
-        records = _parse_lines(self.lines)
-        merchant_ids = sorted({record.merchant_id for record in records.values()})
+        requests = _parse_lines(self.lines)
+        merchant_ids = sorted({request.merchant_id for request in requests.values()})
         for merchant_id in merchant_ids:
             await require_merchant(tx, merchant_id)
         for merchant_id in merchant_ids:
             await payout_store.lock_payable(tx, merchant_id)
         recorded = 0
-        for number, record in records.items():
+        for number, request in requests.items():
             try:
-                recorded += await _add_if_new(context, tx, record)
-            except RefusedError as refused:
-                raise RefusedError(refused.code, f"line {number}: {refused.message}") from refused
-        return ImportedPayouts(recorded=recorded, recorded_before=len(records) - recorded)
+                recorded += await _add_if_new(context, tx, request)
+            except RefusedError as error:
+                raise RefusedError(error.code, f"line {number}: {error.message}") from error
+        return ImportedPayouts(recorded=recorded, recorded_before=len(requests) - recorded)
 
     def audit_details(self, result: ImportedPayouts) -> Mapping[str, object]:
         return {"recorded": result.recorded, "recorded_before": result.recorded_before}
@@ -137,7 +137,7 @@ class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
-        record = await reverse_payout(
+        record = await _reverse_payout(
             tx, payout_store.TABLE, self.payout_id, context.who, self.note
         )
         await ledger_store.add(tx, [payout_entry(record.payout, reversal=True)])
@@ -153,7 +153,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
         "reversed_at",
     )
     merchant_id: MerchantFilter = None
-    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+    currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
     before: Annotated[UUID | None, option("The last payout of the previous page.")] = None
     limit: ListLimit = 20
 
@@ -165,16 +165,16 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
         )
 
 
-async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
+async def _add_if_new(context: OperationContext, tx: Tx, request: RecordPayout) -> bool:
     """Add an imported payout; return False if it is already recorded."""
-    new = await _parse_payout(context, tx, record)
-    active = await payout_store.TABLE.find_active(tx, record.merchant_id, record.reference)
+    new = await _parse_payout(context, tx, request)
+    active = await payout_store.TABLE.find_active(tx, request.merchant_id, request.reference)
     if active is None:
         await _add(tx, new)
         return True
     if replace(active.payout, id=new.payout.id) != new.payout:
         raise ConflictError(
-            f"payout {quote_input(record.reference)} is already recorded with a different amount"
+            f"payout {quote_input(request.reference)} is already recorded with a different amount"
         )
     return False
 
@@ -239,15 +239,15 @@ def _parse_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
         raise BadRequestError(f"lines: {error}") from error
     if not rows or rows[0][1] != _HEADER:
         raise BadRequestError(f"lines must begin with {','.join(_HEADER)}")
-    records: dict[int, RecordPayout] = {}
+    requests: dict[int, RecordPayout] = {}
     line_numbers: dict[tuple[int, str], int] = {}
     for number, row in rows[1:]:
-        record = _parse_row(number, row)
-        first = line_numbers.setdefault((record.merchant_id, record.reference), number)
+        request = _parse_row(number, row)
+        first = line_numbers.setdefault((request.merchant_id, request.reference), number)
         if first != number:
             raise BadRequestError(f"line {number}: duplicate of line {first}")
-        records[number] = record
-    return records
+        requests[number] = request
+    return requests
 
 
 def _parse_row(number: int, row: list[str]) -> RecordPayout:
@@ -266,7 +266,7 @@ def _parse_row(number: int, row: list[str]) -> RecordPayout:
     )
 
 
-async def reverse_payout(
+async def _reverse_payout(
     tx: Tx, table: PayoutTable[AnyRecord], payout_id: UUID, operator: str, note: str
 ) -> AnyRecord:
     """Mark a payout as reversed.
@@ -274,14 +274,14 @@ async def reverse_payout(
     Raises `NOT_FOUND` if the payout does not exist, and `CONFLICT` if it is already reversed.
     """
     await table.lock(tx, payout_id)
-    record = await require_payout(tx, table, payout_id)
+    record = await _require_payout(tx, table, payout_id)
     if record.reversed_at is not None:
         raise ConflictError("the payout is already reversed")
     await table.reverse(tx, payout_id, operator, note)
-    return await require_payout(tx, table, payout_id)
+    return await _require_payout(tx, table, payout_id)
 
 
-async def require_payout(
+async def _require_payout(
     database: Executor, table: PayoutTable[AnyRecord], payout_id: UUID
 ) -> AnyRecord:
     """Return a payout; raise `NOT_FOUND` if it does not exist."""
@@ -292,7 +292,7 @@ async def require_payout(
 
 
 class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_only=True):
-    """Record a gateway's payout from an account, to the account's owner or the operator."""
+    """Record a gateway's payout to the owner of a gateway account, or to the operator."""
 
     action: ClassVar[str] = "gateway-payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE
@@ -330,7 +330,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
         )
         if not await record_gateway_payout(tx, new):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
-        return await require_payout(tx, gateway_payout_store.TABLE, new.payout.id)
+        return await _require_payout(tx, gateway_payout_store.TABLE, new.payout.id)
 
     def audit_details(self, result: GatewayPayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
@@ -350,7 +350,7 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         table = gateway_payout_store.TABLE
-        record = await reverse_payout(tx, table, self.payout_id, context.who, self.note)
+        record = await _reverse_payout(tx, table, self.payout_id, context.who, self.note)
         await ledger_store.add(tx, gateway_payout_entries(record.payout, reversal=True))
         return record
 
@@ -363,8 +363,8 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, 
         *("id", "account_id", "amount", "currency", "reference", "paid_on", "recorded_by"),
         "reversed_at",
     )
-    account_id: Annotated[int | None, option("A gateway account.", name="account")] = None
-    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+    account_id: Annotated[int | None, option("Only this gateway account.", name="account")] = None
+    currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
     before: Annotated[UUID | None, option("The last payout of the previous page.")] = None
     limit: ListLimit = 20
 
@@ -378,10 +378,9 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, 
 
 
 async def _require_account(database: Executor, account_id: int) -> PayingAccount:
-    is_id = is_database_id(account_id)
-    account = (
-        await gateway_payout_store.find_paying_account(database, account_id) if is_id else None
-    )
+    account = None
+    if is_database_id(account_id):
+        account = await gateway_payout_store.find_paying_account(database, account_id)
     if account is None:
         raise NotFoundError(f"no account {account_id}")
     return account

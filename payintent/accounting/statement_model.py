@@ -112,5 +112,5 @@ def end_of_day(day: date, zone: str) -> datetime:
     return datetime.combine(day + timedelta(days=1), time.min, ZoneInfo(zone))
 
 
-def local_date(moment: datetime, zone: str) -> date:
-    return moment.astimezone(ZoneInfo(zone)).date()
+def local_date(at: datetime, zone: str) -> date:
+    return at.astimezone(ZoneInfo(zone)).date()

@@ -66,7 +66,7 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     action: ClassVar[str] = "statement.list"
     columns = ("id", "merchant_id", "day", "currency", "opening", "payments", "refunds", "closing")
     merchant_id: MerchantFilter = None
-    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+    currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
     since: Annotated[str | None, option("Only from this day on.")] = None
     until: Annotated[str | None, option("Only up to this day.")] = None
     before: Annotated[str | None, option("The last statement of the previous page.")] = None
