@@ -39,7 +39,7 @@ IS_RESOLVED: LiteralString = (
 
 
 def read_captured_money(row: Row) -> CapturedMoney:
-    """Build a capture's money from a row with the entry_columns `MONEY`."""
+    """Build a capture's money from a row with the columns `MONEY`."""
     return CapturedMoney(
         capture_id=row["money_capture_id"],
         account_id=row["money_account_id"],
