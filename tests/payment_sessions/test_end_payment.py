@@ -149,7 +149,7 @@ async def test_it_is_refused_while_its_gateway_answers(world: World) -> None:
     payment = await world.create()
     await world.select(payment)
     await world.move_clock(TTL_S)
-    assert "account 1 at fake answers" in await refusal(world, payment)
+    assert "account 1 at fake is responding" in await refusal(world, payment)
 
 
 _GONE = {
@@ -171,7 +171,7 @@ async def test_a_payment_whose_gateway_is_gone_is_ended_by_two_with_a_case(
         await world.operator_token(name)
     payment = await world.create()
     session = (await world.select(payment)).session
-    assert "answers" in await refusal(world, payment)
+    assert "is responding" in await refusal(world, payment)
     if gone == "there is no adapter":  # a quote is frozen, but not for this
         await world.rows("ALTER TABLE session DISABLE TRIGGER session_quote_frozen")
     await world.rows(_GONE[gone])

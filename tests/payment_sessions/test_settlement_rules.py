@@ -224,7 +224,9 @@ def test_a_word_that_ends_nothing_does_nothing() -> None:
 
 def test_a_declined_attempt_is_counted_in_whatever_state_and_does_nothing_else() -> None:
     for case in _where(said="attempted"):
-        assert replace(case.verdict, close=False) == SettlementDecision(counts_attempt=True), case
+        assert replace(case.verdict, closes_session=False) == SettlementDecision(
+            counts_attempt=True
+        ), case
 
 
 def test_no_other_word_counts_an_attempt_or_wants_a_session_closed() -> None:
