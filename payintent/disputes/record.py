@@ -84,7 +84,7 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
         return reported.origin.payment_id
     after = apply_report(before, report)
     if after != before:
-        await dispute_store.update(tx, after)
+        await dispute_store.write(tx, after)
         if needs_reopening(before, after):
             await case_store.reopen(tx, after.case_id)
         await case_store.add_note(tx, after.case_id, _describe(after))
@@ -119,7 +119,7 @@ async def _open_dispute(
         reason=report.reason,
         respond_by=report.respond_by,
     )
-    await dispute_store.add(tx, dispute)
+    await dispute_store.write(tx, dispute)
     _log.error("dispute_opened", case=ids.format_id(ids.CASE, case_id), state=dispute.state)
 
 

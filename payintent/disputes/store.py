@@ -36,39 +36,25 @@ async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
     return _from_row(row) if row else None
 
 
-async def add(tx: Tx, dispute: Dispute) -> None:
+async def write(tx: Tx, dispute: Dispute) -> None:
+    """Store a new or changed dispute, and the amount that it holds."""
     await tx.fetch(
         """
         INSERT INTO dispute
             (id, account_id, reference, capture_id, case_id, state, funds, amount_minor, currency,
              reason, respond_by, held_minor)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        ON CONFLICT (id) DO UPDATE
+        SET state = excluded.state, funds = excluded.funds, amount_minor = excluded.amount_minor,
+            currency = excluded.currency, reason = excluded.reason,
+            respond_by = excluded.respond_by, held_minor = excluded.held_minor,
+            updated_at = clock()
         """,
         dispute.id,
         dispute.account_id,
         dispute.reference,
         dispute.capture_id,
         dispute.case_id,
-        dispute.state,
-        dispute.funds,
-        Decimal(dispute.amount_minor),
-        dispute.currency,
-        dispute.reason,
-        dispute.respond_by,
-        Decimal(dispute.held_minor),
-    )
-    await _update_disputed_amount(tx, dispute.capture_id)
-
-
-async def update(tx: Tx, dispute: Dispute) -> None:
-    await tx.fetch(
-        """
-        UPDATE dispute
-        SET state = $2, funds = $3, amount_minor = $4, currency = $5, reason = $6, respond_by = $7,
-            held_minor = $8, updated_at = clock()
-        WHERE id = $1
-        """,
-        dispute.id,
         dispute.state,
         dispute.funds,
         Decimal(dispute.amount_minor),
