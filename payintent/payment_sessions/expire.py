@@ -15,9 +15,16 @@ from payintent.gateway_accounts.health import get_availability
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
-from payintent.payments.model import Payment, PaymentStatus, PaymentTrigger, Session, SessionStatus
+from payintent.payments.model import (
+    Payment,
+    PaymentStatus,
+    PaymentTrigger,
+    Session,
+    SessionStatus,
+    TransitionRequest,
+)
 from payintent.payments.store import PaymentSnapshot
-from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.payments.transitions import apply_transitions
 from payintent.runtime.json_format import format_timestamp
 from payintent.runtime.log import get_logger
 

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from payintent.db.database import Tx
 from payintent.payments import sessions_store as session_store
-from payintent.payments.model import Payment, PaymentTrigger, Session
-from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.payments.model import Payment, PaymentTrigger, Session, TransitionRequest
+from payintent.payments.transitions import apply_transitions
 
 
 async def complete_selections(

@@ -13,8 +13,8 @@ from payintent.payment_sessions.settlement_rules import completes_selection, dec
 from payintent.payment_sessions.store import LockedRecords, Settlement, StoredCapture
 from payintent.payments import captures_store as capture_store
 from payintent.payments.captures_store import SettledCapture, session_origin
-from payintent.payments.model import Payment, Session, SessionStatus
-from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.payments.model import Payment, Session, SessionStatus, TransitionRequest
+from payintent.payments.transitions import apply_transitions
 from payintent.refunds.create import auto_refund_case
 from payintent.runtime.id_generator import IdGenerator
 

@@ -6,8 +6,14 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.payments import store as payment_store
 from payintent.payments.idempotency_store import claim_or_match, request_fingerprint
-from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus, PaymentTrigger
-from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.payments.model import (
+    IdempotentRequest,
+    Payment,
+    PaymentStatus,
+    PaymentTrigger,
+    TransitionRequest,
+)
+from payintent.payments.transitions import apply_transitions
 
 OPERATION = "cancel"
 

@@ -6,9 +6,15 @@ from uuid import UUID
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database, Tx
 from payintent.payments import store as payment_store
-from payintent.payments.model import TERMINAL, Payment, PaymentStatus, PaymentTrigger
+from payintent.payments.model import (
+    TERMINAL,
+    Payment,
+    PaymentStatus,
+    PaymentTrigger,
+    TransitionRequest,
+)
 from payintent.payments.store import PaymentSnapshot
-from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.payments.transitions import apply_transitions
 from payintent.runtime.log import get_logger
 
 _log = get_logger("expire")

@@ -203,3 +203,24 @@ class Session:
 
 #: Grace period for another attempt, or for an exact transfer after an amount mismatch.
 RETRY_GRACE = timedelta(seconds=120)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionRequest:
+    """A trigger to apply to a payment. The payment must be locked."""
+
+    payment: Payment
+    trigger: PaymentTrigger
+    at: datetime
+    session: Session | None = None  # the selected or reported session
+    reason: FailureReason | None = None
+    refund_amount: Decimal | None = None  # the part of the reserved amount that was refunded
+
+    @property
+    def transition(self) -> Transition:
+        return find_transition(self.payment.status, self.trigger)
+
+    @property
+    def selected_session_id(self) -> UUID | None:
+        is_selection = self.trigger is PaymentTrigger.SELECT
+        return self.session.id if is_selection and self.session else None

@@ -10,23 +10,11 @@ from uuid import UUID
 
 from payintent.core import ids
 from payintent.core.access import Role
-from payintent.core.errors import BadRequestError
+from payintent.core.errors import BadRequestError, quote_input
 from payintent.core.money import CURRENCIES
 from payintent.db.database import Executor, Tx
-from payintent.operators.fields import (
-    CreatedBefore,
-    CreatedSince,
-    ListLimit,
-    MerchantFilter,
-    OlderThan,
-    argument,
-    check_list_limit,
-    check_merchant,
-    option,
-    parse_time_range,
-    quote_input,
-    to_utc,
-)
+from payintent.operators import fields
+from payintent.operators.fields import argument, option
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.payments import search_store
 from payintent.payments.cancel import cancel
@@ -62,7 +50,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
 
     action: ClassVar[str] = "payment.list"
     columns = (*_COLUMNS, "created_at")
-    merchant_id: MerchantFilter = None
+    merchant_id: fields.MerchantFilter = None
     status: Annotated[PaymentStatus | None, option("Only this status.")] = None
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
     provider: Annotated[str | None, option("Only this gateway, such as stripe.")] = None
@@ -80,9 +68,9 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
     ] = False
     amount_min: Annotated[Decimal | None, option("Minimum amount.")] = None
     amount_max: Annotated[Decimal | None, option("Maximum amount.")] = None
-    since: CreatedSince = None
-    until: CreatedBefore = None
-    older_than: OlderThan = None
+    since: fields.CreatedSince = None
+    until: fields.CreatedBefore = None
+    older_than: fields.OlderThan = None
     end: Annotated[
         Literal["PAID", "FAILED", "EXPIRED", "CANCELLED"] | None,
         option("Only this final status; PAID includes refunded payments.", any_text=True),
@@ -96,13 +84,14 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         str | None, option("The hash of a transaction on a chain, `0x…`.", name="transaction")
     ] = None
     before: _Before = None
-    limit: ListLimit = 20
+    limit: fields.ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[PaymentRecord]:
         return (await self.read_page(context)).payments
 
     async def read_page(self, context: OperationContext) -> PaymentPage:
-        await _check_list(context.database, self.merchant_id, self.limit)
+        fields.check_list_limit(self.limit)
+        await fields.check_merchant(context.database, self.merchant_id)
         database, payment_filter = context.database, await self._build_filter(context.database)
         candidate_ids = await self._find_candidates(database, payment_filter)
         if candidate_ids is None:
@@ -118,7 +107,9 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
                 raise BadRequestError(f"{name} must be a number below 10^20")
-        creation_range = await parse_time_range(database, self.since, self.until, self.older_than)
+        creation_range = await fields.parse_time_range(
+            database, self.since, self.until, self.older_than
+        )
         return PaymentFilter(
             merchant_id=self.merchant_id,
             statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
@@ -127,8 +118,8 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
             created_from=creation_range.since,
             created_before=creation_range.until,
             end=self.end,
-            ended_from=to_utc("ended_since", self.ended_since),
-            ended_before=to_utc("ended_until", self.ended_until),
+            ended_from=fields.to_utc("ended_since", self.ended_since),
+            ended_before=fields.to_utc("ended_until", self.ended_until),
             amount_min=self.amount_min,
             amount_max=self.amount_max,
             provider=self.provider,
@@ -177,13 +168,14 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
     text: Annotated[
         str, argument("Such as pay_0351NDickobV3yYH8omp8v, A-1001, 0x… or a reference.")
     ]
-    merchant_id: MerchantFilter = None
+    merchant_id: fields.MerchantFilter = None
     before: _Before = None
-    limit: ListLimit = 20
+    limit: fields.ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[PaymentRecord]:
         text = self.text.strip()
-        await _check_list(context.database, self.merchant_id, self.limit)
+        fields.check_list_limit(self.limit)
+        await fields.check_merchant(context.database, self.merchant_id)
         if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
             raise BadRequestError(f"text must have 1 to {_TEXT_MAX} characters")
         payment_filter = PaymentFilter(
@@ -272,11 +264,6 @@ async def _read_page(database: Executor, payment_filter: PaymentFilter) -> Payme
         batch_filter = replace(batch_filter, before=positions[-1])
     next_id = batch_filter.before and ids.format_id(ids.PAYMENT, batch_filter.before[1])
     return PaymentPage(payments=records, next_before=next_id)
-
-
-async def _check_list(database: Executor, merchant_id: int | None, limit: int) -> None:
-    check_list_limit(limit)
-    await check_merchant(database, merchant_id)
 
 
 async def _read_position(database: Executor, payment_id: str | None) -> Position | None:

@@ -15,7 +15,13 @@ from payintent.db.sealing import PayerSealing, is_sealed, report_unreadable
 from payintent.gateways.port import FailureReason
 from payintent.merchants.model import TaxManager
 from payintent.payments import sessions_store as session_store
-from payintent.payments.model import Payment, PaymentStatus, Session
+from payintent.payments.model import (
+    Payment,
+    PaymentStatus,
+    PaymentTrigger,
+    Session,
+    TransitionRequest,
+)
 from payintent.runtime.encryption import EncryptionKeyError
 
 _FIELDS = tuple(field.name for field in fields(Payment))
@@ -43,20 +49,6 @@ class PaymentSnapshot:
 class LockedPayments:
     payments: list[Payment]
     now: datetime  # the database's time, read before the rows were locked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaymentChange:
-    """The columns that a transition writes; None leaves a column unchanged."""
-
-    id: UUID
-    version: int  # as read under the lock
-    status: PaymentStatus
-    at: datetime
-    session_id: UUID | None = None
-    receipt_id: UUID | None = None
-    failure_reason: FailureReason | None = None
-    refund_amount: Decimal | None = None  # from `reserved_amount` to `refunded_amount`
 
 
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
@@ -207,8 +199,11 @@ async def get_oldest_processing_age_s(database: Executor) -> float:
     return age_s or 0.0
 
 
-async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
-    """Write changes and return the updated payments; skips payments whose version differs."""
+async def write_changes(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
+    """Write transitions and return the updated payments; skips payments whose version differs.
+
+    Raises `INVALID_TRANSITION`, without writing anything, if a transition does not exist.
+    """
     rows = await tx.fetch(
         """
         UPDATE payment p
@@ -230,14 +225,17 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
         WHERE p.id = c.id AND p.version = c.version
         RETURNING"""
         + COLUMNS,
-        [change.id for change in changes],
-        [change.version for change in changes],
-        [change.status for change in changes],
-        [change.at for change in changes],
-        [change.session_id for change in changes],
-        [change.receipt_id for change in changes],
-        [change.failure_reason for change in changes],
-        [change.refund_amount for change in changes],
+        [request.payment.id for request in requests],
+        [request.payment.version for request in requests],
+        [request.transition.to for request in requests],
+        [request.at for request in requests],
+        [request.selected_session_id for request in requests],
+        [
+            tx.id_generator.new_id() if request.trigger is PaymentTrigger.CONFIRM else None
+            for request in requests
+        ],
+        [request.reason for request in requests],
+        [request.refund_amount for request in requests],
     )
     return [_payment_or_sealed(row, tx.payer_sealing) for row in rows]
 

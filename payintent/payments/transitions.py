@@ -2,33 +2,17 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
 from payintent.db.database import Tx
-from payintent.gateways.port import FailureReason
 from payintent.payments import store as payment_store
-from payintent.payments.model import Payment, PaymentTrigger, Session, find_transition
+from payintent.payments.model import Payment, TransitionRequest
 from payintent.payments.serialization import event_body
 from payintent.runtime import tracing
 from payintent.runtime.id_generator import IdGenerator
 from payintent.webhooks import outbox_store
 from payintent.webhooks.model import EventType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransitionRequest:
-    """A trigger to apply to a payment. The payment must be locked."""
-
-    payment: Payment
-    trigger: PaymentTrigger
-    at: datetime
-    session: Session | None = None  # the selected or reported session
-    reason: FailureReason | None = None
-    refund_amount: Decimal | None = None  # the part of the reserved amount that was refunded
 
 
 class ConcurrentChangeError(Exception):
@@ -43,30 +27,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     if not requests:
         return []
     started_s = time.monotonic()
-    transitions = {
-        request.payment.id: find_transition(request.payment.status, request.trigger)
-        for request in requests
-    }
-    changed_payments = await payment_store.write_changes(
-        tx,
-        [
-            payment_store.PaymentChange(
-                id=request.payment.id,
-                version=request.payment.version,
-                status=transitions[request.payment.id].to,
-                at=request.at,
-                session_id=request.session.id
-                if request.trigger is PaymentTrigger.SELECT and request.session
-                else None,
-                receipt_id=tx.id_generator.new_id()
-                if request.trigger is PaymentTrigger.CONFIRM
-                else None,
-                failure_reason=request.reason,
-                refund_amount=request.refund_amount,
-            )
-            for request in requests
-        ],
-    )
+    changed_payments = await payment_store.write_changes(tx, requests)
     changed_by_id = {payment.id: payment for payment in changed_payments}
     if len(changed_by_id) != len(requests):
         raise ConcurrentChangeError(
@@ -75,7 +36,7 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     events = [
         _build_event(changed_by_id[request.payment.id], request, kind, tx.id_generator)
         for request in requests
-        if (kind := transitions[request.payment.id].event) is not None
+        if (kind := request.transition.event) is not None
     ]
     await outbox_store.add(tx, events)
     if tracing.is_enabled():

@@ -12,8 +12,8 @@ from payintent.gateways.port import RefundReport
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import MoneyOrigin
-from payintent.payments.model import Payment, PaymentTrigger
-from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.payments.model import Payment, PaymentTrigger, TransitionRequest
+from payintent.payments.transitions import apply_transitions
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds import store as refund_store
 from payintent.refunds.model import Refund, RefundEffect, RefundFailureReason, decide_refund

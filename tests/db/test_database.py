@@ -9,12 +9,8 @@ from payintent.core.errors import InvalidTextError, LockTimeoutError, StorageUna
 from payintent.db.database import Database, in_transaction
 from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.model import PaymentTrigger
-from payintent.payments.transitions import (
-    ConcurrentChangeError,
-    TransitionRequest,
-    apply_transitions,
-)
+from payintent.payments.model import PaymentTrigger, TransitionRequest
+from payintent.payments.transitions import ConcurrentChangeError, apply_transitions
 from payintent.service import open_service
 from tests.support.staging import impatient
 from tests.support.world import World, free_port
