@@ -30,8 +30,8 @@ from payintent.payments.model import CreatePaymentRequest, Payment
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.service import Service
-from payintent.webhooks.dispatcher import DatabaseOutbox
-from payintent.webhooks.model import AttemptOutcome, AttemptResult, DeliveryResult
+from payintent.webhooks.dispatcher import DatabaseOutbox, to_record
+from payintent.webhooks.model import AttemptOutcome, AttemptResult
 
 EACH = 40  # of an operation in a row
 _RECENT = 5_000  # payments that shops and operators still read
@@ -193,7 +193,8 @@ class Work:
         claimed = await outbox.claim([(self.merchant_id, 2 * self.each)])
         assert len(claimed) == 2 * self.each, len(claimed)
         done = [
-            DeliveryResult(
+            to_record(
+                service.database.id_generator.new_id(),
                 one,
                 AttemptResult(outcome=AttemptOutcome.DELIVERED, status=200, duration_ms=20),
                 next_wait_s=None,

@@ -45,7 +45,7 @@ from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 from payintent.runtime.tracing import start_tracing
-from payintent.runtime.waiting import collect_rarely, finish_unless_stopped, wait_until_stopped
+from payintent.runtime.waiting import collect_rarely, finish_unless_stopped, wait_for_event
 from payintent.service import Service, open_worker_service
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher
@@ -271,4 +271,4 @@ async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
             STEP_FAILURES.labels(periodic.name).inc()
             _log.error("step_failed", step=periodic.name, exc_info=error)
         if not has_more:
-            await wait_until_stopped(stop, periodic.every_s)
+            await wait_for_event(stop, periodic.every_s)

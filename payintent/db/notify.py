@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.driver import UNAVAILABLE, Connection, connect
 from payintent.runtime.log import get_logger
-from payintent.runtime.waiting import wait_until_stopped
+from payintent.runtime.waiting import wait_for_event
 
 CHANNEL = "payintent_event"
 _PAUSE_S = 0.02
@@ -71,7 +71,7 @@ class EventNotifier:
             await connection.add_listener(CHANNEL, lambda *_: callback())
             while not lost.is_set():
                 await connection.fetchval("SELECT 1")
-                await wait_until_stopped(lost, _PROBE_EVERY_S)
+                await wait_for_event(lost, _PROBE_EVERY_S)
         finally:
             await connection.close()
 

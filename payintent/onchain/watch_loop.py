@@ -38,7 +38,7 @@ from payintent.payment_sessions.inquire import escalate_to_operator
 from payintent.payments import sessions_store as session_store
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
-from payintent.runtime.waiting import wait_until_stopped
+from payintent.runtime.waiting import wait_for_event
 
 _log = get_logger("watching")
 _alarm_log = get_logger("chain_alarm")
@@ -76,7 +76,7 @@ async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) 
                 await _watch_while_locked(context, slug, stop, lock)
         except (StorageUnavailableError, LockTimeoutError, LockLostError, OSError) as error:
             _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
-        await wait_until_stopped(stop, _LOCK_RETRY_S)
+        await wait_for_event(stop, _LOCK_RETRY_S)
 
 
 async def _watch_while_locked(
@@ -93,9 +93,7 @@ async def _watch_while_locked(
                 next_at = loop.time() + await _run_pass(context, holder)
             elif await _is_pass_needed(context, holder):
                 next_at = min(next_at, loop.time() + _poll_s(context, slug))
-            await wait_until_stopped(
-                stop, min(_CHECK_S, _poll_s(context, slug), next_at - loop.time())
-            )
+            await wait_for_event(stop, min(_CHECK_S, _poll_s(context, slug), next_at - loop.time()))
     finally:
         await holder.close()
         for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):

@@ -11,10 +11,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def wait_until_stopped(stop: asyncio.Event, seconds: float) -> None:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, but not longer than `seconds`."""
     try:
         async with asyncio.timeout(seconds):
-            await stop.wait()
+            await event.wait()
     except TimeoutError:
         pass
 

@@ -37,7 +37,21 @@ class LockedTestSession:
 async def open_session(database: Database, session: TestSession) -> TestSession:
     """Store a session, or return the session already stored with this id."""
     async with database.transaction() as tx:
-        await _add_session(tx, session)
+        await tx.fetch(
+            """
+            INSERT INTO test_session
+                (session_id, account_id, amount_minor, currency, return_url, expires_at, status)
+            VALUES ($1, $2, $3, $4, $5, $6, $7)
+            ON CONFLICT DO NOTHING
+            """,
+            session.session_id,
+            session.account_id,
+            session.amount_minor,
+            session.currency,
+            session.return_url,
+            session.expires_at,
+            session.status,
+        )
         stored = await lock_session(tx, session.session_id)
     assert stored is not None  # noqa: S101 - it was just stored
     return stored.session
@@ -86,7 +100,19 @@ async def add_refund(
             state=_REFUNDING[card.refunding if card else TestRefunding.IMMEDIATE],
             done_at=locked.now + timedelta(seconds=PENDING_REFUND_S),
         )
-        await _add_refund(tx, account_id, refund)
+        await tx.fetch(
+            """
+            INSERT INTO test_refund
+                (refund_id, account_id, session_id, amount_minor, state, done_at)
+            VALUES ($1, $2, $3, $4, $5, $6)
+            """,
+            refund_id,
+            account_id,
+            session_id,
+            amount_minor,
+            refund.state,
+            refund.done_at,
+        )
     return refund
 
 
@@ -128,24 +154,6 @@ async def update_session(tx: Tx, session: TestSession) -> None:
     )
 
 
-async def _add_session(tx: Tx, session: TestSession) -> None:
-    await tx.fetch(
-        """
-        INSERT INTO test_session
-            (session_id, account_id, amount_minor, currency, return_url, expires_at, status)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
-        ON CONFLICT DO NOTHING
-        """,
-        session.session_id,
-        session.account_id,
-        session.amount_minor,
-        session.currency,
-        session.return_url,
-        session.expires_at,
-        session.status,
-    )
-
-
 async def find_refund(
     database: Executor, account_id: int, refund_id: UUID
 ) -> TestGatewayRefund | None:
@@ -163,21 +171,6 @@ async def find_refund(
         return None
     refund = build(TestGatewayRefund, row, state=GatewayRefundState(row["state"]))
     return refund.at(row["now"])
-
-
-async def _add_refund(tx: Tx, account_id: int, refund: TestGatewayRefund) -> None:
-    await tx.fetch(
-        """
-        INSERT INTO test_refund (refund_id, account_id, session_id, amount_minor, state, done_at)
-        VALUES ($1, $2, $3, $4, $5, $6)
-        """,
-        refund.refund_id,
-        account_id,
-        refund.session_id,
-        refund.amount_minor,
-        refund.state,
-        refund.done_at,
-    )
 
 
 async def _sum_refunds(tx: Tx, session_id: UUID) -> int:

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from prometheus_client import Counter, Histogram
 
@@ -16,20 +17,24 @@ from payintent.runtime import tracing
 from payintent.runtime.encryption import Encryption, EncryptionKeyError, callback_secret_context
 from payintent.runtime.log import get_logger
 from payintent.runtime.tracing import SpanKind
+from payintent.runtime.waiting import wait_for_event
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.model import (
     SIGNATURES_MAX,
     AttemptResult,
     CircuitReport,
-    DeliveryResult,
     OutgoingDelivery,
     next_retry_wait_s,
 )
+from payintent.webhooks.outbox_store import AttemptRecord
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 
 _log = get_logger("dispatcher")
+_outbox_log = get_logger("deliver")
+#: High enough for all merchants, because the longest-waiting endpoints may not get any sockets.
+_MERCHANTS_MAX = 100_000
 _RECORD_MAX = 500  # attempts per statement
 _CLAIM_MAX = 500  # deliveries per statement
 
@@ -40,11 +45,6 @@ DELAY = Histogram(
     "Time from an event to its successful delivery",
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 1_800, 7_200, 43_200, 172_800),
 )
-
-
-_outbox_log = get_logger("deliver")
-#: High enough for all merchants, because the longest-waiting endpoints may not get any slots.
-_MERCHANTS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,8 @@ class DatabaseOutbox:
             if delivery.merchant_id in keys
         ]
 
-    async def record(self, results: Sequence[DeliveryResult]) -> None:
-        await outbox_store.record(self.database, [self._to_record(result) for result in results])
+    async def record(self, attempts: Sequence[AttemptRecord]) -> None:
+        await outbox_store.record(self.database, attempts)
 
     async def release(self, merchant_id: int) -> None:
         """Make all delayed retries of a merchant due now, because its endpoint has recovered."""
@@ -105,21 +105,23 @@ class DatabaseOutbox:
                 _outbox_log.error("secret_unusable", merchant=merchant_id, why=str(error))
         return keys
 
-    def _to_record(self, result: DeliveryResult) -> outbox_store.AttemptRecord:
-        attempt = result.attempt
-        return outbox_store.AttemptRecord(
-            id=self.database.id_generator.new_id(),
-            event_id=result.delivery.event_id,
-            number=result.delivery.attempts + 1,
-            url=result.delivery.url,
-            outcome=attempt.outcome,
-            status=attempt.status,
-            detail=attempt.detail,
-            answer=attempt.answer,
-            duration_ms=attempt.duration_ms,
-            delivered=attempt.succeeded,
-            next_wait_s=result.next_wait_s,
-        )
+
+def to_record(
+    attempt_id: UUID, delivery: OutgoingDelivery, attempt: AttemptResult, next_wait_s: float | None
+) -> AttemptRecord:
+    return AttemptRecord(
+        id=attempt_id,
+        event_id=delivery.event_id,
+        number=delivery.attempts + 1,
+        url=delivery.url,
+        outcome=attempt.outcome,
+        status=attempt.status,
+        detail=attempt.detail,
+        answer=attempt.answer,
+        duration_ms=attempt.duration_ms,
+        delivered=attempt.succeeded,
+        next_wait_s=next_wait_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +159,12 @@ class Dispatcher:
         recorder = asyncio.create_task(self._record_forever())
         while not stop.is_set():
             await self._send_due()
-            await self._wait()
+            await wait_for_event(self._wake, self._poll_s)
+            self._wake.clear()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._finished.join()
         recorder.cancel()
         await asyncio.gather(recorder, return_exceptions=True)
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(self._poll_s):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
 
     async def _send_due(self) -> None:
         try:
@@ -224,26 +219,26 @@ class Dispatcher:
             batch = [await self._finished.get()]
             while len(batch) < _RECORD_MAX and not self._finished.empty():
                 batch.append(self._finished.get_nowait())
-            await self._record([self._to_result(attempt) for attempt in batch])
+            await self._record([self._to_record(finished) for finished in batch])
             await self._store_circuits(batch)
             for _ in batch:
                 self._finished.task_done()
 
-    async def _record(self, results: Sequence[DeliveryResult]) -> None:
+    async def _record(self, attempts: Sequence[AttemptRecord]) -> None:
         """Store a batch of attempts, or each attempt separately if the batch fails.
 
         Delivery is at-least-once: if an attempt cannot be stored, the event is sent again when the
         lease expires.
         """
         try:
-            await self._outbox.record(results)
+            await self._outbox.record(attempts)
         except Exception as error:  # noqa: BLE001 - an invalid record must not end all deliveries
-            if len(results) == 1 or isinstance(error, StorageUnavailableError):
+            if len(attempts) == 1 or isinstance(error, StorageUnavailableError):
                 # If the database is unavailable, the attempts may already have been stored.
                 _log_failure("attempts_lost", error)
                 return
-            for result in results:
-                await self._record([result])
+            for attempt in attempts:
+                await self._record([attempt])
 
     async def _store_circuits(self, batch: Sequence[_FinishedAttempt]) -> None:
         """Store circuit changes for operators. The dispatcher itself never reads them."""
@@ -262,13 +257,14 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - deliveries do not depend on stored circuits
             _log_failure("outbox_away", error)
 
-    def _to_result(self, finished: _FinishedAttempt) -> DeliveryResult:
+    def _to_record(self, finished: _FinishedAttempt) -> AttemptRecord:
         delivery, attempt = finished.delivery, finished.attempt
         is_last = attempt.succeeded or attempt.is_gone
         wait_s = next_retry_wait_s(
             delivery.attempts + 1, attempt.retry_after_s, self._random_value()
         )
-        return DeliveryResult(delivery, attempt, None if is_last else wait_s)
+        attempt_id = self._outbox.database.id_generator.new_id()
+        return to_record(attempt_id, delivery, attempt, None if is_last else wait_s)
 
 
 def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:

@@ -9,17 +9,16 @@ The condition `merchant_id BETWEEN x AND x` with `ORDER BY merchant_id` makes th
 index on the merchant. The index on all events is slow for merchants with few or old events.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.db.database import Database, Executor, Row
+from payintent.db.database import Database, Executor
 from payintent.db.lists import build
-from payintent.db.sealing import PayerSealing, report_unreadable
-from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.settings import FEED_DAYS
+from payintent.webhooks.outbox_store import decrypt_bodies
 
 #: Maximum number of events that one call numbers or scans.
 SCANNED_MAX = 1_000
@@ -212,7 +211,10 @@ async def page(
     if not rows:
         return FeedPage(events=(), cursor=after, has_more=False)
     matching = [row for row in rows if row["id"] is not None]
-    events = list(_unseal(matching[:limit], database.payer_sealing))
+    events = [
+        build(FeedEvent, row, body=body)
+        for row, body in decrypt_bodies(matching[:limit], "id", database.payer_sealing)
+    ]
     if len(matching) > limit:
         last = matching[limit - 1]
         cursor = FeedCursor(last["feed_position"], last["id"])
@@ -239,13 +241,3 @@ async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dic
         merchant_ids,
     )
     return {row["id"]: row["marker"] for row in rows}
-
-
-def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[FeedEvent]:
-    for row in rows:
-        try:
-            body = sealing.body(row["id"], row["body"])
-        except EncryptionKeyError as error:
-            report_unreadable("event", row["id"], error)
-        else:
-            yield build(FeedEvent, row, body=body)

@@ -78,13 +78,6 @@ class AttemptResult:
         return self.status == _GONE
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryResult:
-    delivery: OutgoingDelivery
-    attempt: AttemptResult
-    next_wait_s: float | None  # None: not retried, so a failed delivery becomes dead
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitReport:
     """A change of an endpoint's circuit breaker."""

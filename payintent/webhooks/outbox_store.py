@@ -192,17 +192,23 @@ async def claim_due(
         [limit for _, limit in limits],
         lease_s,
     )
-    return list(_unseal(rows, database.payer_sealing))
+    return [
+        build(OutgoingDelivery, row, body=body.encode(), secrets=())
+        for row, body in decrypt_bodies(rows, "event_id", database.payer_sealing)
+    ]
 
 
-def _unseal(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[OutgoingDelivery]:
+def decrypt_bodies(
+    rows: Sequence[Row], id_column: str, sealing: PayerSealing
+) -> Iterator[tuple[Row, str]]:
+    """Decrypt the event bodies of rows. Rows that cannot be decrypted are logged and skipped."""
     for row in rows:
         try:
-            body = sealing.body(row["event_id"], row["body"])
+            body = sealing.body(row[id_column], row["body"])
         except EncryptionKeyError as error:
-            report_unreadable("event", row["event_id"], error)
+            report_unreadable("event", row[id_column], error)
         else:
-            yield build(OutgoingDelivery, row, body=body.encode(), secrets=())
+            yield row, body
 
 
 async def release(database: Executor, merchant_id: int) -> bool:

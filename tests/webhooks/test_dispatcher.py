@@ -24,15 +24,15 @@ from payintent.merchants.operations import SetCallbackUrl
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
-from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher
+from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher, to_record
 from payintent.webhooks.model import (
     ATTEMPTS_MAX,
     WAITS_S,
     AttemptOutcome,
     AttemptResult,
-    DeliveryResult,
 )
 from payintent.webhooks.operations import ReplayMissedEvents
+from payintent.webhooks.outbox_store import AttemptRecord
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, EndpointWindows
 from tests.support import processes
@@ -356,12 +356,13 @@ async def test_a_delivery_that_somebody_holds_costs_its_own_record_and_no_other(
     assert Counter(shop.ids).most_common(1) == [(shop.ids[0], 2)]
 
 
-async def taken(world: World, count: int) -> list[DeliveryResult]:
+async def taken(world: World, count: int) -> list[AttemptRecord]:
     """Claim deliveries of the world's merchant, and give results that are ready to be stored."""
     claimed = await outbox_of(world).claim([(world.merchant_id, count)])
     assert len(claimed) == count
     return [
-        DeliveryResult(
+        to_record(
+            world.id_generator.new_id(),
             delivery,
             AttemptResult(outcome=AttemptOutcome.DELIVERED, status=200, duration_ms=1),
             next_wait_s=None,
@@ -381,9 +382,7 @@ async def test_a_bad_record_in_a_batch_is_lost_by_itself(world: World, shop: Sho
     assert shop.url
     await happen(world, 4)
     results = await taken(world, 4)
-    results[1] = replace(
-        results[1], attempt=replace(results[1].attempt, detail="\0")
-    )  # no text of PostgreSQL
+    results[1] = replace(results[1], detail="\0")  # no text of PostgreSQL
     await resting_dispatcher(world, outbox_of(world))._record(results)
     assert await states(world) == {"delivered": 3, "pending": 1}
     assert len(await attempts(world, 3)) == 3
@@ -398,7 +397,7 @@ async def test_a_delivery_that_somebody_holds_costs_no_other_record_of_its_batch
     somebody = await world.other_connection()
     async with somebody.transaction():
         await somebody.execute(
-            "SELECT FROM delivery WHERE event_id = $1 FOR UPDATE", results[2].delivery.event_id
+            "SELECT FROM delivery WHERE event_id = $1 FOR UPDATE", results[2].event_id
         )
         await resting_dispatcher(world, outbox_of(world))._record(results)
     await somebody.close()
@@ -415,8 +414,8 @@ async def test_records_whose_commit_was_not_answered_are_not_stored_again(
     class Unanswered(DatabaseOutbox):
         """Stores what it is given, and loses the answer."""
 
-        async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
-            await super().record(outcomes)
+        async def record(self, attempts: Sequence[AttemptRecord]) -> None:
+            await super().record(attempts)
             raise StorageUnavailableError("the answer was lost")
 
     of = outbox_of(world)
