@@ -79,7 +79,7 @@ async def check_chain(
 
 async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
     try:
-        heads = await reader.heads_of(name)
+        heads = await reader.get_endpoint_heads(name)
     except ChainUnavailableError as error:
         return CheckResult(
             False, f"{endpoint_fault(name, error)}, expected chain {chain.network_id}"
@@ -280,7 +280,7 @@ async def _check_coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes
     """Check the native balance, which funds coin refunds and the gas of all refunds."""
     refunder = f"the refunder {to_checksum_address(sender)}"
     try:
-        coins = await signer.coins(sender)
+        coins = await signer.get_balance(sender)
     except ChainUnavailableError:
         return CheckResult(False, f"{refunder}: no endpoint returns its balance")
     return CheckResult(coins > 0, f"{refunder} has {_format_units(coins, 18)} {chain.coin_symbol}")

@@ -78,7 +78,7 @@ async def _fetch_heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
     """Return an endpoint's newest blocks, or a description of the problem."""
     try:
         async with asyncio.timeout(_ANSWER_S):
-            return await reader.heads_of(name)
+            return await reader.get_endpoint_heads(name)
     except ChainUnavailableError as error:
         return endpoint_fault(name, error).removeprefix(f"{name} ")
     except TimeoutError:

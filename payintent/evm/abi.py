@@ -33,35 +33,45 @@ _UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 _KECCAK_BITS = 256
 _ADDRESS_TEXT = re.compile(r"0x[0-9a-fA-F]{40}")
-_UPPER_FROM = 8  # a letter is upper case if the hash digit at its position is at least 8
+_UPPERCASE_MIN = 8  # a letter is upper case if the hash digit at its position is at least 8
 
 
 def encode_pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
     """Encode a call of `pay`; `deadline` is in Unix seconds."""
-    words = (_of_uuid(uuid), _of_address(token), _of_uint(amount), _of_uint(deadline))
+    words = (
+        _encode_uuid(uuid),
+        _encode_address(token),
+        _encode_uint(amount),
+        _encode_uint(deadline),
+    )
     return PAY + b"".join(words)
 
 
 def encode_refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount: int) -> bytes:
     """Encode a call of `refund`; `amount` is in the token's smallest unit."""
-    words = (_of_uuid(uuid), _of_uuid(refund_id), _of_address(token), _of_address(to))
-    return REFUND + b"".join(words) + _of_uint(amount)
+    words = (
+        _encode_uuid(uuid),
+        _encode_uuid(refund_id),
+        _encode_address(token),
+        _encode_address(to),
+    )
+    return REFUND + b"".join(words) + _encode_uint(amount)
 
 
 def encode_is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:
-    return IS_PAID + _of_uuid(uuid) + _of_address(token) + _of_uint(amount)
+    return IS_PAID + _encode_uuid(uuid) + _encode_address(token) + _encode_uint(amount)
 
 
 def encode_approve(spender: bytes, amount: int) -> bytes:
-    return APPROVE + _of_address(spender) + _of_uint(amount)
+    return APPROVE + _encode_address(spender) + _encode_uint(amount)
 
 
 def encode_allowance(owner: bytes, spender: bytes) -> bytes:
-    return ALLOWANCE + _of_address(owner) + _of_address(spender)
+    return ALLOWANCE + _encode_address(owner) + _encode_address(spender)
 
 
 def encode_balance_of(owner: bytes) -> bytes:
-    return BALANCE_OF + _of_address(owner)
+    return BALANCE_OF + _encode_address(owner)
 
 
 def encode_decimals() -> bytes:
@@ -82,25 +92,25 @@ def read_pay(data: bytes) -> PayCall | None:
 def words(data: bytes, count: int) -> list[bytes]:
     """Split data into exactly `count` words; raises ValueError for any other length."""
     if len(data) != count * WORD:
-        raise ValueError(f"{len(data)} bytes are not {count} words")
-    return [data[at : at + WORD] for at in range(0, len(data), WORD)]
+        raise ValueError(f"expected {count} words, not {len(data)} bytes")
+    return [data[start : start + WORD] for start in range(0, len(data), WORD)]
 
 
 def to_uint(word: bytes) -> int:
     if len(word) != WORD:
-        raise ValueError("a number is one word")
+        raise ValueError("a number must be one word")
     return int.from_bytes(word, "big")
 
 
 def to_address(word: bytes) -> bytes:
     if len(word) != WORD or not word.startswith(_ADDRESS_PADDING):
-        raise ValueError("an address is twelve zeros and twenty bytes")
+        raise ValueError("an address must be 12 zero bytes and 20 bytes")
     return word[WORD - _ADDRESS :]
 
 
 def to_uuid(word: bytes) -> bytes:
     if len(word) != WORD or not word.endswith(_UUID_PADDING):
-        raise ValueError("a uuid is sixteen bytes and sixteen zeros")
+        raise ValueError("a uuid must be 16 bytes and 16 zero bytes")
     return word[:_UUID]
 
 
@@ -113,7 +123,7 @@ def decode_revert_reason(data: bytes) -> str:
     return f"0x{data[:_SELECTOR].hex()}" if data else ""
 
 
-def readable(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """Make external text safe for a log: truncate it and replace unprintable characters."""
     start = text[:_REASON_CHARS_MAX]
     return "".join(char if char.isprintable() else "\ufffd" for char in start)
@@ -124,24 +134,24 @@ def _decode_error_text(data: bytes) -> str:
     offset, length, text = data[:WORD], data[WORD : 2 * WORD], data[2 * WORD :]
     if len(length) != WORD or to_uint(offset) != WORD or to_uint(length) > len(text):
         return ""
-    return readable(text[: to_uint(length)].decode("utf-8", errors="replace"))
+    return sanitize_text(text[: to_uint(length)].decode("utf-8", errors="replace"))
 
 
-def _of_uint(value: int) -> bytes:
+def _encode_uint(value: int) -> bytes:
     if not 0 <= value < 2 ** (8 * WORD):
         raise ValueError("a number must be unsigned and have at most 256 bits")
     return value.to_bytes(WORD, "big")
 
 
-def _of_address(value: bytes) -> bytes:
+def _encode_address(value: bytes) -> bytes:
     if len(value) != _ADDRESS:
-        raise ValueError("an address has 20 bytes")
+        raise ValueError("an address must have 20 bytes")
     return _ADDRESS_PADDING + value
 
 
-def _of_uuid(value: bytes) -> bytes:
+def _encode_uuid(value: bytes) -> bytes:
     if len(value) != _UUID:
-        raise ValueError("a uuid has 16 bytes")
+        raise ValueError("a uuid must have 16 bytes")
     return value + _UUID_PADDING
 
 
@@ -151,10 +161,10 @@ def to_hex(data: bytes) -> str:
 
 def read_sized(text: str, size: int) -> bytes:
     if len(text) != 2 + 2 * size or text[:2] != "0x":
-        raise ValueError(f"{size} bytes are 0x and {2 * size} hex digits")
+        raise ValueError(f"expected 0x and {2 * size} hex digits")
     decoded = bytes.fromhex(text[2:])
     if len(decoded) != size:  # fromhex() skips spaces
-        raise ValueError("a space among hex digits")
+        raise ValueError("hex digits must not contain spaces")
     return decoded
 
 
@@ -169,20 +179,20 @@ def read_hex(text: str) -> bytes:
 def read_uint(text: str) -> int:
     """Decode a number of up to 256 bits."""
     if not _UINT.fullmatch(text):
-        raise ValueError("a number is 0x and up to 64 hex digits")
+        raise ValueError("a number must be 0x and up to 64 hex digits")
     return int(text, 16)
 
 
 def read_index(text: str) -> int:
     """Decode a count or position: a block number, log index or Unix time."""
     if (value := read_uint(text)) > _INDEX_MAX:
-        raise ValueError("a number beyond 63 bits")
+        raise ValueError("the number exceeds 63 bits")
     return value
 
 
 def read_log_index(text: str) -> int:
     if (value := read_index(text)) > _LOG_INDEX_MAX:
-        raise ValueError("a log index beyond 31 bits")
+        raise ValueError("the log index exceeds 31 bits")
     return value
 
 
@@ -198,7 +208,7 @@ def to_checksum_address(address: bytes) -> str:
     digits = address.hex()
     hash_digits = keccak(digits.encode()).hex()
     return "0x" + "".join(
-        digit.upper() if int(hash_digit, 16) >= _UPPER_FROM else digit
+        digit.upper() if int(hash_digit, 16) >= _UPPERCASE_MIN else digit
         for digit, hash_digit in zip(digits, hash_digits, strict=False)
     )
 
@@ -206,9 +216,9 @@ def to_checksum_address(address: bytes) -> str:
 def parse_address(text: str) -> bytes:
     """Parse an address and check its mixed-case checksum, if any; raises ValueError."""
     if not _ADDRESS_TEXT.fullmatch(text):
-        raise ValueError("an address is 0x and 40 hex digits")
+        raise ValueError("an address must be 0x and 40 hex digits")
     address = bytes.fromhex(text[2:])
     has_checksum = text[2:] not in (text[2:].lower(), text[2:].upper())
     if has_checksum and text != to_checksum_address(address):
-        raise ValueError("the address has a wrong checksum")
+        raise ValueError("the address has an invalid checksum")
     return address

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.abi import to_hex
 from payintent.evm.event_logs import read_revert
-from payintent.evm.log_requests import LogSearch, block_call, block_log_calls, read_block_logs
 from payintent.evm.port import (
     Block,
     BlockId,
@@ -37,7 +36,11 @@ from payintent.evm.rpc import (
     result,
 )
 from payintent.evm.rpc_answers import (
+    LogSearch,
+    block_call,
+    block_log_calls,
     read_block,
+    read_block_logs,
     read_bytes,
     read_receipt,
     read_rpc_number,
@@ -50,8 +53,8 @@ if TYPE_CHECKING:
 
 SPAN_FIRST = 2_000  # blocks
 SPAN_MAX = 10_000
-SPAN_GROWTH = 8  # each success adds an eighth (12.5 %)
-HEADS_TIMEOUT_S = 4.0  # upper limit, since all callers wait for the slowest endpoint
+SPAN_GROWTH_DIVISOR = 8  # each success adds an eighth
+HEADS_TIMEOUT_S = 4.0  # a maximum, since all callers wait for the slowest endpoint
 
 _Result = TypeVar("_Result")
 _LIMITS = RpcLimits()
@@ -81,7 +84,7 @@ class ReaderConfig:
     def __post_init__(self) -> None:
         by_count = self.finality is Finality.CONFIRMATIONS
         if by_count and self.confirmations < 1 and not self.instant_finality:
-            raise ValueError("finality by confirmations needs at least one confirmation")
+            raise ValueError("finality by confirmations requires at least one confirmation")
 
 
 class RpcChainReader:
@@ -126,13 +129,13 @@ class RpcChainReader:
             raise ChainUnavailableError("no endpoint returns a usable answer")
         return heads
 
-    async def heads_of(self, endpoint: str) -> ChainHeads:
+    async def get_endpoint_heads(self, endpoint: str) -> ChainHeads:
         """Query an endpoint's heads; the `ChainUnavailableError` message states the fault."""
         if self._config.finality is Finality.FINALIZED:
             return await self._heads_by_tag(endpoint)
         return await self._heads_by_count(endpoint)
 
-    async def chunk(
+    async def search_logs(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
     ) -> LogBatch:
         """Search the blocks from `start` to `end` for logs of these contracts.
@@ -207,12 +210,12 @@ class RpcChainReader:
             raise ChainUnavailableError(f"{endpoint} refuses a call")
         return answer
 
-    async def coins(self, endpoint: str, address: bytes, block: int) -> int:
+    async def get_balance(self, endpoint: str, address: bytes, block: int) -> int:
         calls = [RpcCall("eth_getBalance", [to_hex(address), hex(block)])]
-        coins = await self._request(endpoint, calls, _read_coins)
-        if coins is None:
+        balance = await self._request(endpoint, calls, _read_balance)
+        if balance is None:
             raise ChainUnavailableError(f"{endpoint} does not return the balance at block {block}")
-        return coins
+        return balance
 
     async def code(self, endpoint: str, address: bytes) -> bytes:
         """Read an account's code at the latest block; empty if it is not a contract."""
@@ -251,7 +254,7 @@ class RpcChainReader:
 
     async def _heads_or_none(self, endpoint: str) -> ChainHeads | None:
         try:
-            return await self.heads_of(endpoint)
+            return await self.get_endpoint_heads(endpoint)
         except ChainUnavailableError:
             return None
 
@@ -293,8 +296,8 @@ class RpcChainReader:
 
     def _widen_span(self, endpoint: str, blocks: int) -> None:
         span = self._spans[endpoint]
-        if blocks >= span:  # success of a shorter search does not justify a larger span
-            self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH))
+        if blocks >= span:  # a shorter search says nothing about larger spans
+            self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH_DIVISOR))
 
 
 def open_chain_reader(
@@ -344,7 +347,7 @@ def _read_call(answers: list[RpcAnswer]) -> bytes | CallRevertedError | RpcError
     return read_revert(answer) or answer
 
 
-def _read_coins(answers: list[RpcAnswer]) -> int | None:
+def _read_balance(answers: list[RpcAnswer]) -> int | None:
     # An error does not count as a failure: the node may have pruned the block's state.
     [answer] = answers
     return None if isinstance(answer, RpcErrorAnswer) else read_uint256(answer)

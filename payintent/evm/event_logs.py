@@ -19,7 +19,7 @@ from payintent.evm.abi import (
     read_index,
     read_log_index,
     read_sized,
-    readable,
+    sanitize_text,
     to_address,
     to_uint,
     to_uuid,
@@ -29,13 +29,13 @@ from payintent.evm.port import CallRevertedError, PaidLog, RefundedLog, log_posi
 from payintent.evm.rpc import RpcErrorAnswer
 
 VERSION = 1
-_PACKED = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
+_INSTALLED = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
 _CHECKOUT = Path(__file__).parents[2] / "contracts"
-#: Contract versions that accept payments, newest first. Keep the files of older versions.
+#: Contract versions that accept payments, newest first. Never delete the files of older versions.
 _SUPPORTED = ("PaymentGateway",)
 _PUBLIC = {"pay", "refund", "is_paid", "Paid", "Refunded"}
 _REVERT_CODE = 3  # of a JSON-RPC error
-_WORDS = re.compile(r"revert", re.IGNORECASE)
+_REVERT_TEXT = re.compile(r"revert", re.IGNORECASE)
 _REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ class RuntimeCode:
 @cache
 def compiled_contract(name: str = _SUPPORTED[0]) -> dict[str, Any]:
     """Read the compiler's output: `abi`, `selectors`, `topics`, bytecode. Do not modify it."""
-    folder = _PACKED if _PACKED.is_dir() else _CHECKOUT
+    folder = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
     return json.loads((folder / f"{name}.json").read_text())
 
 
@@ -92,14 +92,14 @@ def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
 
 def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
     """Decode the contract's revert; None if the node itself refused the call."""
-    if error.code != _REVERT_CODE and not _WORDS.search(error.message):
+    if error.code != _REVERT_CODE and not _REVERT_TEXT.search(error.message):
         return None
     try:
         data = bytes.fromhex(error.data.removeprefix("0x"))
     except ValueError:
         data = b""
     text = _REASON.match(error.message)  # used only if the data has no reason
-    return CallRevertedError(decode_revert_reason(data) or readable(text[1] if text else ""))
+    return CallRevertedError(decode_revert_reason(data) or sanitize_text(text[1] if text else ""))
 
 
 # The topic of Paid(bytes16,address,address,uint256,address)
@@ -139,13 +139,13 @@ def read_logs(
     hashes: dict[int, bytes] = {}
     for log in all_logs:
         if log.contract not in contracts or not start <= log.block_number <= end:
-            raise ValueError("a log that was not requested")
+            raise ValueError("the log was not requested")
         if hashes.setdefault(log.block_number, log.block_hash) != log.block_hash:
-            raise ValueError("two hashes of the same block")
+            raise ValueError("the same block has two hashes")
     if len({(log.tx_hash, log.log_index) for log in all_logs}) < len(all_logs):
-        raise ValueError("a duplicate log")
+        raise ValueError("the logs contain duplicates")
     if len({log_position(log) for log in all_logs}) < len(all_logs):
-        raise ValueError("two logs at the same position")
+        raise ValueError("two logs have the same position")
     return logs, refunds
 
 
@@ -205,7 +205,7 @@ def _decode_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
         elif event == _REFUNDED_TEXT:
             refunds.append(read_refunded(answer))
         else:
-            raise ValueError("a log of an unknown event")
+            raise ValueError("the log is of an unknown event")
     return tuple(sorted(logs, key=log_position)), tuple(sorted(refunds, key=log_position))
 
 
@@ -219,5 +219,5 @@ def _has_our_shape(log: LogAnswer) -> bool:
 
 def _topics(log: LogAnswer) -> list[bytes]:
     if log.removed:
-        raise ValueError("a log that a reorganization removed")
+        raise ValueError("a reorganization removed the log")
     return [read_sized(topic, HASH) for topic in log.topics]

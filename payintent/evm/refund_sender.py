@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.evm.port import (
-    AlreadyRefunded,
     CallRevertedError,
     ContractRefundCall,
-    GasExceeded,
     RefundTransactionState,
 )
 from payintent.evm.rpc import RpcLimits
-from payintent.evm.signer import DONE, ExternalSigner, encode_refund_call, open_signers
-from payintent.gateways.port import NotContacted, OutcomeUnknown
+from payintent.evm.signer import ALREADY_REFUNDED, ExternalSigner, encode_refund_call, open_signers
+from payintent.gateways.port import OutcomeUnknown
 from payintent.runtime.log import get_logger
 
 if TYPE_CHECKING:
     import ssl
 
-_TRACE_S = 15.0
-_ROUND_S = 5.0
+_TRACE_TIMEOUT_S = 15.0
+_REQUEST_TIMEOUT_S = 5.0
 _SUCCESS = 1
 _log = get_logger("refunder")
 
@@ -51,18 +49,6 @@ class RpcRefundSender:
         if self._reader is not None:
             await self._reader.close()
 
-    async def estimate(
-        self, sender: bytes, call: ContractRefundCall, gas_max: int
-    ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
-        """Return the gas limit of a refund's transaction without sending it."""
-        return await self.signer.estimate(sender, call, gas_max)
-
-    async def send(
-        self, sender: bytes, call: ContractRefundCall, gas: int
-    ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent; return its transaction hash."""
-        return await self.signer.send(sender, call, gas)
-
     async def trace(
         self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
     ) -> RefundTransactionState | OutcomeUnknown:
@@ -75,15 +61,15 @@ class RpcRefundSender:
             try:
                 self._reader = self._open_reader(call.network_id)
             except ValueError:
-                return OutcomeUnknown(detail="an endpoint's URL is not valid")
+                return OutcomeUnknown(detail="an endpoint has an invalid URL")
         try:
-            async with asyncio.timeout(_TRACE_S):
+            async with asyncio.timeout(_TRACE_TIMEOUT_S):
                 return await _trace(self._reader, sender, call, tx_hash, read_up_to)
         except TimeoutError:
-            return OutcomeUnknown(detail="the endpoints do not answer in time")
+            return OutcomeUnknown(detail="the endpoints did not respond in time")
 
     def _open_reader(self, network_id: int) -> RpcChainReader:
-        limits = RpcLimits(timeout_s=_ROUND_S)
+        limits = RpcLimits(timeout_s=_REQUEST_TIMEOUT_S)
         config = ReaderConfig(network_id=network_id, limits=limits, tls=self._tls)
         return open_chain_reader(self._chain, self._urls, config, self._clock)
 
@@ -132,7 +118,7 @@ async def _trace(
 async def _find_transaction_state(
     reader: RpcChainReader, tx_hash: bytes, read_up_to: int
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Look up a transaction. One endpoint that knows it outweighs all that do not."""
+    """Look up a transaction. A single endpoint that knows it outweighs all others."""
     has_answer = False
     for name in reader.names:
         try:
@@ -148,7 +134,7 @@ async def _find_transaction_state(
             return RefundTransactionState.PENDING
     if has_answer:
         return RefundTransactionState.UNKNOWN
-    return OutcomeUnknown(detail="no endpoint answers")
+    return OutcomeUnknown(detail="no endpoint responded")
 
 
 async def _query_contract(
@@ -159,9 +145,9 @@ async def _query_contract(
         try:
             await reader.call(name, call.contract, encode_refund_call(call), sender=sender)
         except CallRevertedError as error:
-            is_done = error.reason == DONE
-            return RefundTransactionState.PENDING if is_done else RefundTransactionState.UNKNOWN
+            is_refunded = error.reason == ALREADY_REFUNDED
+            return RefundTransactionState.PENDING if is_refunded else RefundTransactionState.UNKNOWN
         except ChainUnavailableError:
             continue
         return RefundTransactionState.UNKNOWN
-    return OutcomeUnknown(detail="no endpoint answers")
+    return OutcomeUnknown(detail="no endpoint responded")

@@ -47,10 +47,10 @@ WRONG_ANSWERS = Counter(
 )
 
 _READ_STATUSES = {200, 400, 413}  # some providers send JSON-RPC errors with 400 or 413
-_TOO_MANY = 429
+_TOO_MANY_REQUESTS = 429
 _CHUNK_BYTES = 64 * 1024
 _DOUBLINGS_MAX = 16
-_TOO_MANY_WORDS = re.compile(r"rate.?limit|too many requests|per second", re.IGNORECASE)
+_RATE_LIMIT_TEXT = re.compile(r"rate.?limit|too many requests|per second", re.IGNORECASE)
 _log = get_logger("chain")
 _Result = TypeVar("_Result")
 
@@ -104,7 +104,7 @@ class RpcErrorAnswer:
 
 
 RpcAnswer = msgspec.Raw | RpcErrorAnswer
-TOO_LARGE = RpcErrorAnswer(0, "the answer is larger than we read")
+TOO_LARGE = RpcErrorAnswer(0, "the answer exceeds our size limit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ _UNREADABLE = (ValueError, RecursionError)  # all errors that parsing untrusted 
 
 
 class _BatchTooLargeError(Exception):
-    """The batch must be smaller; if `is_permanent`, all later batches must be, too."""
+    """The batch must be smaller. If `is_permanent`, this also applies to all later batches."""
 
     def __init__(self, *, is_permanent: bool) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def make_session(tls: "ssl.SSLContext | None") -> HttpSession:
 
 
 class RpcEndpoint:
-    """An endpoint of a chain; `clock` must be monotonic, in seconds."""
+    """A chain's endpoint. `clock` must be monotonic, in seconds."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class RpcEndpoint:
     ) -> None:
         self.chain = chain
         self.name = name
-        self.is_identified = False  # as serving this chain, since the last failure
+        self.is_identified = False  # serves this chain, as checked since the last failure
         self.failures = 0  # consecutive
         self._url = _check_url(url, name)
         self._limits = limits
@@ -203,10 +203,10 @@ class RpcEndpoint:
         except _UNREADABLE:
             fault = RpcFault.MALFORMED
         else:
-            self._note_success()
+            self._record_success()
             return answer
         # Outside of `except`: a chained exception could contain the URL.
-        self._note_failure(fault)
+        self._record_failure(fault)
         raise ChainUnavailableError(f"{self.name} returns no usable answer: {fault.value}")
 
     async def _send_batches(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
@@ -251,7 +251,7 @@ class RpcEndpoint:
                     exact_url(self._url), data=body, allow_redirects=False
                 ) as response,
             ):
-                if response.status == _TOO_MANY:
+                if response.status == _TOO_MANY_REQUESTS:
                     raise RpcAnswerError(RpcFault.THROTTLED)
                 if response.status not in _READ_STATUSES:
                     raise RpcAnswerError(RpcFault.STATUS)
@@ -271,7 +271,7 @@ class RpcEndpoint:
                 raise _BatchTooLargeError(is_permanent=False)
         return bytes(body)
 
-    def _note_success(self) -> None:
+    def _record_success(self) -> None:
         if self._logged_fault is not None:
             _log.info("chain_endpoint_recovered", chain=self.chain, endpoint=self.name)
         self.failures, self._logged_fault = 0, None
@@ -279,7 +279,7 @@ class RpcEndpoint:
         if self._successes % ROUNDS_UNTIL_LARGER_BATCH == 0:  # the limit may have been temporary
             self._batch = min(self._limits.batch_max, 2 * self._batch)
 
-    def _note_failure(self, fault: RpcFault) -> None:
+    def _record_failure(self, fault: RpcFault) -> None:
         backoff_s = BACKOFF_FIRST_S * 2 ** min(self.failures, _DOUBLINGS_MAX)
         self._backoff_until_s = self._clock() + min(backoff_s, BACKOFF_MAX_S)
         self.failures += 1
@@ -305,7 +305,7 @@ def _check_url(url: str, name: str) -> str:
     except ValueError:
         is_valid = False
     if not is_valid:
-        raise ValueError(f"the address of {name} is not an http or https URL")
+        raise ValueError(f"the URL of {name} must start with http:// or https://")
     return url
 
 
@@ -323,7 +323,7 @@ def _to_answer(reply: _CallAnswer) -> RpcAnswer:
     if reply.error is None:
         return reply.result  # decoding an empty result fails later
     error = RpcErrorAnswer(reply.error.code, reply.error.message, _decode_text(reply.error.data))
-    if error.code == _TOO_MANY or _TOO_MANY_WORDS.search(error.message):
+    if error.code == _TOO_MANY_REQUESTS or _RATE_LIMIT_TEXT.search(error.message):
         raise RpcAnswerError(RpcFault.THROTTLED)
     return error
 

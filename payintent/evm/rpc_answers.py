@@ -1,15 +1,37 @@
-"""Decodes and validates endpoint answers; invalid answers raise ValueError."""
+"""Builds log requests, and decodes and validates the answers of endpoints.
 
+Invalid answers raise ValueError. Contradictory logs raise `RpcAnswerError`, as an incident.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
-from payintent.evm.abi import read_hash, read_hex, read_index, read_sized, read_uint
-from payintent.evm.event_logs import LogAnswer, read_matching_logs
-from payintent.evm.port import Block, ChainTransaction, TransactionReceipt
+from payintent.evm.abi import read_hash, read_hex, read_index, read_sized, read_uint, to_hex
+from payintent.evm.event_logs import (
+    PAID,
+    REFUNDED,
+    ContractLogs,
+    LogAnswer,
+    read_logs,
+    read_matching_logs,
+)
+from payintent.evm.port import (
+    Block,
+    BlockId,
+    ChainTransaction,
+    ContractLog,
+    TransactionReceipt,
+    Unanswered,
+)
+from payintent.evm.rpc import RpcAnswer, RpcAnswerError, RpcCall, RpcErrorAnswer, RpcFault, result
 
 _ADDRESS = 20
-_YEAR_9999_S = 253_370_764_800  # its first second
+_CALLS_PER_BLOCK = 2
+_YEAR_9999_S = 253_370_764_800  # 9999-01-01 in Unix seconds
 
 
 class _BlockAnswer(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,7 +99,7 @@ def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
         parent_hash=read_hash(header.parent_hash),
     )
     if number is not None and block.number != number:
-        raise ValueError("not the requested block")
+        raise ValueError("the answer is a different block")
     return block
 
 
@@ -89,11 +111,11 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
     block_number, block_hash = read_index(receipt.block_number), read_hash(receipt.block_hash)
     status = read_index(receipt.status)
     if read_hash(receipt.transaction_hash) != tx_hash or status > 1:
-        raise ValueError("not the receipt of this transaction")
+        raise ValueError("the answer is not a receipt of this transaction")
     logs, refunds = read_matching_logs(receipt.logs)
     for log in (*logs, *refunds):
         if (log.tx_hash, log.block_number, log.block_hash) != (tx_hash, block_number, block_hash):
-            raise ValueError("a receipt with a log of a different transaction or block")
+            raise ValueError("the receipt has a log of a different transaction or block")
     return TransactionReceipt(
         tx_hash=tx_hash,
         block_number=block_number,
@@ -111,7 +133,7 @@ def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
     if transaction is None:
         return None
     if read_hash(transaction.hash) != tx_hash:
-        raise ValueError("not the requested transaction")
+        raise ValueError("the answer is a different transaction")
     return ChainTransaction(
         tx_hash=tx_hash,
         to=_address(transaction.to),
@@ -131,5 +153,108 @@ def _address(text: str | None) -> bytes | None:
 
 def _to_datetime(seconds: int) -> datetime:
     if seconds > _YEAR_9999_S:
-        raise ValueError("a time beyond the year 9999")
+        raise ValueError("the time is after the year 9998")
     return datetime.fromtimestamp(seconds, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSearch:
+    start: int
+    end: int
+    contracts: frozenset[bytes]
+    before: int | None
+
+    def calls(self) -> list[RpcCall]:
+        numbers = [self.end] if self.before is None else [self.end, self.before]
+        block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
+        return [*map(block_call, numbers), _log_call(block_range, self.contracts)]
+
+    def read(self, answers: list[RpcAnswer]) -> "LogSearchResult":
+        """Decode the answers; logs that contradict the last block's hash are rejected."""
+        end = read_block(result(answers[0]), self.end)
+        before = None if self.before is None else read_block(result(answers[1]), self.before)
+        if end is None:
+            return LogSearchResult(None, before, None)
+        answer = answers[-1]
+        if isinstance(answer, RpcErrorAnswer) and self.start < self.end:
+            return LogSearchResult(end, before, None)
+        raw = result(answer)  # a smaller span would not help with a single block
+        return LogSearchResult(
+            end, before, _read_logs(raw, self.contracts, self.start, self.end, end.hash)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogSearchResult:
+    """`logs` is None if the endpoint refused the search."""
+
+    end: Block | None
+    before: Block | None
+    logs: ContractLogs | None
+
+
+def block_call(block: int | str) -> RpcCall:
+    """Build the request for a block by number, or by a tag such as `latest`."""
+    tag = hex(block) if isinstance(block, int) else block
+    return RpcCall("eth_getBlockByNumber", [tag, False])
+
+
+def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
+    """Build two calls per block: its header by number, and its logs by hash.
+
+    The header is needed because a node may know blocks that are not on its chain.
+    """
+    calls: list[RpcCall] = []
+    for block in blocks:
+        calls += [block_call(block.number), _log_call({"blockHash": to_hex(block.hash)}, contracts)]
+    return calls
+
+
+def _log_call(blocks: Mapping[str, str], contracts: Collection[bytes]) -> RpcCall:
+    log_filter: dict[str, Any] = {
+        **blocks,
+        "address": sorted(map(to_hex, contracts)),
+        "topics": [[to_hex(PAID), to_hex(REFUNDED)]],
+    }
+    return RpcCall("eth_getLogs", [log_filter])
+
+
+def read_block_logs(
+    blocks: Sequence[BlockId], contracts: Collection[bytes], answers: list[RpcAnswer]
+) -> list[list[ContractLog] | Unanswered]:
+    """Decode the answers to `block_log_calls`; an error answer affects only its own block."""
+    return [
+        _decode_block_logs(block, contracts, answers[at], answers[at + 1])
+        for block, at in zip(blocks, range(0, len(answers), _CALLS_PER_BLOCK), strict=True)
+    ]
+
+
+def _decode_block_logs(
+    block: BlockId, contracts: Collection[bytes], head_answer: RpcAnswer, logs_answer: RpcAnswer
+) -> list[ContractLog] | Unanswered:
+    if isinstance(head_answer, RpcErrorAnswer):
+        return Unanswered.REFUSED
+    head = read_block(head_answer, block.number)
+    if head is None:
+        return Unanswered.BEHIND
+    if head.hash != block.hash:
+        return []
+    if isinstance(logs_answer, RpcErrorAnswer):
+        return Unanswered.REFUSED
+    paid, refunded = _read_logs(logs_answer, contracts, block.number, block.number, block.hash)
+    return [*paid, *refunded]
+
+
+def _read_logs(
+    raw: msgspec.Raw, contracts: Collection[bytes], start: int, end: int, end_hash: bytes
+) -> ContractLogs:
+    """Decode logs. Logs of the last block must have its hash."""
+    try:
+        paid, refunded = read_logs(raw, contracts, start, end)
+    except msgspec.MsgspecError:
+        raise  # not a list of logs
+    except ValueError:
+        raise RpcAnswerError(RpcFault.LOGS) from None
+    if any(log.block_hash != end_hash for log in (*paid, *refunded) if log.block_number == end):
+        raise RpcAnswerError(RpcFault.LOGS)
+    return paid, refunded

@@ -41,15 +41,15 @@ from payintent.runtime.log import get_logger
 if TYPE_CHECKING:
     import ssl
 
-_MARGIN = 4  # adds a quarter to the estimate, since balances may change before it is mined
-_ESTIMATE_S = 7.0  # for all requests before the transaction is sent
-_SEND_S = 8.0  # a signer may be slow; both limits together stay within 15 s
+_MARGIN_DIVISOR = 4  # adds a quarter, since balances may change before the refund is mined
+_ESTIMATE_TIMEOUT_S = 7.0  # for all requests before the transaction is sent
+_SEND_TIMEOUT_S = 8.0  # a signer may be slow; both limits together stay within 15 s
 _ANSWER_BYTES_MAX = 1024 * 1024
 #: The contract's revert reason if it has already executed this sender's refund.
-DONE = "already refunded"
+ALREADY_REFUNDED = "already refunded"
 _NO_FUNDS = re.compile(r"insufficient funds|exceeds (allowance|balance)", re.IGNORECASE)
 
-WAITING = Counter(
+REFUNDS_BLOCKED = Counter(
     "payintent_chain_refunds_waiting_total",
     "Attempts to send a refund that failed, by reason",
     ["chain", "why"],
@@ -58,8 +58,8 @@ _log = get_logger("signer")
 
 
 class RefundBlocker(StrEnum):
-    AWAY = "away"
-    ANOTHER_CHAIN = "another_chain"
+    UNREACHABLE = "away"
+    WRONG_CHAIN = "another_chain"
     NO_KEY = "no_key"
     FUNDS = "funds"
     REVERTED = "reverted"
@@ -91,7 +91,7 @@ class ExternalSigner:
             f"{chain}-signer",
             url,
             limits=RpcLimits(
-                timeout_s=_ESTIMATE_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1
+                timeout_s=_ESTIMATE_TIMEOUT_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1
             ),
             session=self._session,
             clock=clock,
@@ -104,7 +104,7 @@ class ExternalSigner:
         """Return the signer's chain and senders; raises `ChainUnavailableError`."""
         return await self._endpoint.request(_IDENTITY_CALLS, _read_identity)
 
-    async def coins(self, sender: bytes) -> int:
+    async def get_balance(self, sender: bytes) -> int:
         """Return a sender's balance of the native coin; raises `ChainUnavailableError`."""
         call = RpcCall("eth_getBalance", [to_hex(sender), "latest"])
         return await self._endpoint.request(
@@ -121,21 +121,23 @@ class ExternalSigner:
             RpcCall("eth_estimateGas", [_transaction(sender, call)]),
         )
         try:
-            async with asyncio.timeout(_ESTIMATE_S):
+            async with asyncio.timeout(_ESTIMATE_TIMEOUT_S):
                 identity, code, gas = await self._endpoint.request(calls, _read_estimate)
         except (ChainUnavailableError, TimeoutError) as error:
-            return self._block(
-                RefundBlocker.AWAY, str(error) or "the signer does not answer in time"
+            return self._report_blocked(
+                RefundBlocker.UNREACHABLE, str(error) or "the signer did not respond in time"
             )
         if identity.network_id != call.network_id:
-            return self._block(
-                RefundBlocker.ANOTHER_CHAIN, f"the signer is on chain {identity.network_id}"
+            return self._report_blocked(
+                RefundBlocker.WRONG_CHAIN, f"the signer is on chain {identity.network_id}"
             )
         if sender not in identity.senders:
-            return self._block(RefundBlocker.NO_KEY, f"the signer has no key of {to_hex(sender)}")
+            return self._report_blocked(
+                RefundBlocker.NO_KEY, f"the signer has no key for {to_hex(sender)}"
+            )
         if not code:  # the call would spend coins without effect
-            return self._block(
-                RefundBlocker.NO_CONTRACT, f"no contract is at {to_hex(call.contract)}"
+            return self._report_blocked(
+                RefundBlocker.NO_CONTRACT, f"there is no contract at {to_hex(call.contract)}"
             )
         if isinstance(gas, int):
             return self._add_margin(gas, gas_max)
@@ -146,38 +148,42 @@ class ExternalSigner:
     ) -> bytes | OutcomeUnknown:
         request = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
         try:
-            answer = await self._endpoint.request([request], _read_tx_hash, _SEND_S)
+            answer = await self._endpoint.request([request], _read_tx_hash, _SEND_TIMEOUT_S)
         except ChainUnavailableError as error:
             return OutcomeUnknown(detail=str(error))
         if isinstance(answer, RpcErrorAnswer):
             # This proves nothing: the signer's node may have accepted the transaction anyway.
             return OutcomeUnknown(
-                detail=f"the signer refuses, code {answer.code}", has_responded=True
+                detail=f"the signer refused with code {answer.code}", has_responded=True
             )
         return answer
 
     def _add_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
         if gas > gas_max:
-            WAITING.labels(self._chain, RefundBlocker.GAS.value).inc()
+            REFUNDS_BLOCKED.labels(self._chain, RefundBlocker.GAS.value).inc()
             return GasExceeded(gas)
-        return min(gas + gas // _MARGIN, gas_max)
+        return min(gas + gas // _MARGIN_DIVISOR, gas_max)
 
     def _explain_failure(
         self, failure: CallRevertedError | RpcErrorAnswer
     ) -> AlreadyRefunded | NotContacted:
         if isinstance(failure, RpcErrorAnswer) and _NO_FUNDS.search(failure.message):
-            return self._block(RefundBlocker.FUNDS, "the refunder has too few coins")
+            return self._report_blocked(RefundBlocker.FUNDS, "the refunder has insufficient funds")
         if isinstance(failure, RpcErrorAnswer):
-            return self._block(RefundBlocker.REFUSED, f"the signer refuses, code {failure.code}")
-        if failure.reason == DONE:
+            return self._report_blocked(
+                RefundBlocker.REFUSED, f"the signer refused with code {failure.code}"
+            )
+        if failure.reason == ALREADY_REFUNDED:
             return AlreadyRefunded()
-        return self._block(RefundBlocker.REVERTED, f"the refunder cannot pay: {failure}")
+        return self._report_blocked(
+            RefundBlocker.REVERTED, f"the contract reverts the refund: {failure}"
+        )
 
-    def _block(self, blocker: RefundBlocker, detail: str) -> NotContacted:
-        WAITING.labels(self._chain, blocker.value).inc()
+    def _report_blocked(self, blocker: RefundBlocker, detail: str) -> NotContacted:
+        REFUNDS_BLOCKED.labels(self._chain, blocker.value).inc()
         # A signer that answers is not down. For example, a token that rejects one payer's address
         # must not block all refunds.
-        return NotContacted(detail=detail, has_responded=blocker is not RefundBlocker.AWAY)
+        return NotContacted(detail=detail, has_responded=blocker is not RefundBlocker.UNREACHABLE)
 
 
 def open_signers(

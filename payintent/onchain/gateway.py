@@ -143,7 +143,7 @@ class OnchainGateway:
         facts: OnchainRefundFacts,
     ) -> int | AlreadyRefunded | RefundReport | NotContacted:
         """Return the gas limit, and deduct an automatic refund's gas from the daily budget."""
-        gas = await refunder.estimate(
+        gas = await refunder.signer.estimate(
             sender, call, _AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
         )
         if isinstance(gas, GasExceeded):
@@ -170,7 +170,7 @@ class OnchainGateway:
             return _not_sent("another sender has just claimed this refund")
         if isinstance(gas, AlreadyRefunded):
             return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
-        tx_hash = await refunder.send(sender, call, gas)
+        tx_hash = await refunder.signer.send(sender, call, gas)
         if isinstance(tx_hash, OutcomeUnknown):
             return tx_hash
         await refund_log_store.set_transaction_hash(self._database, refund_id, tx_hash)

@@ -141,7 +141,7 @@ async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> No
     if len(numbers) < _SEARCH_BLOCKS_MIN:
         return
     try:
-        batch = await reader.chunk(
+        batch = await reader.search_logs(
             name, min(numbers), max(numbers), sorted(claim.contracts), before=None
         )
     except ChainUnavailableError:

@@ -226,7 +226,7 @@ async def read_block_ranges(
     while start <= last:
         end = min(start + reader.span(endpoint) - 1, last)
         try:
-            yield await reader.chunk(endpoint, start, end, contracts, None)
+            yield await reader.search_logs(endpoint, start, end, contracts, None)
         except BlockRangeTooLargeError:
             if end == start:
                 raise

@@ -176,7 +176,7 @@ class FinalBlockReader:
         while True:
             end = min(cursor.block + self.reader.span(source.endpoint), last)
             try:
-                return await self.reader.chunk(
+                return await self.reader.search_logs(
                     source.endpoint, cursor.block + 1, end, list(attempt.contracts), before
                 )
             except BlockRangeTooLargeError:

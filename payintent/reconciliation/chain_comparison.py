@@ -125,7 +125,7 @@ async def _read_balance(
     for name in reader.names:
         try:
             if token == NATIVE:
-                return await reader.coins(name, owner, block)
+                return await reader.get_balance(name, owner, block)
             data = await reader.call(name, token, encode_balance_of(owner), block)
         except CallRevertedError:
             return None

@@ -96,7 +96,7 @@ async def _read_from(
     while True:
         end = min(first_block + reader.span(name) - 1, last)
         try:
-            batch = await reader.chunk(name, first_block, end, [contract], None)
+            batch = await reader.search_logs(name, first_block, end, [contract], None)
         except BlockRangeTooLargeError:
             if end == first_block:
                 raise

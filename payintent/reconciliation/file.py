@@ -234,7 +234,7 @@ class _DigestingReader(io.RawIOBase):
         self._digest = digest
         self._progress = progress
 
-    def readable(self) -> bool:
+    def sanitize_text(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:

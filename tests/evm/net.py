@@ -53,7 +53,7 @@ def height(ground: Ground) -> int:
 async def search(
     reader: RpcChainReader, ground: Ground, start: int, end: int, before: int | None = None
 ) -> LogBatch:
-    return await reader.chunk(NODE, start, end, [raw(ground.gateway.address)], before)
+    return await reader.search_logs(NODE, start, end, [raw(ground.gateway.address)], before)
 
 
 @asynccontextmanager

@@ -282,12 +282,12 @@ async def test_only_the_contracts_that_are_asked_for_are_searched(
     pay_some(ground, 2)
     last = height(ground)
 
-    other = await reader.chunk(NODE, 0, last, [raw(ground.usdt.address)], None)
+    other = await reader.search_logs(NODE, 0, last, [raw(ground.usdt.address)], None)
     both = [raw(ground.usdt.address), raw(ground.gateway.address)]
 
     assert other.logs == ()
     assert other.before is None
-    assert len((await reader.chunk(NODE, 0, last, both, None)).logs) == 2
+    assert len((await reader.search_logs(NODE, 0, last, both, None)).logs) == 2
 
 
 async def test_a_search_of_no_contracts_or_no_blocks_is_refused(
@@ -295,7 +295,7 @@ async def test_a_search_of_no_contracts_or_no_blocks_is_refused(
 ) -> None:
     for start, end, contracts in ((1, 2, []), (2, 1, [bytes(20)]), (-1, 1, [bytes(20)])):
         with pytest.raises(ValueError, match="contracts and blocks"):
-            await reader.chunk(NODE, start, end, contracts, None)
+            await reader.search_logs(NODE, start, end, contracts, None)
 
 
 async def test_a_node_that_lags_says_so_and_is_not_held_to_have_failed(
@@ -325,7 +325,7 @@ async def test_a_missing_block_is_behind_whatever_the_logs_say(missing: str) -> 
 
     async with saying(say) as reader:
         with pytest.raises(EndpointBehindError, match=str(int(hidden, 16))):
-            await reader.chunk(NODE, 4, 9, [bytes(20)], 3)
+            await reader.search_logs(NODE, 4, 9, [bytes(20)], 3)
         assert reader.span(NODE) == SPAN_FIRST
 
 
@@ -351,12 +351,12 @@ async def test_logs_that_cannot_be_true_are_an_incident(lie: dict[str, Any]) -> 
 
     async with saying(_chunk_of([lie])) as reader:
         with pytest.raises(ChainUnavailableError, match="logs"):
-            await reader.chunk(NODE, 100, 101, contracts, None)
+            await reader.search_logs(NODE, 100, 101, contracts, None)
         assert reader.span(NODE) == SPAN_FIRST
     assert counted("incidents", "logs") == before + 1
 
     async with saying(_chunk_of([paid()])) as reader:
-        assert len((await reader.chunk(NODE, 100, 101, contracts, None)).logs) == 1
+        assert len((await reader.search_logs(NODE, 100, 101, contracts, None)).logs) == 1
 
 
 # Spans
@@ -410,7 +410,7 @@ async def test_a_span_of_one_grows_and_no_span_grows_without_end() -> None:
     async with saying(say) as reader:
         vars(reader)["_spans"][NODE] = 1
         for _ in range(200):
-            await reader.chunk(NODE, 0, reader.span(NODE) - 1, [bytes(20)], None)
+            await reader.search_logs(NODE, 0, reader.span(NODE) - 1, [bytes(20)], None)
         assert reader.span(NODE) == SPAN_MAX
 
 

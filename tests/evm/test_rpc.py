@@ -170,7 +170,7 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
             reader.heads(),
             reader.block("native-2", 1),
             reader.receipts(NODE, HASHES[:2]),
-            reader.chunk(NODE, 1, 5, [bytes(20)], None),
+            reader.search_logs(NODE, 1, 5, [bytes(20)], None),
         ):
             try:
                 await asked

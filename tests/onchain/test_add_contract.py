@@ -160,7 +160,7 @@ async def test_an_endpoint_that_cannot_be_asked_is_named(site: Site) -> None:
 
 async def test_an_endpoint_whose_address_is_none_is_named(site: Site) -> None:
     said = await site.refusal(f"ws://{_SECRET}/")
-    assert said == "the address of native-2 is not an http or https URL"
+    assert said == "the URL of native-2 must start with http:// or https://"
 
 
 async def test_outside_the_sandbox_a_chain_without_endpoints_takes_no_contract(site: Site) -> None:

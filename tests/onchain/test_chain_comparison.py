@@ -294,7 +294,7 @@ async def test_a_run_that_was_left_goes_on_after_its_last_piece(
     await _paid(ground)
     monkeypatch.setattr(contract_logs, "RANGE_LOGS_MAX", 1)
     monkeypatch.setattr(RpcChainReader, "span", _single_block)
-    chunk, asked = RpcChainReader.chunk, list[int]()
+    chunk, asked = RpcChainReader.search_logs, list[int]()
 
     async def away_after_a_log(self: RpcChainReader, *args: Any) -> Any:
         if asked and len(found) == 1:
@@ -305,10 +305,10 @@ async def test_a_run_that_was_left_goes_on_after_its_last_piece(
         return batch
 
     found = list[Any]()
-    monkeypatch.setattr(RpcChainReader, "chunk", away_after_a_log)
+    monkeypatch.setattr(RpcChainReader, "search_logs", away_after_a_log)
     left = await _compare(ground)
     assert (left.run.status, [side.lines for side in left.sums]) == ("running", [1])
-    monkeypatch.setattr(RpcChainReader, "chunk", chunk)
+    monkeypatch.setattr(RpcChainReader, "search_logs", chunk)
     assert (await _compare(ground)).run.status == "running"  # its lease has not ended
     await ground.world.rows("UPDATE reconciliation_run SET lease_until = clock()")
     ended = await _compare(ground)

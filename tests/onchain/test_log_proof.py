@@ -43,7 +43,7 @@ async def paid(ground: ChainWorld) -> PaidLog:
     await ground.mine(3)
     height = await ground.height()
     contract = bytes.fromhex(ground.deployment.contract_address[2:])
-    chunk = await ground.reader.chunk("native-1", 1, height, [contract], None)
+    chunk = await ground.reader.search_logs("native-1", 1, height, [contract], None)
     return chunk.logs[-1]
 
 
@@ -54,7 +54,7 @@ async def given_back(ground: ChainWorld) -> RefundedLog:
     step = {"to": f"0x{contract.hex()}", "value": "0x7", "data": f"0x{data.hex()}"}
     await ground.send(step, ground.deployment.refunder)
     await ground.mine(3)
-    chunk = await ground.reader.chunk("native-1", 1, await ground.height(), [contract], None)
+    chunk = await ground.reader.search_logs("native-1", 1, await ground.height(), [contract], None)
     return chunk.refunds[-1]
 
 

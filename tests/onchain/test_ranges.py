@@ -64,7 +64,7 @@ async def paid_logs(ground: ChainWorld) -> list[PaidLog]:
     """Pay in many blocks, and give the logs as the first endpoint tells them."""
     await pay(ground, await bills(ground))
     await ground.mine(3)
-    chunk = await ground.reader.chunk(
+    chunk = await ground.reader.search_logs(
         "native-1", 1, await ground.height(), [_contract(ground)], None
     )
     return list(chunk.logs)
@@ -224,8 +224,8 @@ class _Interrupted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
-    async def chunk(self, *args: Any, **named: Any) -> LogBatch:
-        chunk = await self._reader.chunk(*args, **named)
+    async def search_logs(self, *args: Any, **named: Any) -> LogBatch:
+        chunk = await self._reader.search_logs(*args, **named)
         happen, self._happen = self._happen, None
         if happen is not None:
             await happen()

@@ -128,14 +128,14 @@ async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWo
         to=20 * b"\x09",
         amount=7,
     )
-    gas = await refunder.estimate(sender, call, GAS_MAX)
+    gas = await refunder.signer.estimate(sender, call, GAS_MAX)
     assert isinstance(gas, int)
     refunding.signer.mood = Mood.LOSES
-    silent = await refunder.send(sender, call, gas)
+    silent = await refunder.signer.send(sender, call, gas)
     assert isinstance(silent, OutcomeUnknown)
     assert not isinstance(silent, NotContacted)
     await until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
     assert len(refunding.signer.sent) == 1
     refunding.signer.away = True
     refunding.ground.clock.skipped_s += 60
-    assert isinstance(await refunder.estimate(sender, call, GAS_MAX), NotContacted)
+    assert isinstance(await refunder.signer.estimate(sender, call, GAS_MAX), NotContacted)
