@@ -197,7 +197,7 @@ async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
     if refused is None:
         assert (await stage.perform(approval, approver)).step == "queued"
         return
-    with pytest.raises(RefusedError, match=r"must approve|needs|OPERATOR_TOKEN") as error:
+    with pytest.raises(RefusedError, match=r"must approve|requires|OPERATOR_TOKEN") as error:
         await stage.perform(approval, approver)
     assert error.value.code is refused
     assert (await stage.perform(ShowRefund(refund_id=refund_id))).step == "approval"

@@ -167,7 +167,7 @@ async def test_receipts_need_a_mail_server(world: World, settings: Settings) -> 
     plain = settings.model_copy(update={"smtp_host": ""})
     service = await open_service(plain, {"fake": FakeGateway()})
     wish = SetMerchantProfile(merchant_id=world.merchant_id, mail_receipts=True)
-    with pytest.raises(RefusedError, match="needs a mail server"):
+    with pytest.raises(RefusedError, match="requires a mail server"):
         await service.run_operation(wish, ACTOR)
     shown = InviteMember(merchant_id=world.merchant_id, email="a@b.test", role=MemberRole.FINANCE)
     assert (await service.run_operation(shown, ACTOR)).link is not None

@@ -74,7 +74,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("operator.issue", {"name": "policy:x"}, _BAD, "name must not start with policy:"),
     ("operator.issue", {"name": "CLI:root"}, _BAD, "name must not start with cli:"),
     ("operator.issue", {"name": " Grace"}, _BAD, "without leading or trailing spaces"),
-    ("operator.issue", {"name": "\uff27race"}, _BAD, "name must be in normalized form"),
+    ("operator.issue", {"name": "\uff27race"}, _BAD, "name must be NFKC-normalized"),
     ("operator.issue", {"name": "aDA"}, _CONFLICT, "'aDA' is or was the name of an operator"),
     ("operator.issue", {"days": 0}, _BAD, "days must be from 1 to 365"),
     ("operator.extend", {"days": 366}, _BAD, "days must be from 1 to 365"),
