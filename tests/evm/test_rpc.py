@@ -201,7 +201,7 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
     ],
 )
 def test_what_is_no_url_is_refused_without_being_told(url: str) -> None:
-    with pytest.raises(ValueError, match=r"native-2 is not an http") as caught:
+    with pytest.raises(ValueError, match=r"the URL of native-2 must start with http") as caught:
         open_chain_reader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
     assert "key" not in "".join(traceback.format_exception(caught.value, limit=0))
 

@@ -18,14 +18,14 @@ PENDING   | done     | succeed
 PENDING   | pending  | wait
 PENDING   | declined | fail
 PENDING   | absent   | wait
-SUCCEEDED | done     | nothing
-SUCCEEDED | pending  | nothing
+SUCCEEDED | done     | none
+SUCCEEDED | pending  | none
 SUCCEEDED | declined | contradict
-SUCCEEDED | absent   | nothing
+SUCCEEDED | absent   | none
 FAILED    | done     | contradict
-FAILED    | pending  | nothing
-FAILED    | declined | nothing
-FAILED    | absent   | nothing
+FAILED    | pending  | none
+FAILED    | declined | none
+FAILED    | absent   | none
 """
 TABLE = {
     (Status(status), GatewayRefundState(said)): effect
@@ -51,7 +51,7 @@ def test_a_word_has_the_effect_that_the_table_says(
 def test_a_refund_that_has_ended_ends_no_second_time() -> None:
     for status in (Status.SUCCEEDED, Status.FAILED):
         effects = {decide_refund(status, RefundReport(state=said)) for said in GatewayRefundState}
-        assert effects == {"nothing", "contradict"}
+        assert effects == {"none", "contradict"}
 
 
 def test_money_that_came_for_nothing_goes_back_by_itself_and_no_other() -> None:
