@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from standardwebhooks import Webhook
 
-from payintent.merchants.callback_secrets import new_key
+from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.model import encode_secret
 from payintent.runtime.settings import Settings
 from payintent.runtime.version import API_VERSION
@@ -17,7 +17,7 @@ from payintent.webhooks.sender import AttemptOutcome, WebhookSender
 from tests.support.authority import Authority
 from tests.support.tcp_server import TcpServer
 
-KEYS = (new_key(), new_key())
+KEYS = (generate_secret(), generate_secret())
 BODY = '{"type":"payment.completed","data":{"note":"käse"}}'.encode()
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

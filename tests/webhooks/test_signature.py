@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from payintent.merchants.callback_secrets import new_key
+from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.model import encode_secret
 from payintent.webhooks.model import sign
 
@@ -30,7 +30,7 @@ def test_the_official_library_accepts_every_secret_and_body(key, text):
 
 
 def test_each_of_three_rotating_secrets_verifies_and_the_fourth_is_left_out():
-    keys = [new_key() for _ in range(4)]
+    keys = [generate_secret() for _ in range(4)]
     headers = _headers(keys, BODY)
     assert headers["webhook-signature"].count("v1,") == 3
     for key in keys[:3]:
@@ -40,13 +40,13 @@ def test_each_of_three_rotating_secrets_verifies_and_the_fourth_is_left_out():
 
 
 def test_the_newest_secret_signs_first():
-    new, old = new_key(), new_key()
+    new, old = generate_secret(), generate_secret()
     first = sign([new, old], "id", 1, BODY).split(" ")[0]
     assert first == sign([new], "id", 1, BODY)
 
 
 def test_a_changed_body_id_or_time_does_not_verify():
-    key = new_key()
+    key = generate_secret()
     webhook = Webhook(encode_secret(key))
     headers = _headers([key], BODY)
     webhook.verify(BODY, headers)
@@ -67,9 +67,9 @@ def test_what_could_not_be_verified_is_not_signed(keys, webhook_id):
 
 
 def test_a_new_secret_is_32_random_bytes_and_reads_back():
-    key = new_key()
+    key = generate_secret()
     assert len(key) == 32
-    assert key != new_key()
+    assert key != generate_secret()
     assert base64.b64decode(encode_secret(key).removeprefix("whsec_"), validate=True) == key
 
 
