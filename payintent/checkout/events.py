@@ -15,14 +15,7 @@ from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.notify import ChangeSubscriber
-from payintent.http.responses import (
-    HEARTBEAT_S,
-    STREAM_HEADERS,
-    STREAM_KEEP_ALIVE,
-    STREAM_RETRY,
-    STREAM_S,
-    encode_event,
-)
+from payintent.http import responses
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.payments import store as payment_store
 from payintent.payments.model import TERMINAL
@@ -47,7 +40,7 @@ async def get_events(visit: CheckoutVisit) -> Response:
     if visit.payment.status in TERMINAL and visit.payment.version == last_version:
         return Response(status_code=204)
     if visit.request.method == "HEAD":
-        return Response(headers=STREAM_HEADERS)
+        return Response(headers=responses.STREAM_HEADERS)
     visit.context.change_feed.require_capacity(visit.payment.id)
     return _CheckoutStream(visit, last_version)
 
@@ -64,7 +57,9 @@ class _CheckoutStream(StreamingResponse):
     def __init__(self, visit: CheckoutVisit, last_version: int | None) -> None:
         self._visit = visit
         self._subscriber = ChangeSubscriber()
-        super().__init__(_stream_events(visit, self._subscriber, last_version), 200, STREAM_HEADERS)
+        super().__init__(
+            _stream_events(visit, self._subscriber, last_version), 200, responses.STREAM_HEADERS
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Subscribe here: if the generator never starts, its cleanup does not run.
@@ -76,9 +71,9 @@ async def _stream_events(
     visit: CheckoutVisit, subscriber: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment ends, the process stops, or `STREAM_S` has elapsed."""
-    yield STREAM_RETRY
+    yield responses.STREAM_RETRY
     loop, context = asyncio.get_running_loop(), visit.context
-    ends_at = loop.time() + STREAM_S
+    ends_at = loop.time() + responses.STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
         subscriber.changed.clear()
@@ -90,22 +85,22 @@ async def _stream_events(
             return  # the browser reconnects
         if snapshot.payment.version != version:
             version = snapshot.payment.version
-            yield encode_event("status", _status_fields(snapshot), version)
+            yield responses.encode_event("status", _status_fields(snapshot), version)
         if onchain is not None and onchain != last_onchain:
             last_onchain = onchain
-            yield encode_event("onchain", onchain, snapshot.payment.version)
+            yield responses.encode_event("onchain", onchain, snapshot.payment.version)
         if snapshot.payment.status in TERMINAL or context.change_feed.closing:
             return
         while not await _wait_for_change(subscriber):
             if loop.time() >= ends_at:
                 return
-            yield STREAM_KEEP_ALIVE
+            yield responses.STREAM_KEEP_ALIVE
 
 
 async def _wait_for_change(subscriber: ChangeSubscriber) -> bool:
     """Wait for a change; return False if a keep-alive message is due first."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(HEARTBEAT_S):
+        async with asyncio.timeout(responses.HEARTBEAT_S):
             await subscriber.changed.wait()
     return subscriber.changed.is_set()
 

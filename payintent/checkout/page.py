@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from payintent.checkout import page_fields, rendering, visits
 from payintent.checkout.codes import full_page_url
 from payintent.checkout.fields import (
     fee_and_tax_lines,
@@ -16,40 +17,9 @@ from payintent.checkout.fields import (
 )
 from payintent.checkout.languages import Language
 from payintent.checkout.method_groups import draw_chain_icon, draw_quote_icon, group_methods
-from payintent.checkout.page_fields import (
-    embedding_frame,
-    is_about_email,
-    next_step,
-    page_result,
-    preselected_method,
-    problem_text,
-    read_page_url,
-    refunded_text,
-    return_link,
-    returns_to_shop,
-)
-from payintent.checkout.rendering import (
-    HEADERS,
-    OWN_SCRIPTS,
-    common_fields,
-    country_options,
-    language_options,
-    merchant_policy,
-    page_language,
-    render_page,
-    with_error_pages,
-)
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
-from payintent.checkout.visits import (
-    CheckoutVisit,
-    cancel_checkout,
-    checkout_route,
-    checkout_view,
-    price_checkout,
-    read_visit,
-    select_for_buyer,
-)
+from payintent.checkout.visits import CheckoutVisit
 from payintent.core.addresses import web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
@@ -73,37 +43,37 @@ _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
 
-@with_error_pages
-@checkout_route
+@rendering.with_error_pages
+@visits.checkout_route
 async def get_page(visit: CheckoutVisit) -> Response:
     return await _render_page(visit)
 
 
-@with_error_pages
-@checkout_route
+@rendering.with_error_pages
+@visits.checkout_route
 async def post_select(visit: CheckoutVisit) -> Response:
     """`POST /c/{checkout_id}/select`: freeze the quote and redirect to the gateway."""
     form = await read_form_fields(visit.request)
     try:
         selection = _read_selection(visit, form)
-        selected = await select_for_buyer(visit, selection)
+        selected = await visits.select_for_buyer(visit, selection)
     except RefusedError as refusal:
-        return await _render_page(await read_visit(visit.request), refusal, form)
+        return await _render_page(await visits.read_visit(visit.request), refusal, form)
     return await _redirect_to_gateway(visit, selected)
 
 
-@with_error_pages
-@checkout_route
+@rendering.with_error_pages
+@visits.checkout_route
 async def post_cancel_form(visit: CheckoutVisit) -> Response:
     try:
-        await cancel_checkout(visit)
+        await visits.cancel_checkout(visit)
     except RefusedError as refusal:
-        return await _render_page(await read_visit(visit.request), refusal)
+        return await _render_page(await visits.read_visit(visit.request), refusal)
     return _redirect_to_page(visit)
 
 
-@with_error_pages
-@checkout_route
+@rendering.with_error_pages
+@visits.checkout_route
 async def get_return(visit: CheckoutVisit) -> Response:
     """`GET` and `POST /c/{checkout_id}/return`: the buyer returns from the gateway.
 
@@ -116,8 +86,8 @@ async def get_return(visit: CheckoutVisit) -> Response:
     return _redirect_to_page(visit)
 
 
-@with_error_pages
-@checkout_route
+@rendering.with_error_pages
+@visits.checkout_route
 async def get_receipt(visit: CheckoutVisit) -> Response:
     """`GET /c/{checkout_id}/receipt`: a printable receipt.
 
@@ -127,15 +97,17 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
     if payment.status not in _PAID or payment.paid_at is None:
         return _redirect_to_page(visit)
     page = await _load_page(visit)
-    refunded = refunded_text(payment, page.language) if payment.refunded_amount else None
+    refunded = (
+        page_fields.refunded_text(payment, page.language) if payment.refunded_amount else None
+    )
     fields = page.fields | {
         "title": f"{page.language.t('receipt')} · {page.merchant.name}",
         "paid_at": format_timestamp(payment.paid_at),
         "refunded": refunded,
         "scripts": ["checkout.js"],
     }
-    policy = merchant_policy(visit.context, page.merchant)
-    return render_page(visit.request, "receipt.html", fields, policy)
+    policy = rendering.merchant_policy(visit.context, page.merchant)
+    return rendering.render_page(visit.request, "receipt.html", fields, policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +130,16 @@ class _AvailableMethods:
 
 async def _load_page(visit: CheckoutVisit) -> _Page:
     context, merchant = visit.context, await visit.merchant()
-    page_url = read_page_url(visit.request, visit.payment.checkout_id)
-    language = page_language(visit.request, merchant.locale)
-    view = await checkout_view(visit)
-    fields = common_fields(language) | {
+    page_url = page_fields.read_page_url(visit.request, visit.payment.checkout_id)
+    language = rendering.page_language(visit.request, merchant.locale)
+    view = await visits.checkout_view(visit)
+    fields = rendering.common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
         "page_url": page_url,
         "current_url": page_url.current,
         "link": page_url.link,
-        "embed": embedding_frame(page_url, merchant),
+        "embed": page_fields.embedding_frame(page_url, merchant),
         "api_url": api_url(context.settings)[0],
         "style": page_style(merchant.accent_colour),
         "offer_script": offer_script(language.locale),
@@ -182,7 +154,9 @@ async def _load_page(visit: CheckoutVisit) -> _Page:
 
 
 async def _render_page(
-    visit: CheckoutVisit, refusal: RefusedError | None = None, form: dict[str, str] | None = None
+    visit: CheckoutVisit,
+    refusal: RefusedError | None = None,
+    form: dict[str, str] | None = None,
 ) -> Response:
     """Render the page. After a failed form submission, show the error and the form values."""
     context, page = visit.context, await _load_page(visit)
@@ -196,7 +170,7 @@ async def _render_page(
         refusal, methods = refusal or error, _AvailableMethods()
     wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
-    step = next_step(view["next_action"], wallet, card, embed)
+    step = page_fields.next_step(view["next_action"], wallet, card, embed)
     if step["kind"] != "wallet" and not view["can"]["select"]:
         step = {"kind": "closed"}  # money sent now would arrive too late
     if step["kind"] == "redirect":
@@ -207,22 +181,22 @@ async def _render_page(
         "step": step,
         "has_selection": visit.payment.status is PaymentStatus.PROCESSING and "selected" in view,
         "is_open": visit.payment.status in OPEN,
-        "return_url": return_link(view),
+        "return_url": page_fields.return_link(view),
         "requested_country": country,
-        "problem": problem_text(refusal, view, page.merchant, language),
-        "is_email_invalid": is_about_email(refusal),
+        "problem": page_fields.problem_text(refusal, view, page.merchant, language),
+        "is_email_invalid": page_fields.is_about_email(refusal),
         "absolute_url": full_page_url(visit),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
-        "returns_automatically": returns_to_shop(visit.snapshot),
+        "returns_automatically": page_fields.returns_to_shop(visit.snapshot),
         **_form_fields(methods, form, language),
         "prefetch_scripts": _prefetch_scripts(step, methods),
         **_selected_fields(view, wallet),
         **_result_fields(visit.payment, page),
     }
     scripts = card.sources if card else _script_sources(step, language)
-    policy = merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
+    policy = rendering.merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
     status = http_status(refusal) if refusal else 200
-    return render_page(visit.request, "checkout.html", fields, policy, status)
+    return rendering.render_page(visit.request, "checkout.html", fields, policy, status)
 
 
 def _requested_country(request: Request, form: dict[str, str] | None) -> str | None:
@@ -254,7 +228,7 @@ async def _gateway_step(
 def _script_sources(step: dict[str, Any], language: Language) -> ScriptSources:
     """Allow our own scripts and, in the wallet step, the inline script."""
     if step["kind"] != "wallet":
-        return OWN_SCRIPTS
+        return rendering.OWN_SCRIPTS
     return ScriptSources(inline=(offer_script(language.locale).source,))
 
 
@@ -271,11 +245,11 @@ def _form_fields(
         "groups": group_methods(methods.quotes, language),
         "fee_and_tax_lines": fee_and_tax_lines,
         "shop_price_lines": shop_price_lines,
-        "selected_value": preselected_method(methods.quotes, form),
+        "selected_value": page_fields.preselected_method(methods.quotes, form),
         "form_values": form or {},
         "country": methods.country,
-        "country_options": country_options,
-        "language_options": language_options,
+        "country_options": rendering.country_options,
+        "language_options": rendering.language_options,
     }
 
 
@@ -292,12 +266,12 @@ def _selected_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[st
 def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
     if payment.status in OPEN:
         return {}
-    result = page_result(payment, page.merchant, page.language)
+    result = page_fields.page_result(payment, page.merchant, page.language)
     return {"result": result, "title": f"{page.language.t(result.title)} · {page.merchant.name}"}
 
 
 async def _load_methods(visit: CheckoutVisit, country: str | None) -> _AvailableMethods:
-    quotes = await price_checkout(visit, country, None)
+    quotes = await visits.price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
     origins = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
     fields = [quote_fields(quote) for quote in quotes.offers]
@@ -315,7 +289,7 @@ def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelectio
         country=form.get("country"),
         currency=currency or None,
         payer_email=form.get("payer_email"),
-        locale=page_language(visit.request, "en").locale if has_language else None,
+        locale=rendering.page_language(visit.request, "en").locale if has_language else None,
         expected_total_amount=total or None,
     )
     selection.check()
@@ -323,8 +297,8 @@ def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelectio
 
 
 def _redirect_to_page(visit: CheckoutVisit) -> Response:
-    page_url = read_page_url(visit.request, visit.payment.checkout_id).current
-    return RedirectResponse(page_url, 303, HEADERS)
+    page_url = page_fields.read_page_url(visit.request, visit.payment.checkout_id).current
+    return RedirectResponse(page_url, 303, rendering.HEADERS)
 
 
 async def _redirect_to_gateway(visit: CheckoutVisit, selected: SelectedSession) -> Response:
@@ -338,8 +312,8 @@ async def _redirect_to_gateway(visit: CheckoutVisit, selected: SelectedSession) 
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
         if web_origin(url) == await context.accounts.page_origin(session.quote.account_id):
-            return Response(None, 303, {**HEADERS, "Location": encode_unsendable(url)})
-    page_url = read_page_url(visit.request, payment.checkout_id).current
+            return Response(None, 303, {**rendering.HEADERS, "Location": encode_unsendable(url)})
+    page_url = page_fields.read_page_url(visit.request, payment.checkout_id).current
     if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
         page_url += f"{'&' if '?' in page_url else '?'}{_SELECTED}=1"
-    return RedirectResponse(page_url, 303, HEADERS)
+    return RedirectResponse(page_url, 303, rendering.HEADERS)

@@ -3,16 +3,9 @@
 import msgspec
 from starlette.responses import Response
 
+from payintent.checkout import visits
 from payintent.checkout.fields import next_action_fields, quote_fields
-from payintent.checkout.visits import (
-    CheckoutVisit,
-    cancel_checkout,
-    checkout_route,
-    checkout_view,
-    price_checkout,
-    read_visit,
-    select_for_buyer,
-)
+from payintent.checkout.visits import CheckoutVisit
 from payintent.core import ids
 from payintent.core.countries import COUNTRIES
 from payintent.core.texts import check_email
@@ -28,19 +21,19 @@ from payintent.runtime.json_format import format_timestamp
 _SELECTION = msgspec.json.Decoder(QuoteSelection)
 
 
-@checkout_route
+@visits.checkout_route
 async def get_checkout(visit: CheckoutVisit) -> Response:
-    fields = await checkout_view(visit)
+    fields = await visits.checkout_view(visit)
     if visit.country in COUNTRIES:
         fields["suggested_country"] = visit.country  # only a hint
     return json_response(fields)
 
 
-@checkout_route
+@visits.checkout_route
 async def get_quotes(visit: CheckoutVisit) -> Response:
     country = visit.request.query_params.get("country")
     currency = visit.request.query_params.get("currency")
-    quotes = await price_checkout(visit, country, currency)
+    quotes = await visits.price_checkout(visit, country, currency)
     return json_response(
         {
             "checkout_id": visit.payment.checkout_id,
@@ -52,17 +45,17 @@ async def get_quotes(visit: CheckoutVisit) -> Response:
     )
 
 
-@checkout_route
+@visits.checkout_route
 async def post_quotes(visit: CheckoutVisit) -> Response:
     context = visit.context
     selection = await read_json(visit.request, _SELECTION, context.settings.body_bytes_max)
     selection.check()
-    selected = await select_for_buyer(visit, selection)
+    selected = await visits.select_for_buyer(visit, selection)
     payment, session = selected.payment, selected.session
     snapshot = PaymentSnapshot(payment, session, selected.now)
     return json_response(
         {
-            "checkout": await checkout_view(CheckoutVisit(visit.request, context, snapshot)),
+            "checkout": await visits.checkout_view(CheckoutVisit(visit.request, context, snapshot)),
             "quote": quote_fields(session.quote),
             "session": {
                 "id": ids.format_id(ids.SESSION, session.id),
@@ -73,14 +66,14 @@ async def post_quotes(visit: CheckoutVisit) -> Response:
     )
 
 
-@checkout_route
+@visits.checkout_route
 async def post_cancel(visit: CheckoutVisit) -> Response:
     """`POST /checkout/{checkout_id}/cancel`: cancel a PENDING payment; sends no webhook."""
-    await cancel_checkout(visit)
+    await visits.cancel_checkout(visit)
     return json_response({"status": "cancelled"})
 
 
-@checkout_route
+@visits.checkout_route
 async def patch_checkout(visit: CheckoutVisit) -> Response:
     context = visit.context
     body = await read_json(visit.request, schemas.EMAIL_DECODER, context.settings.body_bytes_max)
@@ -89,4 +82,4 @@ async def patch_checkout(visit: CheckoutVisit) -> Response:
     await require_open_checkout(context.database, visit.snapshot)
     async with context.database.transaction() as tx:
         await payment_store.set_payer_emails(tx, {visit.payment.id: body.payer_email})
-    return json_response(await checkout_view(await read_visit(visit.request)))
+    return json_response(await visits.checkout_view(await visits.read_visit(visit.request)))

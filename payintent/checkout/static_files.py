@@ -20,14 +20,7 @@ from payintent.core.addresses import web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.errors import error_response
-from payintent.http.pages.static_files import (
-    HEADERS,
-    InlinePart,
-    StaticFiles,
-    inline_part,
-    minify,
-    minify_style,
-)
+from payintent.http.pages import static_files as files
 from payintent.http.responses import etag_response
 
 _FILES = ("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js")
@@ -57,17 +50,17 @@ def static_url(name: str, locale: str = LOCALES[0]) -> str:
 
 
 @lru_cache(maxsize=_STYLES_MAX)
-def page_style(colour: str | None = None) -> InlinePart:
+def page_style(colour: str | None = None) -> files.InlinePart:
     text = _load_files(LOCALES[0]).text(_STYLE)
     if colour is not None:
         shades = (_css_properties(accent_shades(colour, theme)) for theme in (LIGHT, DARK))
-        text += minify_style("{}@media (prefers-color-scheme: dark) {{ {} }}".format(*shades))
-    return inline_part(text)
+        text += files.minify_style("{}@media (prefers-color-scheme: dark) {{ {} }}".format(*shades))
+    return files.inline_part(text)
 
 
 @cache
-def offer_script(locale: str) -> InlinePart:
-    return inline_part(_load_files(locale).text(_OFFER))
+def offer_script(locale: str) -> files.InlinePart:
+    return files.inline_part(_load_files(locale).text(_OFFER))
 
 
 async def get_static_file(request: Request) -> Response:
@@ -82,11 +75,11 @@ async def get_flag(request: Request) -> Response:
     if name not in _FLAGS:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
     content = (resources.files("payintent") / "checkout" / "static" / "flags" / name).read_bytes()
-    return Response(content, 200, HEADERS | _CACHE_HOUR, "image/svg+xml")
+    return Response(content, 200, files.HEADERS | _CACHE_HOUR, "image/svg+xml")
 
 
 @cache
-def _load_files(locale: str) -> StaticFiles:
+def _load_files(locale: str) -> files.StaticFiles:
     translations = load_language(locale).translations
 
     def insert_texts(source: str) -> str:
@@ -98,7 +91,7 @@ def _load_files(locale: str) -> StaticFiles:
         literal = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
         return _TEXTS_PLACEHOLDER.sub(lambda _: literal, source)
 
-    return StaticFiles(
+    return files.StaticFiles(
         "checkout/static", "/c/static", _FILES, prepare=insert_texts, suffix=f"-{locale}"
     )
 
@@ -131,12 +124,12 @@ async def get_sdk_file(request: Request) -> Response:
 
 @cache
 def _sdk_files() -> Mapping[str, _SdkFile]:
-    wallets = minify(_read_source("v1.onchain.js"))
-    core = minify(_insert_hash(_read_source("v1.js"), wallets))
+    wallets = files.minify(_read_source("v1.onchain.js"))
+    core = files.minify(_insert_hash(_read_source("v1.js"), wallets))
     return {
         **_sdk_script("v1.js", core),
         **_sdk_script("v1.onchain.js", wallets),
-        "loader.js": _sdk_file(_SCRIPT, minify(_read_source("loader.js"))),
+        "loader.js": _sdk_file(_SCRIPT, files.minify(_read_source("loader.js"))),
         "v1.d.ts": _sdk_file("text/plain", _read_source("v1.d.ts")),
     }
 
@@ -192,4 +185,4 @@ async def get_picture(request: Request) -> Response:
         response = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
         response.headers["Cache-Control"] = "no-store"  # it may become available later
         return response
-    return Response(content, 200, HEADERS | _CACHE_HOUR, "image/webp")
+    return Response(content, 200, files.HEADERS | _CACHE_HOUR, "image/webp")

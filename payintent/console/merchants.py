@@ -11,6 +11,7 @@ from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules
 from payintent.gateway_accounts.operations import AddAccount, ListAccounts
+from payintent.merchants import operations as merchant_operations
 from payintent.merchants.access_operations import (
     IssueApiKey,
     ListApiKeys,
@@ -27,14 +28,6 @@ from payintent.merchants.activation import (
 from payintent.merchants.callback_secrets import ListCallbackSecrets, RotateCallbackSecret
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.model import ActivationStatus, Merchant, accepts_payments
-from payintent.merchants.operations import (
-    CreateMerchant,
-    ListMerchants,
-    SetCallbackUrl,
-    SetMerchantProfile,
-    SetRefundThreshold,
-    ShowMerchant,
-)
 from payintent.merchants.restrictions import ListRestrictions
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
@@ -44,21 +37,23 @@ _KEYS_MAX = 100
 
 
 async def get_merchants(visit: OperatorVisit) -> Response:
-    merchants = await visit.read(read_query(visit, ListMerchants, limit=PAGE_ROWS))
+    merchants = await visit.read(
+        read_query(visit, merchant_operations.ListMerchants, limit=PAGE_ROWS)
+    )
     last_id = merchants[-1].id if len(merchants) == PAGE_ROWS else None
     return visit.render(
         "merchants.html",
         form_values=visit.query,
         merchants=merchants,
         activations=[status.value for status in ActivationStatus],
-        create=operation_url(visit, CreateMerchant),
+        create=operation_url(visit, merchant_operations.CreateMerchant),
         next_link=last_id and change_query(visit, after=last_id),
     )
 
 
 async def get_merchant(visit: OperatorVisit) -> Response:
     merchant_id = _parse_merchant_id(visit.request.path_params["merchant_id"])
-    merchant = await visit.read(ShowMerchant(merchant_id=merchant_id))
+    merchant = await visit.read(merchant_operations.ShowMerchant(merchant_id=merchant_id))
     settings = await _read_settings(visit, merchant_id)
     return visit.render(
         "merchant.html",
@@ -106,9 +101,9 @@ def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | Non
 
 def _actions(visit: OperatorVisit, merchant: Merchant) -> list[PageAction]:
     operations: list[tuple[str, type[ChangeOperation[Any]]]] = [
-        ("Change profile", SetMerchantProfile),
-        ("Set callback URL", SetCallbackUrl),
-        ("Set refund threshold", SetRefundThreshold),
+        ("Change profile", merchant_operations.SetMerchantProfile),
+        ("Set callback URL", merchant_operations.SetCallbackUrl),
+        ("Set refund threshold", merchant_operations.SetRefundThreshold),
     ]
     if accepts_payments(merchant.activation):
         operations.append(("Suspend", SuspendMerchant))

@@ -15,15 +15,8 @@ from payintent.console.context import ConsoleContext
 from payintent.console.rendering import HEADERS, format_age, list_url, render_part
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.core.money import TENDER, format_amount, minor_decimals
+from payintent.http import responses
 from payintent.http.pages.static_files import html_response
-from payintent.http.responses import (
-    HEARTBEAT_S,
-    STREAM_HEADERS,
-    STREAM_KEEP_ALIVE,
-    STREAM_RETRY,
-    STREAM_S,
-    encode_event,
-)
 from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
 from payintent.overview.store import COUNTED_MAX, ChainFigure
 from payintent.runtime.log import get_logger
@@ -317,13 +310,13 @@ async def get_today_events(visit: OperatorVisit) -> Response:
     The stream ends after five minutes, so that the reconnecting browser is authenticated again.
     """
     events = _stream_figures(visit.context, _period(visit))
-    return StreamingResponse(events, 200, {**HEADERS, **STREAM_HEADERS})
+    return StreamingResponse(events, 200, {**HEADERS, **responses.STREAM_HEADERS})
 
 
 async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGenerator[bytes]:
-    yield STREAM_RETRY
+    yield responses.STREAM_RETRY
     loop = asyncio.get_running_loop()
-    ends_at, last_sent_at, last_html = loop.time() + STREAM_S, loop.time(), ""
+    ends_at, last_sent_at, last_html = loop.time() + responses.STREAM_S, loop.time(), ""
     while loop.time() < ends_at and not context.change_feed.closing:
         try:
             html = render_figures(await context.overview.get(), period)
@@ -331,10 +324,10 @@ async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGener
             _log.warning("stream_ended", why=type(error).__name__)
             return  # the browser reconnects
         if html != last_html:
-            yield encode_event("figures", {"html": html})
+            yield responses.encode_event("figures", {"html": html})
             last_html, last_sent_at = html, loop.time()
-        elif loop.time() - last_sent_at >= HEARTBEAT_S:
-            yield STREAM_KEEP_ALIVE
+        elif loop.time() - last_sent_at >= responses.HEARTBEAT_S:
+            yield responses.STREAM_KEEP_ALIVE
             last_sent_at = loop.time()
         await asyncio.sleep(_POLL_S)
 

@@ -4,18 +4,9 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response, StreamingResponse
 
+from payintent.accounting import statements_operations as statements
 from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statement_model import Movement, fact_label
-from payintent.accounting.statements_operations import (
-    PDF_LINES_MAX,
-    balance_fields,
-    draw_pdf,
-    export_lines,
-    line_view,
-    parse_statement_currency,
-    require_statement,
-    statement_view,
-)
 from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
 from payintent.cases.model import CaseKind
@@ -202,7 +193,7 @@ def _includes(market: Market, country: str) -> bool:
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statements(visit: MemberVisit) -> Response:
     database, query = visit.context.database, visit.request.query_params
-    currency = parse_statement_currency(query.get("currency") or None)
+    currency = statements.parse_statement_currency(query.get("currency") or None)
     records = await statement_store.list_statements(
         database,
         PAGE_ROWS + 1,
@@ -215,9 +206,9 @@ async def get_portal_statements(visit: MemberVisit) -> Response:
     return visit.render(
         "statements.html",
         "Statements",
-        rows=[statement_view(statement) for statement in records[:PAGE_ROWS]],
+        rows=[statements.statement_view(statement) for statement in records[:PAGE_ROWS]],
         next_query=format_next_query([statement.id for statement in records], filters),
-        balances=[balance_fields(balance) for balance in balances],
+        balances=[statements.balance_fields(balance) for balance in balances],
         movements=[str(movement) for movement in Movement],
         currency=currency or "",
         currencies=sorted({balance.currency for balance in balances or records}),
@@ -232,8 +223,8 @@ async def get_portal_statement(visit: MemberVisit) -> Response:
     next_query = None
     if len(lines) > _PAGE_LINES:
         next_query = urlencode({"cursor": write_offset_cursor(offset + _PAGE_LINES)})
-    view = statement_view(statement)
-    line_views = [line_view(statement, line) for line in lines[:_PAGE_LINES]]
+    view = statements.statement_view(statement)
+    line_views = [statements.line_view(statement, line) for line in lines[:_PAGE_LINES]]
     return visit.render(
         "statement.html",
         f"Statement of {view.day}",
@@ -241,7 +232,9 @@ async def get_portal_statement(visit: MemberVisit) -> Response:
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
         lines=[(line, fact_label(line.fact)) for line in line_views],
         next_query=next_query,
-        has_pdf=not await statement_store.list_lines(database, statement, PDF_LINES_MAX, 1),
+        has_pdf=not await statement_store.list_lines(
+            database, statement, statements.PDF_LINES_MAX, 1
+        ),
     )
 
 
@@ -249,7 +242,7 @@ async def get_portal_statement(visit: MemberVisit) -> Response:
 async def get_statement_csv(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     return StreamingResponse(
-        export_lines(database, statement, "csv"),
+        statements.export_lines(database, statement, "csv"),
         headers=HEADERS | _attachment_header(statement, "csv"),
         media_type="text/csv",
     )
@@ -259,7 +252,7 @@ async def get_statement_csv(visit: MemberVisit) -> Response:
 async def get_statement_pdf(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     return Response(
-        await draw_pdf(database, statement),
+        await statements.draw_pdf(database, statement),
         headers=HEADERS | _attachment_header(statement, "pdf"),
         media_type="application/pdf",
     )
@@ -272,4 +265,6 @@ def _attachment_header(statement: Statement, extension: str) -> dict[str, str]:
 
 async def _load_statement(visit: MemberVisit) -> Statement:
     statement_id: str = visit.request.path_params["statement_id"]
-    return await require_statement(visit.context.database, statement_id, visit.merchant_id)
+    return await statements.require_statement(
+        visit.context.database, statement_id, visit.merchant_id
+    )

@@ -16,6 +16,7 @@ from payintent.members import sessions_store as session_store
 from payintent.members import store as member_store
 from payintent.members.operations import link_digest
 from payintent.members.store import PasskeyUse
+from payintent.portal import visits
 from payintent.portal.challenges import (
     ChallengePurpose,
     PasskeyError,
@@ -23,21 +24,7 @@ from payintent.portal.challenges import (
     read_challenge,
 )
 from payintent.portal.context import PortalContext, get_portal_context
-from payintent.portal.visits import (
-    HEADERS,
-    SIGN_IN,
-    MemberVisit,
-    find_member_session,
-    member_page,
-    portal_page,
-    read_portal_form,
-    redirect,
-    render_portal_page,
-    safe_next_path,
-    session_cookie,
-    session_digest,
-    visitor_cookie,
-)
+from payintent.portal.visits import MemberVisit
 from payintent.runtime.log import get_logger
 
 _log = get_logger("portal")
@@ -48,41 +35,41 @@ _FAILED = "The sign-in failed. Try again, or request a new link."
 _LINK_FAILED = "This link is not valid. Links work once, within 72 hours. Request a new link."
 
 
-@portal_page
+@visits.portal_page
 async def get_portal(request: Request) -> Response:
     del request
-    return redirect("/merchant/payments")
+    return visits.redirect("/merchant/payments")
 
 
-@portal_page
+@visits.portal_page
 async def get_portal_sign_in(request: Request) -> Response:
     context = get_portal_context(request)
-    next_path = safe_next_path(request.query_params.get("next"))
-    token = session_cookie(context.settings).read(request)
-    if await find_member_session(context, token) is not None:
-        return redirect(next_path)
+    next_path = visits.safe_next_path(request.query_params.get("next"))
+    token = visits.session_cookie(context.settings).read(request)
+    if await visits.find_member_session(context, token) is not None:
+        return visits.redirect(next_path)
     return _sign_in_page(request, context, next_path)
 
 
-@portal_page
+@visits.portal_page
 async def get_portal_sign_in_options(request: Request) -> Response:
     """`GET /merchant/sign-in/options`: passkey options for the browser that opened the page."""
     context = get_portal_context(request)
-    visitor = visitor_cookie(context.settings).read(request)
+    visitor = visits.visitor_cookie(context.settings).read(request)
     if visitor is None:
         raise UnauthorizedError(MEMBER, "missing")
     now = await current_time(context.database)
     challenge = make_challenge(context.encryption, ChallengePurpose.SIGN_IN, visitor, now)
     verifier = context.open_passkey_verifier()
-    return json_response(verifier.sign_in_options(challenge), headers=HEADERS)
+    return json_response(verifier.sign_in_options(challenge), headers=visits.HEADERS)
 
 
-@portal_page
+@visits.portal_page
 async def post_portal_sign_in(request: Request) -> Response:
     context = get_portal_context(request)
-    visitor = visitor_cookie(context.settings).read(request) or ""
-    form = await read_portal_form(request, context, f"visitor:{visitor}")
-    next_path = safe_next_path(form.get("next"))
+    visitor = visits.visitor_cookie(context.settings).read(request) or ""
+    form = await visits.read_portal_form(request, context, f"visitor:{visitor}")
+    next_path = visits.safe_next_path(form.get("next"))
     try:
         credential = form.get("credential", "")
         async with context.attempts.attempt(request, MEMBER):
@@ -92,7 +79,7 @@ async def post_portal_sign_in(request: Request) -> Response:
     return _enter_portal(context, token, next_path)
 
 
-@portal_page
+@visits.portal_page
 async def get_link(request: Request) -> Response:
     """`GET /merchant/link/{token}`: show a sign-in button.
 
@@ -101,11 +88,11 @@ async def get_link(request: Request) -> Response:
     return _link_page(request, get_portal_context(request))
 
 
-@portal_page
+@visits.portal_page
 async def post_link(request: Request) -> Response:
     context = get_portal_context(request)
-    visitor = visitor_cookie(context.settings).read(request) or ""
-    await read_portal_form(request, context, f"visitor:{visitor}")
+    visitor = visits.visitor_cookie(context.settings).read(request) or ""
+    await visits.read_portal_form(request, context, f"visitor:{visitor}")
     link: str = request.path_params["token"]
     try:
         async with context.attempts.attempt(request, MEMBER):
@@ -115,7 +102,7 @@ async def post_link(request: Request) -> Response:
     return _enter_portal(context, token, next_path)
 
 
-@member_page()
+@visits.member_page()
 async def post_portal_sign_out(visit: MemberVisit) -> Response:
     """`POST /merchant/sign-out`: end this session, or all of the member's sessions."""
     database = visit.context.database
@@ -123,8 +110,8 @@ async def post_portal_sign_out(visit: MemberVisit) -> Response:
         await session_store.end_all(database, visit.session.member_id)
     else:
         await session_store.end(database, visit.session.id)
-    response = redirect(SIGN_IN)
-    session_cookie(visit.context.settings).clear(response)
+    response = visits.redirect(visits.SIGN_IN)
+    visits.session_cookie(visit.context.settings).clear(response)
     return response
 
 
@@ -177,15 +164,15 @@ async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]
 
 async def _open_session(context: PortalContext, tx: Tx, member_id: UUID) -> str:
     token = make_token()
-    digest = session_digest(context.encryption, token)
+    digest = visits.session_digest(context.encryption, token)
     await session_store.add(tx, tx.id_generator.new_id(), member_id, digest)
     return token
 
 
 def _enter_portal(context: PortalContext, token: str, next_path: str) -> Response:
-    response = redirect(next_path)
-    session_cookie(context.settings).set(response, token)
-    visitor_cookie(context.settings).clear(response)
+    response = visits.redirect(next_path)
+    visits.session_cookie(context.settings).set(response, token)
+    visits.visitor_cookie(context.settings).clear(response)
     return response
 
 
@@ -208,31 +195,33 @@ def _visitor_page(
     fields: Mapping[str, object],
     problem: str | None,
 ) -> Response:
-    cookie = visitor_cookie(context.settings)
+    cookie = visits.visitor_cookie(context.settings)
     visitor = cookie.read(request) or make_token()
     token = make_form_token(context.encryption, f"visitor:{visitor}")
     all_fields = {**fields, "problem_text": problem, "form_token": token}
-    response = render_portal_page(request, template, all_fields, 403 if problem else 200)
+    response = visits.render_portal_page(request, template, all_fields, 403 if problem else 200)
     cookie.set(response, visitor)
     return response
 
 
-@member_page()
+@visits.member_page()
 async def get_access(visit: MemberVisit) -> Response:
     return await _access_page(visit)
 
 
-@member_page()
+@visits.member_page()
 async def get_passkey_options(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
     now = await current_time(context.database)
     passkeys = await member_store.list_passkeys(context.database, session.member_id)
     challenge = make_challenge(context.encryption, ChallengePurpose.REGISTER, str(session.id), now)
     verifier = context.open_passkey_verifier()
-    return json_response(verifier.registration_options(session, passkeys, challenge), 200, HEADERS)
+    return json_response(
+        verifier.registration_options(session, passkeys, challenge), 200, visits.HEADERS
+    )
 
 
-@member_page()
+@visits.member_page()
 async def post_passkey(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
     now = await current_time(context.database)
@@ -254,17 +243,17 @@ async def post_passkey(visit: MemberVisit) -> Response:
     if not is_added:
         return await _access_page(visit, _NOT_ADDED)
     _log.info("passkey_added", member=str(session.member_id))
-    return redirect(_ACCESS_PAGE)
+    return visits.redirect(_ACCESS_PAGE)
 
 
-@member_page()
+@visits.member_page()
 async def post_remove_passkey(visit: MemberVisit) -> Response:
     passkey_id = read_path_uuid(visit.request, "passkey_id", _NO_SUCH_PASSKEY)
     async with visit.context.database.transaction() as tx:
         if not await member_store.remove_passkey(tx, visit.session.member_id, passkey_id):
             raise NotFoundError(_NO_SUCH_PASSKEY)
     _log.info("passkey_removed", member=str(visit.session.member_id))
-    return redirect(_ACCESS_PAGE)
+    return visits.redirect(_ACCESS_PAGE)
 
 
 async def _access_page(visit: MemberVisit, problem: str | None = None) -> Response:

@@ -24,15 +24,7 @@ from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
 from payintent.http.errors import Failure, render_failures
 from payintent.http.middleware import ScriptSources, content_security_policy
-from payintent.http.pages.forms import (
-    SignedInVisit,
-    SignInCookie,
-    check_form_token,
-    check_sender,
-    make_form_token,
-    make_token,
-    read_form_fields,
-)
+from payintent.http.pages import forms
 from payintent.http.pages.static_files import (
     StaticFiles,
     html_response,
@@ -98,7 +90,7 @@ def render_error(request: Request, message: str, status: int) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberVisit(SignedInVisit[PortalContext, MemberSession]):
+class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
     """A request of a signed-in member. Every query must be restricted to `merchant_id`."""
 
     @property
@@ -107,7 +99,7 @@ class MemberVisit(SignedInVisit[PortalContext, MemberSession]):
 
     @property
     def form_token(self) -> str:
-        return make_form_token(self.context.encryption, str(self.session.id))
+        return forms.make_form_token(self.context.encryption, str(self.session.id))
 
     def may(self, right: str) -> bool:
         return has_right(self.session.role, MemberRight(right))
@@ -120,13 +112,13 @@ class MemberVisit(SignedInVisit[PortalContext, MemberSession]):
 MemberHandler = Callable[[MemberVisit], Awaitable[Response]]
 
 
-def session_cookie(settings: Settings) -> SignInCookie:
-    return SignInCookie("payintent_merchant", _is_secure(settings), SESSION_HOURS * 3_600)
+def session_cookie(settings: Settings) -> forms.SignInCookie:
+    return forms.SignInCookie("payintent_merchant", _is_secure(settings), SESSION_HOURS * 3_600)
 
 
-def visitor_cookie(settings: Settings) -> SignInCookie:
+def visitor_cookie(settings: Settings) -> forms.SignInCookie:
     """Return the cookie that binds forms and challenges to a browser before it signs in."""
-    return SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
+    return forms.SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
 
 
 def session_digest(encryption: Encryption, token: str) -> bytes:
@@ -186,9 +178,9 @@ async def read_portal_form(
     request: Request, context: PortalContext, holder: str
 ) -> Mapping[str, str]:
     """Read a form; raise `FORBIDDEN` unless our own page issued it to `holder`."""
-    form = await read_form_fields(request)
-    check_sender(request, web_origin(context.settings.portal_address))
-    check_form_token(form, context.encryption, holder)
+    form = await forms.read_form_fields(request)
+    forms.check_sender(request, web_origin(context.settings.portal_address))
+    forms.check_form_token(form, context.encryption, holder)
     return form
 
 
@@ -218,7 +210,7 @@ async def _rotate(
     context: PortalContext, session: MemberSession, token: str, response: Response
 ) -> None:
     """Replace the session cookie. The previous value remains valid for one minute."""
-    new_token = make_token()
+    new_token = forms.make_token()
     digests = [session_digest(context.encryption, value) for value in (token, new_token)]
     if await session_store.rotate(context.database, session.id, *digests):
         session_cookie(context.settings).set(response, new_token)

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from payintent.checkout import events as checkout_events
 from payintent.checkout.context import CheckoutContext
 from payintent.checkout.events import CHECKOUT_STREAMS_MAX
 from payintent.fraud.operations import AddFraudRule
+from payintent.http import responses
 from payintent.http.middleware import CommonHeaders
 from payintent.http.server import make_server
 from payintent.runtime.settings import Settings
@@ -191,13 +191,13 @@ async def test_an_ended_checkout_is_told_once_and_then_nobody_need_come_again(ap
 async def test_a_stream_without_news_gives_signs_of_life_and_ends_after_a_while(
     api: Api, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkout_events, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(responses, "HEARTBEAT_S", 0.01)
     created = await api.create()
     async with listening(api, created) as stream:
         await stream.told()
         for _ in range(3):
             assert await stream.next() == {"": "here"}
-    monkeypatch.setattr(checkout_events, "STREAM_S", 0.0)
+    monkeypatch.setattr(responses, "STREAM_S", 0.0)
     async with listening(api, created) as stream:
         await stream.told()
         await stream.ends()

@@ -323,7 +323,7 @@ async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch)
         raise ValueError("planted")
 
     created = await api.create()
-    monkeypatch.setattr("payintent.checkout.page.cancel_checkout", fail)
+    monkeypatch.setattr("payintent.checkout.visits.cancel_checkout", fail)
     page = await api.send("POST", f"{_path(created)}/cancel")
     assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
     assert "That did not work." in page.body.decode()

@@ -5,7 +5,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from payintent.checkout import routes as checkout
+from payintent.checkout import visits
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.payments import routes as payments
 from payintent.payments import serialization
@@ -84,7 +84,7 @@ async def test_a_code_that_a_route_never_sends_fails_whichever_client_reads_it(
     async def refused(*_: Any) -> Any:
         raise RefusedError(ErrorCode.FORBIDDEN, "planted")
 
-    monkeypatch.setattr(checkout, "checkout_view", refused)
+    monkeypatch.setattr(visits, "checkout_view", refused)
     path = f"{api.base}/v1/checkout/{(await api.create()).json['checkout_id']}"
     async with aiohttp.ClientSession() as client, client.get(path) as answer:
         with pytest.raises(NonconformingError, match="the status is not declared"):

@@ -26,9 +26,9 @@ from schemathesis.checks import (
 )
 from schemathesis.core.failures import FailureGroup
 
-from payintent.checkout import events as checkout_events
 from payintent.core.ids import SESSION, format_id
 from payintent.gateways.port import GatewaySessionState, SessionReport
+from payintent.http import responses
 from payintent.http.docs.pages import openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
@@ -167,8 +167,8 @@ class Ids:
 @pytest.fixture(autouse=True)
 def streams_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody here waits for five minutes."""
-    monkeypatch.setattr(checkout_events, "HEARTBEAT_S", 0.01)
-    monkeypatch.setattr(checkout_events, "STREAM_S", 0.0)
+    monkeypatch.setattr(responses, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(responses, "STREAM_S", 0.0)
 
 
 @pytest.fixture

@@ -446,7 +446,6 @@ async def test_a_statement_is_downloaded_as_pdf_unless_it_is_too_long(
     assert answer.body == base64.b64decode(exported.text)
     assert answer.body.startswith(b"%PDF-")
     monkeypatch.setattr("payintent.accounting.statements_operations.PDF_LINES_MAX", 2)
-    monkeypatch.setattr("payintent.portal.lists.PDF_LINES_MAX", 2)
     assert "Download as PDF" not in words(await finance.get(path))
     with pytest.raises(RefusedError, match="a PDF has at most 2 lines"):
         await api.world.perform(ExportStatement(statement_id=statement_id, format="pdf"))
