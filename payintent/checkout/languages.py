@@ -9,7 +9,6 @@ from importlib import resources
 from itertools import takewhile
 from typing import Any
 
-LOCALES = ("en", "ja", "th", "zh-Hant", "id", "ar")
 OWN_NAMES = {
     "en": "English",
     "ja": "日本語",
@@ -18,6 +17,7 @@ OWN_NAMES = {
     "id": "Bahasa Indonesia",
     "ar": "العربية",
 }
+LOCALES = tuple(OWN_NAMES)
 _RIGHT_TO_LEFT = frozenset({"ar"})
 _OLD_CODES = {"in": "id"}  # the former code for Indonesian, still sent by Java
 #: Subtags that indicate simplified Chinese; our Chinese translation is traditional.

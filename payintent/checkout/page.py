@@ -97,9 +97,7 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
     if payment.status not in _PAID or payment.paid_at is None:
         return _redirect_to_page(visit)
     page = await _load_page(visit)
-    refunded = (
-        page_fields.refunded_text(payment, page.language) if payment.refunded_amount else None
-    )
+    refunded = payment.refunded_amount and page_fields.refunded_text(payment, page.language)
     fields = page.fields | {
         "title": f"{page.language.t('receipt')} · {page.merchant.name}",
         "paid_at": format_timestamp(payment.paid_at),
@@ -112,7 +110,7 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """Data that all checkout templates need."""
+    """Values from which the checkout page and the receipt are rendered."""
 
     merchant: Merchant
     language: Language
@@ -162,12 +160,12 @@ async def _render_page(
     context, page = visit.context, await _load_page(visit)
     view, language, embed = page.view, page.language, page.fields["embed"]
     country = _requested_country(visit.request, form)
+    methods = _AvailableMethods()
     try:
-        methods = _AvailableMethods()
         if view["can"]["select"]:
             methods = await _load_methods(visit, country)
     except RefusedError as error:  # the payment has since ended
-        refusal, methods = refusal or error, _AvailableMethods()
+        refusal = refusal or error
     wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
     step = page_fields.next_step(view["next_action"], wallet, card, embed)

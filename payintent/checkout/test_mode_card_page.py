@@ -4,7 +4,6 @@ Buyers are redirected to this page and back, as with any other gateway.
 """
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -89,19 +88,12 @@ async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
     """Load the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
     context.addresses.take_token(context.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-    page = await _find_page(context, session_id) if session_id else None
-    if page is None:
-        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such session")
-    return page
-
-
-async def _find_page(context: CheckoutContext, session_id: UUID) -> _CardPage | None:
     database = context.database
-    test_session = await test_mode_store.find_session(database, session_id)
-    session = await session_store.get(database, session_id) if test_session else None
+    test_session = await test_mode_store.find_session(database, session_id) if session_id else None
+    session = await session_store.get(database, test_session.session_id) if test_session else None
     snapshot = await payment_store.get(database, session.payment_id) if session else None
     if test_session is None or session is None or snapshot is None:
-        return None
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such session")
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     base, return_url = context.settings.checkout_base, test_session.return_url
     path = return_url.find(f"/{snapshot.payment.checkout_id}/return")  # -1: not a hosted page

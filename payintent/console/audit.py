@@ -58,21 +58,21 @@ async def get_audit(visit: OperatorVisit) -> Response:
 
 
 async def get_audit_export(visit: OperatorVisit) -> Response:
-    """`GET /audit/export.{form}`: all entries that match the filters, as `csv` or `jsonl`.
+    """`GET /audit/export.{extension}`: stream all entries that match the filters.
 
-    The response is streamed in batches, so memory use does not depend on its size.
+    The extension is `csv` or `jsonl`.
     """
-    form = visit.request.path_params["form"]
-    if form not in _WRITERS:
+    extension = visit.request.path_params["extension"]
+    if extension not in _WRITERS:
         raise NotFoundError("an export must be csv or jsonl")
     operation = _read_operation(_read_filters(visit.request.query_params), _BATCH_ROWS)
     first = await visit.read(operation)
-    media_type, header, write = _WRITERS[form]
+    media_type, header, write = _WRITERS[extension]
     return StreamingResponse(
         _stream_export(visit, operation, first, header, write),
         headers={
             "Cache-Control": "no-store",
-            "Content-Disposition": f'attachment; filename="audit.{form}"',
+            "Content-Disposition": f'attachment; filename="audit.{extension}"',
             "X-Content-Type-Options": "nosniff",
         },
         media_type=media_type,

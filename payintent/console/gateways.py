@@ -14,7 +14,7 @@ from payintent.chains.compare_endpoints import EndpointState
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
 from payintent.console.operations import allowed_actions
-from payintent.console.today import age
+from payintent.console.today import approximate_age
 from payintent.db.database import current_time
 from payintent.evm.chain_reader import Finality
 from payintent.gateway_accounts.health import GatewayChannel, GatewayOutage
@@ -139,4 +139,4 @@ def _finality(chain: ChainRecord) -> str:
 
 
 def _format_ago(moment: datetime | None, now: datetime) -> str:
-    return "never" if moment is None else f"{age(moment, now)} ago"
+    return "never" if moment is None else f"{approximate_age(moment, now)} ago"

@@ -62,7 +62,7 @@ CONSOLE_ROUTES: list[Route] = [
     _page("/approvals/{approval_id}", approvals.get_approval),
     _page("/approvals/{approval_id}/{decision}", approvals.post_decision, "POST"),
     _page("/audit", audit.get_audit),
-    _page("/audit/export.{form}", audit.get_audit_export),
+    _page("/audit/export.{extension}", audit.get_audit_export),
     _page("/operations", operations.get_operations),
     _page("/operations/{subject}/{verb}", operations.get_operation),
     _page("/operations/{subject}/{verb}", operations.post_operation, "POST"),

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from payintent.console import sessions_store as session_store
 from payintent.console.context import ConsoleContext
-from payintent.console.sessions_store import ConsoleSessionRecord, NewConsoleSession, SessionHolder
+from payintent.console.sessions_store import ConsoleSessionRecord, SessionHolder
 from payintent.core.access import OPERATOR, parse_api_key
 from payintent.db.database import Tx
 from payintent.http.address_limits import UnauthorizedError
@@ -75,15 +75,15 @@ async def add_session(
     session_id, secret = tx.id_generator.new_id(), make_token()
     agent = request.headers.get("user-agent", "")
     browser = "".join(char if char.isprintable() else "?" for char in agent)
-    new = NewConsoleSession(
-        id=session_id,
-        holder=holder,
+    await session_store.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
+    await session_store.add(
+        tx,
+        session_id,
+        holder,
         digest=_digest(context.encryption, session_id, secret),
         address=context.viewers.caller_address(request),
         browser=browser[:_BROWSER_CHARS_MAX],
     )
-    await session_store.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
-    await session_store.add(tx, new)
     return NewSessionCookie(session_id, f"{session_id}.{secret}")
 
 

@@ -21,15 +21,6 @@ class SessionHolder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewConsoleSession:
-    id: UUID
-    holder: SessionHolder
-    digest: bytes = field(repr=False)
-    address: str | None
-    browser: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSessionRecord:
     """A valid session and its operator."""
 
@@ -54,7 +45,15 @@ class ListedConsoleSession:
     expires_at: datetime
 
 
-async def add(tx: Tx, new: NewConsoleSession) -> None:
+async def add(
+    tx: Tx,
+    session_id: UUID,
+    holder: SessionHolder,
+    *,
+    digest: bytes,
+    address: str | None,
+    browser: str,
+) -> None:
     """Add a session, which expires no later than its token or identity."""
     await tx.fetch(
         """
@@ -68,12 +67,12 @@ async def add(tx: Tx, new: NewConsoleSession) -> None:
             SELECT NULL, id, expires_at FROM operator_identity WHERE id = $3
         ) AS holder
         """,
-        new.id,
-        new.holder.token_public_id,
-        new.holder.identity_id,
-        new.digest,
-        new.address,
-        new.browser,
+        session_id,
+        holder.token_public_id,
+        holder.identity_id,
+        digest,
+        address,
+        browser,
     )
 
 

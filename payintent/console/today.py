@@ -44,17 +44,6 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoneyRow:
-    currency: str
-    received: str
-    payments: int
-    refunded: str
-    refunds: int
-    disputed: str
-    disputes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionRow:
     name: str
     paid: int
@@ -86,7 +75,8 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "since": figures.since[period],
         "since_text": format_minute(figures.since[period]),
         "tiles": _tiles(figures),
-        "money": _money_rows(sums),
+        "money": _money_by_currency(sums),
+        "format_money": format_money,
         "ends": FINAL_STATUSES,
         "counts": counts,
         "points": figures.data_points(period),
@@ -100,11 +90,11 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "chains": [chain_row(chain, figures.overview.now) for chain in figures.overview.chains],
         "list_url": list_url,
         "read_at": figures.overview.now,
-        "age": age,
+        "age": approximate_age,
     }
 
 
-def age(since: datetime, now: datetime) -> str:
+def approximate_age(since: datetime, now: datetime) -> str:
     """Format an age, without seconds because they would change with every update."""
     return "< 1 min" if now - since < _MINUTE else format_age(since, now)
 
@@ -130,7 +120,7 @@ def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
         state=state,
         tone=tone,
         behind=None if chain.head is None else max(0, chain.head - chain.block),
-        age="never" if chain.polled_at is None else age(chain.polled_at, now),
+        age="never" if chain.polled_at is None else approximate_age(chain.polled_at, now),
     )
 
 
@@ -163,7 +153,7 @@ def _work_tiles(figures: Figures) -> list[Tile]:
     """Return the tiles for pending operator work and for the oldest processing payment."""
     waiting, now = figures.overview.waiting, figures.overview.now
     oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
-    case_note = f"oldest {age(oldest_case, now)}" if oldest_case else ""
+    case_note = f"oldest {approximate_age(oldest_case, now)}" if oldest_case else ""
     case_url = list_url("cases", status="OPEN")
     approvals = waiting.approvals + waiting.refund_approvals
     approval_note = f"{format_capped(waiting.refund_approvals)} for refunds" if approvals else ""
@@ -177,7 +167,7 @@ def _work_tiles(figures: Figures) -> list[Tile]:
         ),
         Tile(
             key="processing",
-            figure="none" if oldest is None else age(oldest, now),
+            figure="none" if oldest is None else approximate_age(oldest, now),
             label="oldest payment PROCESSING",
             href=list_url("payments", status="PROCESSING", **until),
             tone="warn" if is_old else "",
@@ -200,29 +190,16 @@ def _chain_tile(figures: Figures) -> Tile:
     )
 
 
-def _money_rows(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
-    kinds = {"PAID", "REFUNDED", "DISPUTED"}
+def _money_by_currency(sums: dict[tuple[str, str], Amount]) -> dict[str, dict[str, Amount]]:
+    kinds = ("PAID", "REFUNDED", "DISPUTED")
     currencies = sorted({currency for kind, currency in sums if kind in kinds})
-    rows: list[MoneyRow] = []
-    for currency in currencies:
-        received, refunded, disputed = (
-            sums.get((kind, currency), Amount()) for kind in ("PAID", "REFUNDED", "DISPUTED")
-        )
-        rows.append(
-            MoneyRow(
-                currency=currency,
-                received=_amount(received.amount, currency),
-                payments=received.count,
-                refunded=_amount(refunded.amount, currency),
-                refunds=refunded.count,
-                disputed=_amount(disputed.amount, currency),
-                disputes=disputed.count,
-            )
-        )
-    return rows
+    return {
+        currency: {kind: sums.get((kind, currency), Amount()) for kind in kinds}
+        for currency in currencies
+    }
 
 
-def _amount(amount: Decimal, currency: str) -> str:
+def format_money(amount: Decimal, currency: str) -> str:
     """Format an amount with thousands separators, and without trailing zeros for tokens."""
     is_token = currency in TENDER and TENDER[currency].crypto
     text = format_amount(amount, minor_decimals(currency), trim=is_token)

@@ -15,7 +15,6 @@ from payintent.http.responses import json_response
 from payintent.members import sessions_store as session_store
 from payintent.members import store as member_store
 from payintent.members.operations import link_digest
-from payintent.members.store import PasskeyUse
 from payintent.portal import visits
 from payintent.portal.challenges import (
     ChallengePurpose,
@@ -133,10 +132,6 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
         )
     except PasskeyError as error:
         raise UnauthorizedError(MEMBER, "wrong_secret") from error
-    return await _open_by_passkey(context, use)
-
-
-async def _open_by_passkey(context: PortalContext, use: PasskeyUse) -> str:
     async with context.database.transaction() as tx:
         member_id = await member_store.use_passkey(tx, use)
         if member_id is None:  # the challenge was already used, or the passkey was cloned

@@ -84,11 +84,6 @@ def render_portal_page(
     return html_response(request, html, headers, status)
 
 
-def render_error(request: Request, message: str, status: int) -> Response:
-    fields = {"title": "That did not work", "message": message}
-    return render_portal_page(request, "sorry.html", fields, status)
-
-
 @dataclass(frozen=True, slots=True)
 class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
     """A request of a signed-in member. Every query must be restricted to `merchant_id`."""
@@ -127,7 +122,8 @@ def session_digest(encryption: Encryption, token: str) -> bytes:
 
 def _failure_page(request: Request, failure: Failure) -> Response:
     message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
-    return render_error(request, message, failure.status)
+    fields = {"title": "That did not work", "message": message}
+    return render_portal_page(request, "sorry.html", fields, failure.status)
 
 
 #: Decorates routes that do not require a session; renders errors as pages.

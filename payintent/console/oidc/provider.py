@@ -4,7 +4,6 @@ import base64
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote_plus, urlencode
 
@@ -45,11 +44,10 @@ FAILURES = Counter(
 class ProviderUnusableError(RefusedError):
     """The provider is unreachable, or its response is invalid."""
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, detail: str) -> None:
         super().__init__(
             ErrorCode.SERVICE_UNAVAILABLE, f"the identity provider cannot be used: {detail}"
         )
-        self.reason = reason
         self.detail = detail
 
 
@@ -74,15 +72,6 @@ class _Keys(Struct, frozen=True):
 
 class _TokenResponse(Struct, frozen=True):
     id_token: str
-
-
-@dataclass(frozen=True, slots=True)
-class CodeExchange:
-    """An authorization code with the redirect URI and the verifier of its request."""
-
-    code: str
-    redirect_uri: str
-    verifier: str
 
 
 class IdentityProvider:
@@ -125,16 +114,19 @@ class IdentityProvider:
         self._keys.invalidate()
         return (await self._keys.get()).keys
 
-    async def exchange_code(self, exchange: CodeExchange) -> str:
-        """Exchange a code for an ID token; raise `UNAUTHORIZED` if the provider rejects it."""
-        if not 0 < len(exchange.code) <= _CODE_CHARS_MAX:
+    async def exchange_code(self, code: str, redirect_uri: str, verifier: str) -> str:
+        """Exchange an authorization code for an ID token.
+
+        Raises `UNAUTHORIZED` if the provider rejects the code, the redirect URI or the verifier.
+        """
+        if not 0 < len(code) <= _CODE_CHARS_MAX:
             raise sign_in_error("code")
         metadata = await self.metadata()
         fields = {
             "grant_type": "authorization_code",
-            "code": exchange.code,
-            "redirect_uri": exchange.redirect_uri,
-            "code_verifier": exchange.verifier,
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": verifier,
         }
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if _BASIC in metadata.token_endpoint_auth_methods_supported:
@@ -220,4 +212,4 @@ def _decode(purpose: str, response: HttpAnswer, kind: type[T]) -> T:
 def _report_failure(purpose: str, detail: str) -> ProviderUnusableError:
     FAILURES.labels(purpose).inc()
     _log.warning("identity_provider_failed", what=purpose, why=detail)
-    return ProviderUnusableError(purpose, detail)
+    return ProviderUnusableError(detail)

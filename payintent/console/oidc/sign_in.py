@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from payintent.console.access import check_host, own_origin
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.oidc.flow import VALID_S, SignInFlow, begin_flow, resume_flow
-from payintent.console.oidc.provider import CodeExchange, IdentityProvider, sign_in_error
+from payintent.console.oidc.provider import IdentityProvider, sign_in_error
 from payintent.console.rendering import render
 from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
 from payintent.console.sessions_store import SessionHolder
@@ -108,12 +108,8 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
     is_required = metadata.authorization_response_iss_parameter_supported
     if (issuer is not None or is_required) and issuer != provider.issuer:
         raise sign_in_error("issuer")
-    exchange = CodeExchange(
-        code=query.get(_CODE, ""),
-        redirect_uri=_redirect_uri(request, context.settings),
-        verifier=flow.verifier,
-    )
-    text = await provider.exchange_code(exchange)
+    redirect_uri = _redirect_uri(request, context.settings)
+    text = await provider.exchange_code(query.get(_CODE, ""), redirect_uri, flow.verifier)
     return await check_id_token(provider, text, flow.nonce, await current_time(context.database))
 
 
