@@ -1,1 +1,1 @@
-"""PostgreSQL: the driver, pool, transactions, batches, replica reads, lists and migrations."""
+"""PostgreSQL: driver, pool, transactions, batches, replica reads, lists and migrations."""

@@ -1,4 +1,4 @@
-"""Wait until the database is reachable, and read its server's version, clock and settings."""
+"""Wait until the database is reachable, and read the server's version, clock and settings."""
 
 import asyncio
 import time
@@ -13,41 +13,41 @@ from payintent.db.hosts import storage_error
 from payintent.runtime.log import get_logger
 
 VERSION_MIN = 15
-_PER_MAJOR = 10_000  # 150004 is 15.4
+_VERSION_DIVISOR = 10_000  # 150004 is version 15.4
 COMMAND_WAIT_S = 5.0  # services wait indefinitely
 NOTICE_AFTER_S = 2.0
 _RETRY_S = 0.5
-_LINE_EVERY_S = 5.0
+_LOG_EVERY_S = 5.0
 
 _log = get_logger("database")
 
 
 async def wait_for_database(
-    reach: Callable[[], Awaitable[None]],
+    connect_once: Callable[[], Awaitable[None]],
     wait_s: float | None,
     notice: Callable[[], None] | None = None,
 ) -> None:
-    """Call `reach` until it succeeds, for up to `wait_s` seconds; None waits indefinitely.
+    """Call `connect_once` until it succeeds, for up to `wait_s` seconds or indefinitely.
 
     A warning is logged every 5 s, and `notice` is called once after 2 s. Raises
     `DatabaseRefusedError` immediately, and `StorageUnavailableError` after `wait_s`.
     """
     timer = notice and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice)
     try:
-        await _repeat(reach, wait_s)
+        await _repeat(connect_once, wait_s)
     finally:
         if timer:
             timer.cancel()
 
 
-async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
+async def _repeat(connect_once: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
     started = monotonic()
-    next_line_s = 0.0 if wait_s is None else _LINE_EVERY_S
+    next_log_s = 0.0 if wait_s is None else _LOG_EVERY_S
     why = "the database cannot be reached: it did not respond in time"
     while True:
         try:
             async with asyncio.timeout(wait_s and max(0.0, wait_s - (monotonic() - started))):
-                await reach()
+                await connect_once()
         except DatabaseRefusedError:
             raise
         except (StorageUnavailableError, TimeoutError) as error:
@@ -55,8 +55,8 @@ async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) ->
             why = str(error) or why  # a timeout has no message, but an earlier attempt may have
             if wait_s is not None and waited_s + _RETRY_S > wait_s:
                 raise StorageUnavailableError(why) from error
-            if waited_s >= next_line_s:
-                next_line_s = waited_s + _LINE_EVERY_S
+            if waited_s >= next_log_s:
+                next_log_s = waited_s + _LOG_EVERY_S
                 _log.warning("database_away", why=why, waited_s=round(waited_s))
         else:
             return
@@ -64,7 +64,7 @@ async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) ->
 
 
 async def reach_database(url: str) -> None:
-    """Connect and disconnect; raises `StorageUnavailableError` or `DatabaseRefusedError`."""
+    """Connect and disconnect. Raises `StorageUnavailableError` or `DatabaseRefusedError`."""
     try:
         connection = await connect(url)
     except UNAVAILABLE as error:
@@ -81,7 +81,7 @@ class ServerFacts:
 
 
 async def read_facts(database: Database) -> ServerFacts:
-    """Read the server facts. The clock difference is accurate to within the query's duration."""
+    """Read the server's facts. The clock difference is accurate to the duration of the query."""
     started = time.time()
     [row] = await database.fetch(
         "SELECT current_setting('server_version_num')::int AS version,\n"
@@ -93,7 +93,7 @@ async def read_facts(database: Database) -> ServerFacts:
     )
     ended = time.time()
     return ServerFacts(
-        version=row["version"] // _PER_MAJOR,
+        version=row["version"] // _VERSION_DIVISOR,
         clock_ahead_s=seconds_outside(row["seconds"], started, ended),
         jit_enabled=row["jit_enabled"],
         connections_max=row["connections"],
@@ -101,5 +101,5 @@ async def read_facts(database: Database) -> ServerFacts:
 
 
 def seconds_outside(at: float, started: float, ended: float) -> float:
-    """Return the distance from a time to an interval: negative before it, 0 inside it."""
+    """Return how far a time lies outside an interval: negative before it, 0 inside it."""
     return min(at - started, 0.0) + max(at - ended, 0.0)

@@ -1,9 +1,8 @@
 """Natural batching: requests that arrive while a statement is running share the next statement.
 
-An idle batcher runs a request immediately and alone. Requests that arrive while it is running are
-collected into a second batch, which starts in the next iteration of the event loop. Later requests
-wait until either batch finishes. The batch size thus adapts to the load, and no request waits for a
-batch to fill up.
+An idle batcher runs a request immediately and alone. Requests that arrive in the meantime form a
+second batch, which starts in the next iteration of the event loop. Later requests wait until either
+batch finishes. The batch size thus adapts to the load, and no request waits for a batch to fill up.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ from payintent.core.errors import StorageUnavailableError
 LOCK_TIMEOUT_MS = 50
 _SIZE_MAX = 100
 _LATE_S = 0.02
-#: Two, so that the database executes a batch while this process reads the results of the previous
-#: batch, and so that neither of two concurrent callers waits.
+#: With two, the database can execute a batch while this process reads the results of the previous
+#: batch, and neither of two concurrent callers has to wait.
 _RUNNING_MAX = 2
 
 Item = TypeVar("Item")
@@ -34,7 +33,7 @@ class _Member(Generic[Item, Result]):
         self.future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def succeed(self, result: Result) -> None:
-        if not self.future.done():  # cancelled if the caller has disconnected
+        if not self.future.done():  # it is cancelled if the caller has disconnected
             self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
@@ -45,8 +44,8 @@ class _Member(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Runs items of the same kind, alone or in batches, with a separate result for each.
 
-    `together` must return the results in the order of the items. If it fails, it must leave no
-    changes: each item is then run again alone, so that only invalid items fail. After
+    `together` must return the results in the order of the items. If it fails, it must not leave any
+    changes: each item is then run again alone, so that only invalid items fail. After a
     `StorageUnavailableError` the outcome is unknown, so all callers receive the error. `alone` is
     an optional, cheaper way to run a single item.
 
@@ -74,14 +73,14 @@ class Batcher(Generic[Item, Result]):
     async def run(self, item: Item) -> Result:
         """Run an item immediately or in the next batch. Exceptions propagate to the caller."""
         if not self._running:
-            turn = self._begin()
+            timer = self._begin()
             try:
                 return await self._alone(item)
             finally:
-                self._end(turn)
+                self._end(timer)
         member: _Member[Item, Result] = _Member(item)
         if not self._queue and len(self._running) < _RUNNING_MAX:
-            # Deferred, so that all requests in this iteration of the event loop share the batch.
+            # Deferred, so that all requests of this event loop iteration share the batch.
             asyncio.get_running_loop().call_soon(self._start_next)
         self._queue.append(member)
         return await member.future
@@ -91,20 +90,20 @@ class Batcher(Generic[Item, Result]):
         return result
 
     async def close(self) -> None:
-        """Wait for running batches, whose callers may have disconnected."""
+        """Wait for running batches. Their callers may have disconnected."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def _begin(self) -> asyncio.TimerHandle:
-        turn = asyncio.get_running_loop().call_later(self._late_s, lambda: self._end(turn))
-        self._running.add(turn)
-        return turn
+        timer = asyncio.get_running_loop().call_later(self._late_s, lambda: self._end(timer))
+        self._running.add(timer)
+        return timer
 
-    def _end(self, turn: asyncio.TimerHandle) -> None:
+    def _end(self, timer: asyncio.TimerHandle) -> None:
         """Start the next batch, unless it has already started because this batch was late."""
-        if turn in self._running:
-            turn.cancel()
-            self._running.remove(turn)
+        if timer in self._running:
+            timer.cancel()
+            self._running.remove(timer)
             self._start_next()
 
     def _start_next(self) -> None:
@@ -134,7 +133,7 @@ class Batcher(Generic[Item, Result]):
         return batch
 
     async def _run_batch(
-        self, batch: list[_Member[Item, Result]], turn: asyncio.TimerHandle
+        self, batch: list[_Member[Item, Result]], timer: asyncio.TimerHandle
     ) -> None:
         try:
             if len(batch) == 1:
@@ -142,7 +141,7 @@ class Batcher(Generic[Item, Result]):
                 return
             is_done = await self._run_together(batch)
         finally:
-            self._end(turn)
+            self._end(timer)
         if not is_done:
             await asyncio.gather(*map(self._run_alone, batch))
 
@@ -153,7 +152,7 @@ class Batcher(Generic[Item, Result]):
         except StorageUnavailableError as error:
             for member in batch:
                 member.fail(type(error)(*error.args))
-        except Exception:  # noqa: BLE001 - the bad item raises it again when it runs alone
+        except Exception:  # noqa: BLE001 - the invalid item raises it again when it runs alone
             return False
         else:
             for member, result in zip(batch, results, strict=True):

@@ -1,4 +1,4 @@
-"""Access to PostgreSQL: pooled statements and transactions that raise our own exceptions."""
+"""Run statements and transactions on pooled connections, and translate the driver's errors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -37,18 +37,18 @@ from payintent.runtime.settings import Settings
 
 __all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "current_time", "in_transaction"]
 
-#: True inside a transaction. Ports assert that it is False, because a transaction must not wait for
-#: the network.
+#: True inside a transaction. Code that uses the network asserts that it is False, because a
+#: transaction must not wait for the network.
 in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 
 _IDLE_IN_TRANSACTION_MS = 10_000
-_ANSWER_S = 1.0  # added to the server's statement timeout
+_DEADLINE_MARGIN_S = 1.0  # added to the server's statement timeout
 
 _FAILURES = (*INVALID_TEXT, *SCHEMA_MISMATCH, LOCK_TIMEOUT, INSUFFICIENT_PRIVILEGE, *UNAVAILABLE)
 
 
 class Executor(Protocol):
-    """Runs queries: each in its own transaction (`Database`), or all in the same one (`Tx`)."""
+    """Runs queries, each in its own transaction (`Database`) or all in the same (`Tx`)."""
 
     @property
     def payer_sealing(self) -> PayerSealing: ...
@@ -66,12 +66,12 @@ class Executor(Protocol):
 
 
 async def current_time(database: Executor) -> datetime:
-    """Return the time of the database's clock, which determines all deadlines and ages."""
+    """Return the time of the database clock, on which all deadlines and ages are based."""
     return await database.value("SELECT clock() AS now")
 
 
 class Tx(Executor):
-    """An open transaction. Do not use the network while it is open."""
+    """An open transaction. The network must not be used while it is open."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Tx(Executor):
         self._pool = pool
         self._payer_sealing = payer_sealing
         self.id_generator = id_generator
-        self.has_new_events = False  # True if an event was recorded
+        self.has_new_events = False  # set when an event is recorded
         self.after_commit: list[Callable[[], None]] = []
 
     @property
@@ -100,11 +100,11 @@ class Tx(Executor):
     async def copy(
         self, table: LiteralString, columns: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> None:
-        """Insert rows with COPY, which is much cheaper than an INSERT from arrays."""
+        """Insert rows with COPY, which is much faster than an INSERT from arrays."""
         await self._connection.copy_records_to_table(table, records=rows, columns=columns)
 
     async def extend_timeouts(self, *, statement_s: float, lock_s: float) -> None:
-        """Raise this transaction's timeouts, for background work.
+        """Extend this transaction's timeouts, for background work.
 
         `statement_s` also limits the idle time between two statements.
         """
@@ -116,7 +116,7 @@ class Tx(Executor):
             f"{statement_s:.0f}s",
             f"{lock_s:.0f}s",
         )
-        self._pool.set_deadline(self._connection, statement_s + _ANSWER_S)
+        self._pool.set_deadline(self._connection, statement_s + _DEADLINE_MARGIN_S)
 
 
 class Database(Executor):
@@ -131,7 +131,7 @@ class Database(Executor):
     ) -> None:
         self.settings = settings
         self.id_generator = id_generator or IdGenerator()
-        self._pool = pool or _open_pool(settings, process)
+        self._pool = pool or _open_pool(settings, settings.database_url, process, writes=True)
         self._payer_sealing: PayerSealing | None = None  # created on first use
         #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
@@ -144,18 +144,18 @@ class Database(Executor):
         return self._payer_sealing
 
     async def open(self) -> None:
-        """Connect; raises `StorageUnavailableError`, or `DatabaseRefusedError` if it is final."""
+        """Connect. Raises `StorageUnavailableError`, or `DatabaseRefusedError` if it is final."""
         self._pool.release(await self._borrow())
 
     async def close(self) -> None:
-        """Close the pool, allowing running statements 5 s to finish."""
+        """Close the pool. Running statements have 5 s to finish."""
         try:
             await asyncio.wait_for(self._pool.close(), timeout=5)
         except TimeoutError:
             self._pool.terminate()
 
     def drop_connections(self) -> None:
-        """Drop all connections. Running statements fail; later statements reconnect."""
+        """Drop all connections. Running statements fail, and later statements reconnect."""
         self._pool.terminate()
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
@@ -195,8 +195,8 @@ class Database(Executor):
             in_transaction.reset(token)
         if tx.has_new_events:
             self.on_event()
-        for call in tx.after_commit:
-            call()
+        for callback in tx.after_commit:
+            callback()
 
     def guarded_by(self, verify_lock: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
         """Return a view that calls `verify_lock` before each commit and each single statement."""
@@ -252,7 +252,7 @@ def _translate_error(error: BaseException) -> Exception:
     if isinstance(error, INVALID_TEXT):
         return InvalidTextError()
     if isinstance(error, SCHEMA_MISMATCH):
-        return StorageUnavailableError("the schema is missing or old; run payintent migrate")
+        return StorageUnavailableError("the schema is missing or outdated; run payintent migrate")
     if isinstance(error, INSUFFICIENT_PRIVILEGE):
         return PermissionDeniedError(str(error).partition("\n")[0])
     if isinstance(error, LOCK_TIMEOUT):
@@ -263,43 +263,28 @@ def _translate_error(error: BaseException) -> Exception:
     return StorageUnavailableError(f"{name}: {message}" if isinstance(error, INTERNAL) else name)
 
 
-def _open_pool(settings: Settings, process: str) -> ConnectionPool:
+def open_read_pool(settings: Settings) -> ConnectionPool | None:
+    """Create a pool of connections to the replica, or return None if there is no replica."""
+    url = settings.database_read_url
+    return _open_pool(settings, url, "payintent-read", writes=False) if url else None
+
+
+def _open_pool(settings: Settings, url: str, process: str, *, writes: bool) -> ConnectionPool:
     pooled = settings.database_pooled
     server_settings = {"application_name": process}
-    if not pooled:
-        server_settings |= _server_settings(settings)
+    if not pooled:  # PgBouncer rejects unknown startup parameters
+        server_settings |= {
+            "statement_timeout": str(settings.database_statement_timeout_ms),
+            "lock_timeout": str(settings.database_lock_timeout_ms),
+            "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
+            "jit": "off",
+            "random_page_cost": "1.1",  # rows that are read by key are in memory or on flash
+        }
+        if not writes:
+            server_settings["default_transaction_read_only"] = "on"
     return ConnectionPool(
-        lambda: connect_as(settings.database_url, server_settings, pooled=pooled),
+        lambda: connect_as(url, server_settings, pooled=pooled, writes=writes),
         settings.database_connections_max,
-        _deadline_s(settings),
+        settings.database_statement_timeout_ms / 1000 + _DEADLINE_MARGIN_S,
+        writes=writes,
     )
-
-
-def open_read_pool(settings: Settings) -> ConnectionPool | None:
-    """Create a pool of read-only connections; None if no replica is configured."""
-    url, pooled = settings.database_read_url, settings.database_pooled
-    if not url:
-        return None
-    server_settings = {"application_name": "payintent-read"}
-    if not pooled:
-        server_settings |= _server_settings(settings) | {"default_transaction_read_only": "on"}
-    return ConnectionPool(
-        lambda: connect_as(url, server_settings, pooled=pooled, writes=False),
-        settings.database_connections_max,
-        _deadline_s(settings),
-        writes=False,
-    )
-
-
-def _deadline_s(settings: Settings) -> float:
-    return settings.database_statement_timeout_ms / 1000 + _ANSWER_S
-
-
-def _server_settings(settings: Settings) -> dict[str, str]:
-    return {
-        "statement_timeout": str(settings.database_statement_timeout_ms),
-        "lock_timeout": str(settings.database_lock_timeout_ms),
-        "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
-        "jit": "off",
-        "random_page_cost": "1.1",  # rows read by key are in memory or on flash
-    }

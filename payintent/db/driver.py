@@ -1,8 +1,8 @@
 """A typed interface to asyncpg, which has no type annotations. All casts are in this module.
 
-Statements are never cancelled: instead of sending a CancelRequest, the driver closes the
-connection. Cancelling a commit that waits for a standby would leave it committed on the primary
-only.
+Statements are never cancelled. Instead of sending a CancelRequest, the driver closes the
+connection, because cancelling a commit that is waiting for a standby would leave the transaction
+committed on the primary only.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -24,12 +24,12 @@ _CONNECT_TIMEOUT_S = 10.0
 _HOST_TIMEOUT_S = 2.0  # per host, if the URL has several
 _CLOSE_TIMEOUT_S = 2.0
 _STATEMENTS_MAX = 200  # prepared statements per connection
-_OIDS_BUILT_IN = 16_384  # lower OIDs are the same on every server (FirstNormalObjectId)
+_FIRST_CUSTOM_OID = 16_384  # lower OIDs are the same on every server (FirstNormalObjectId)
 #: Descriptions of built-in types, such as arrays. Without this cache, the driver would query them
-#: for each connection.
+#: again for each connection.
 _built_in_types: dict[frozenset[int], Sequence[Row]] = {}
 
-#: The database is unreachable, is shutting down, or ended our session; the caller may retry.
+#: The database is unreachable, is shutting down, or ended our session. The caller may retry.
 UNAVAILABLE: tuple[type[BaseException], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -41,7 +41,7 @@ UNAVAILABLE: tuple[type[BaseException], ...] = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.SerializationError,  # on a replica: the statement conflicted with recovery
+    asyncpg.SerializationError,  # on a replica: the statement conflicts with recovery
     asyncpg.DiskFullError,
     asyncpg.InternalServerError,
     OSError,  # includes TimeoutError
@@ -106,7 +106,7 @@ class Connection(Protocol):
         ...
 
     def statement_count(self) -> int:
-        """Return the number of statements started. It does not change while one is running."""
+        """Return the number of started statements. It is constant while a statement is running."""
         ...
 
     async def close(self) -> None:
@@ -120,7 +120,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _NotSent:
-    """A placeholder for the introspection statement if it was not needed."""
+    """A placeholder for an introspection statement that was not needed."""
 
     name: str = "not sent"
 
@@ -133,14 +133,14 @@ class _UncancelledConnection(asyncpg.Connection):
     async def _introspect_types(
         self,
         typeoids: Iterable[int],
-        timeout: float | None,  # noqa: ASYNC109 - the driver's own
+        timeout: float | None,  # noqa: ASYNC109 - the driver's parameter
     ) -> tuple[Any, Any]:
-        """Query built-in types once per process, because it takes three round trips and 3 ms."""
+        """Query built-in types once per process, because that takes three round trips and 3 ms."""
         oids = frozenset(typeoids)
         if oids in _built_in_types:
             return _built_in_types[oids], _NotSent()
         types, statement = await super()._introspect_types(oids, timeout)
-        if max(oids) < _OIDS_BUILT_IN:
+        if max(oids) < _FIRST_CUSTOM_OID:
             _built_in_types[oids] = types
         return types, statement
 
@@ -175,8 +175,8 @@ async def connect(
 ) -> Connection:
     """Open a connection outside a pool, for LISTEN, migrations or locks.
 
-    `name` is its `application_name`. A statement that exceeds `statement_timeout_s` closes
-    the connection.
+    `name` is the `application_name`. The connection is closed if a statement exceeds
+    `statement_timeout_s`.
     """
     return await _connect(
         url,
@@ -259,7 +259,7 @@ async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
         else:
             hosts.mark_good(number)
             return connection
-    # Report a final refusal only if every host refuses.
+    # Report a permanent failure only if all hosts fail permanently.
     temporary = [error for error in failures if not isinstance(error, RefusedConnectionError)]
     raise (temporary or failures)[0]
 

@@ -1,4 +1,4 @@
-"""Store encryption key records, and query the values that are encrypted with these keys."""
+"""Records of encryption keys, and queries for the values that are encrypted with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _KEYS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKeyRecord:
-    """A key that has been used for encryption. `mark` distinguishes keys with the same name."""
+    """A key that has been used. `mark` is its fingerprint, as keys may share a name."""
 
     name: str
     mark: str
@@ -72,7 +72,7 @@ async def record_writing_key(database: Executor, name: str, mark: str) -> None:
 
 
 async def lock_all_keys(tx: Tx) -> None:
-    """Wait for transactions that encrypt, and block further ones until this transaction ends."""
+    """Wait for transactions that encrypt, and block new ones until this transaction ends."""
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
 
 
@@ -142,8 +142,8 @@ async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> Non
 async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
     """Record that our first key is in use. Call before taking any other lock.
 
-    Every transaction that stores a secret must call this, so that a key in use is never marked as
-    retired. The key cannot be retired until the transaction ends.
+    Every transaction that stores a secret must call this, because it prevents the key from being
+    marked as retired until the transaction ends.
     """
     name = encryption.current_key_name
     row = await tx.row(

@@ -15,13 +15,13 @@ import asyncpg
 
 from payintent.core.errors import DatabaseRefusedError, StorageUnavailableError
 
-#: Shown instead of an ambiguous URL.
+#: Displayed instead of an ambiguous URL.
 NOT_READABLE = "not readable"
 
 _CACHE_MAX = 4_096  # a process has up to three URLs
 _PORT = "5432"  # PostgreSQL's default
 _PORT_MAX = 65_535
-_DEFAULT_HOST = "localhost"  # the driver's last choice, after socket directories
+_DEFAULT_HOST = "localhost"  # the driver's fallback after socket directories
 _SCHEMES = frozenset({"postgresql", "postgres"})
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")  # a socket directory
@@ -31,7 +31,7 @@ _SCHEMA = re.compile(r'[\w.$", -]*')
 
 
 class DatabaseHosts:
-    """A URL for each host. The host that last accepted a connection is tried first."""
+    """One URL per host. The host that last accepted a connection is tried first."""
 
     def __init__(self, urls: list[str]) -> None:
         self._urls = urls
@@ -51,7 +51,7 @@ class DatabaseHosts:
 
 @lru_cache(_CACHE_MAX)
 def database_hosts(url: str) -> DatabaseHosts:
-    """Return the hosts of a URL. Their order is shared within the process."""
+    """Return the hosts of a URL. Their order is shared by the whole process."""
     return DatabaseHosts(_split(url))
 
 
@@ -64,8 +64,7 @@ def list_hosts(url: str) -> list[str]:
     """List a URL's hosts as the driver parses them; empty if the URL is ambiguous.
 
     An unescaped `/`, `?`, `#` or `@` in a password ends the credentials. The driver then parses the
-    rest as a host, port, database or setting, so displaying these would reveal part of the
-    password.
+    rest of the password as a host, port, database or setting, so it must not be displayed.
     """
     try:
         parts = urlsplit(url)
@@ -95,14 +94,14 @@ def _parse_hosts(authority: str, query: Mapping[str, str]) -> list[str]:
     if hosts == [""]:
         return [f"{_DEFAULT_HOST}:{ports[0] or _PORT}"]
     names = [
-        _format_host(_unquoted_folder(host) if authority else host, ports[number % len(ports)])
+        _format_host(_unquote_folder(host) if authority else host, ports[number % len(ports)])
         for number, host in enumerate(hosts)
     ]
     return names if all(names) else []
 
 
 def _format_host(host: str, port: str) -> str:
-    """Format a host with `port`, its own port or the default; empty if it is invalid."""
+    """Format a host with `port`, its own port or the default; empty if the host is invalid."""
     if _FOLDER.fullmatch(host):
         return host
     match = _HOST.fullmatch(host)
@@ -111,7 +110,7 @@ def _format_host(host: str, port: str) -> str:
     return f"{match[1]}:{port or match[2] or _PORT}"
 
 
-def _unquoted_folder(host: str) -> str:
+def _unquote_folder(host: str) -> str:
     folder = unquote(host)
     return folder if folder.startswith("/") else host
 
@@ -147,7 +146,7 @@ _FINAL: tuple[type[BaseException], ...] = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
 )
-#: PgBouncer uses the same code for all errors. These messages indicate a final error.
+#: PgBouncer uses the same code for all errors. Messages that contain these texts are final.
 _FINAL_AT_POOLER = re.compile(
     r"no such (?:database|user)|unsupported startup parameter|password authentication failed"
     r"|SASL authentication failed"
@@ -174,9 +173,9 @@ class RefusedConnectionError(ConnectionError):
 
 
 def connect_error(error: BaseException) -> ConnectionError:
-    """Return an error that is safe to display: the driver's may contain the address and password.
+    """Return an error that is safe to display, a `RefusedConnectionError` if a retry cannot help.
 
-    Returns a `RefusedConnectionError` if a retry cannot help.
+    The driver's own message may contain the address and the password.
     """
     reason = _refusal(error)
     if reason is not None:
@@ -185,14 +184,14 @@ def connect_error(error: BaseException) -> ConnectionError:
 
 
 def storage_error(error: BaseException) -> StorageUnavailableError:
-    """Translate a connection error. A final error becomes a `DatabaseRefusedError`."""
+    """Translate a connection error. A `RefusedConnectionError` becomes a `DatabaseRefusedError`."""
     is_final = isinstance(error, RefusedConnectionError)
     kind = DatabaseRefusedError if is_final else StorageUnavailableError
     return kind(str(error) or type(error).__name__)
 
 
 def _refusal(error: BaseException) -> str | None:
-    """Return the reason for a final error; None if a retry may help."""
+    """Return the reason if the error is final; None if a retry may help."""
     if isinstance(error, _FINAL):
         return _server_message(error)
     if isinstance(error, asyncpg.ProtocolViolationError) and _FINAL_AT_POOLER.search(str(error)):
@@ -204,8 +203,8 @@ def _refusal(error: BaseException) -> str | None:
         return "it does not support TLS, which sslmode requires"
     # The driver raises ValueError for an invalid URL, and OverflowError if its port is too large.
     if isinstance(error, ValueError | OverflowError):
-        safe = str(error).startswith(_SAFE_URL_MESSAGES)
-        return str(error) if safe else "its URL cannot be read"
+        is_safe = str(error).startswith(_SAFE_URL_MESSAGES)
+        return str(error) if is_safe else "its URL cannot be read"
     return None
 
 
@@ -228,7 +227,7 @@ def _server_message(error: BaseException) -> str:
 
 
 def _hide_suspicious_names(message: str) -> str:
-    """Hide names with suspicious characters, which may be part of a misparsed password."""
+    """Hide names with suspicious characters, because they may be part of the password."""
     before, separator, database = message.partition(_NO_DATABASE)
     parts = before.split('"')
     for index in range(1, len(parts) - 1, 2):  # between quotes

@@ -8,7 +8,7 @@ from uuid import UUID
 from payintent.db.database import Executor, Row
 
 FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
-#: Maximum rows that a list scans if no index provides the listed rows in key order.
+#: The number of rows that a list may scan if no index returns the rows in key order.
 SCANNED_MAX: LiteralString = "10000"
 _PARAMETERS: tuple[LiteralString, ...] = (
     *("$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10"),
@@ -17,11 +17,11 @@ _PARAMETERS: tuple[LiteralString, ...] = (
 
 
 class KeysetList:
-    """A paginated query whose text is the same for every combination of filters.
+    """A paginated query with the same text for every combination of filters.
 
-    Connections cache prepared statements by text, and a separate text for each combination would
-    exhaust the cache. Instead, a filter is disabled by the value NULL. `{name}` in a text stands
-    for the parameter of that name, and `{}` in a filter's condition for the filter's own parameter.
+    Connections cache prepared statements by their text, so a text per combination would exhaust the
+    cache. Instead, a filter with the value NULL is disabled. In SQL text, `{name}` is the parameter
+    of that name. In a filter's condition, `{}` is the filter's own parameter.
     """
 
     text: LiteralString
@@ -37,8 +37,8 @@ class KeysetList:
     ) -> None:
         """List the rows of `select` in `key` order, after the last key of the previous page.
 
-        The column `merchant` restricts the list to a single merchant. It also leads the sort order,
-        which only an index by merchant can provide: an index by key alone might scan the rows of
+        The column `merchant` restricts the list to one merchant. It is also the first sort column,
+        so that only an index by merchant is suitable. An index by key alone might scan the rows of
         all merchants, which is slow if this merchant's rows are old or few.
         """
         self._parameters = dict[str, LiteralString]()
@@ -72,7 +72,7 @@ class KeysetList:
     async def page(
         self, database: Executor, last: object, /, limit: int, **values: object
     ) -> list[Row]:
-        """Fetch the page after `last`, a key or a `(key, id)` tuple; None is the first page."""
+        """Fetch the page after `last`, a key or a `(key, id)` tuple. None means the first page."""
         if isinstance(last, tuple):
             last, values["last_id"] = cast("tuple[object, UUID]", last)
         values |= {"last": self._end if last is None else last, "limit": limit}
@@ -109,12 +109,9 @@ Record = TypeVar("Record")
 
 
 def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
-    """Build a slotted dataclass from the columns that have the names of its fields.
+    """Build a slotted dataclass from the columns with the same names as its fields.
 
-    `values` provides fields that have no column, or whose type differs from the column's.
+    `values` are the fields that have no column or a different type than the column.
     """
     names: tuple[str, ...] = getattr(record, "__slots__")  # noqa: B009
     return record(**{name: row[name] for name in names if name not in values} | values)
-
-
-LISTED_MAX = 100

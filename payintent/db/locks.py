@@ -1,6 +1,6 @@
 """Advisory locks and leases, which divide work between processes.
 
-Each advisory lock has its own connection; closing the connection releases the lock.
+Each advisory lock has its own connection. Closing the connection releases the lock.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", 
 _log = get_logger("workers")
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the others
-_CLASS = 0x5041  # distinguishes our locks from other applications' locks
-VERIFIED_FOR_S = 1.0  # how long a proof is valid
-ANSWER_S = 5.0  # how long the server may take to confirm
+_LOCK_CLASS = 0x5041  # distinguishes our locks from those of other applications
+VERIFIED_FOR_S = 1.0  # how long a verification remains valid
+ANSWER_S = 5.0  # how long the server may take to confirm a lock
 _IS_HELD = """
     SELECT EXISTS (SELECT FROM pg_locks
         WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()
@@ -37,7 +37,7 @@ _IS_HELD = """
 
 
 class LockLostError(Exception):
-    """The advisory lock is no longer held, or the server does not confirm it."""
+    """The advisory lock is no longer held, or the server has not confirmed it."""
 
 
 class AdvisoryLock:
@@ -55,7 +55,7 @@ class AdvisoryLock:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the lock was acquired and its connection is open, without a query."""
+        """Whether the lock was acquired and its connection is open. Does not query the server."""
         return self._is_acquired and not self._connection.is_closed()
 
     async def verify(self) -> None:
@@ -66,40 +66,40 @@ class AdvisoryLock:
         async with self._statement:
             if not self.is_held:
                 raise LockLostError
-            at = monotonic()
-            if at - self._verified_at < self._verified_for_s:
+            now = monotonic()
+            if now - self._verified_at < self._verified_for_s:
                 return
             try:
-                is_confirmed = await self._connection.fetchval(_IS_HELD, _CLASS, self._number)
+                is_confirmed = await self._connection.fetchval(_IS_HELD, _LOCK_CLASS, self._number)
             except UNAVAILABLE as error:
                 self._connection.terminate()
                 raise LockLostError from error
             if not is_confirmed:
                 self._is_acquired = False
                 raise LockLostError
-            self._verified_at = at
+            self._verified_at = now
 
 
 @asynccontextmanager
 async def hold_advisory_lock(
     url: str, name: str, verified_for_s: float = VERIFIED_FOR_S, answer_s: float = ANSWER_S
 ) -> AsyncGenerator[AdvisoryLock]:
-    """Try to acquire the advisory lock `name`; the caller must check `is_held`.
+    """Try to acquire the advisory lock `name`. The caller must check `is_held`.
 
-    `url` must bypass any pooler, because the lock belongs to the connection.
+    `url` must not point to a pooler, because the lock belongs to the connection.
     """
     connection = await connect(url, f"payintent-lock-{name}", answer_s)
     number = crc32(name.encode())
     try:
         is_acquired = await connection.fetchval(
-            "SELECT pg_try_advisory_lock($1::int, $2::int)", _CLASS, _signed(number)
+            "SELECT pg_try_advisory_lock($1::int, $2::int)", _LOCK_CLASS, _to_int4(number)
         )
         yield AdvisoryLock(connection, number, verified_for_s, is_acquired=bool(is_acquired))
     finally:
         await connection.close()
 
 
-def _signed(number: int) -> int:
+def _to_int4(number: int) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
@@ -126,22 +126,22 @@ class LeasedTaskRunner(Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def step(self) -> bool:
-        """Claim due rows and start their tasks; return whether more may remain."""
+        """Claim due rows and start a task for each. Return whether more may be due."""
         limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._tasks))
         if limit <= 0:
             return False
-        busy = [
+        busy_accounts = [
             account_id
             for account_id, count in self._loads.items()
             if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
         ]
-        items = await self._claim(limit, busy)
+        items = await self._claim(limit, busy_accounts)
         for item in items:
             account_id = self._account_of(item)
             self._loads[account_id] += 1
             task = asyncio.create_task(self._work_and_log(item))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._forget, account_id))
+            task.add_done_callback(partial(self._finish_task, account_id))
         return len(items) == limit
 
     async def finish(self) -> None:
@@ -156,7 +156,7 @@ class LeasedTaskRunner(Generic[T]):
             STEP_FAILURES.labels(self._name).inc()
             _log.error("step_failed", step=self._name, exc_info=error)
 
-    def _forget(self, account_id: int, task: asyncio.Task[None]) -> None:
+    def _finish_task(self, account_id: int, task: asyncio.Task[None]) -> None:
         self._loads[account_id] -= 1
         if not self._loads[account_id]:
             del self._loads[account_id]

@@ -1,7 +1,7 @@
 """Apply schema migrations: numbered, forward-only SQL files, each in its own transaction.
 
-A file that begins with `-- concurrently` builds indexes while the tables are in use. Its statements
-run separately, outside a transaction, and can be repeated after an interrupted build.
+A file that starts with `-- concurrently` builds indexes while the tables are in use. Its statements
+run separately, outside a transaction, and are repeated after an interrupted build.
 
 Version 1.0 starts a new history at `0001_initial`. `upgrade_from_249.sql` upgrades a database from
 the last version before 1.0; an older database must be upgraded to that version first.
@@ -30,13 +30,13 @@ from payintent.db.hosts import storage_error
 
 FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint"; only one process migrates at a time
-_ANSWER_S = 5.0  # how long reading the history may take
-_LOCK_EVERY_S = 0.1
-_SETTINGS = "SET LOCAL lock_timeout = '5s'"
+_READ_TIMEOUT_S = 5.0
+_LOCK_RETRY_S = 0.1
+_SET_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
 _CONCURRENTLY = "-- concurrently"
 _COMMENT = re.compile(r"--[^\n]*")
 _INDEX = re.compile(r"INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
-_RECORDS = """
+_HISTORY_TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migration (
     number int PRIMARY KEY,
     name text NOT NULL,
@@ -77,15 +77,15 @@ class AppliedMigration:
 
 
 class MigrationChangedError(Exception):
-    """A migration was edited after it had been applied, which is not allowed."""
+    """A migration was edited after it was applied, which is not allowed."""
 
 
 class OldSchemaError(Exception):
-    """The database has a version before 1.0 that cannot be upgraded directly."""
+    """The schema is from a version before 1.0 that cannot be upgraded directly."""
 
 
 class GrantsError(Exception):
-    """The statements that grant privileges failed; none of them took effect."""
+    """The statements that grant privileges failed. None of them took effect."""
 
 
 def all_migrations() -> list[Migration]:
@@ -127,7 +127,7 @@ async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGener
 
 async def _migrate(connection: Connection) -> list[str]:
     await _lock(connection)
-    await connection.execute(_RECORDS)
+    await connection.execute(_HISTORY_TABLE)
     migrations = all_migrations()
     applied = await _read_applied(connection)
     names = list[str]()
@@ -150,19 +150,19 @@ async def _grant(connection: Connection, grants: str) -> None:
 
 
 async def _lock(connection: Connection) -> None:
-    """Poll for the lock, because a waiting statement would block a concurrent index build."""
+    """Poll for the lock. A statement that waits for it would block concurrent index builds."""
     while True:
         if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
             return
-        await asyncio.sleep(_LOCK_EVERY_S)
+        await asyncio.sleep(_LOCK_RETRY_S)
 
 
 async def pending_migrations(url: str) -> list[str]:
-    """Return the migrations that are not applied, or were applied with a different text.
+    """Return the names of migrations that are not applied or were applied with a different text.
 
     Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.
     """
-    async with _connection(url, _ANSWER_S) as connection:
+    async with _connection(url, _READ_TIMEOUT_S) as connection:
         has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
         applied = await _read_applied(connection) if has_table else {}
     checksums = {number: record.checksum for number, record in applied.items()}
@@ -187,7 +187,7 @@ def _require_last_before_1_0(applied: Mapping[int, AppliedMigration]) -> None:
 async def _upgrade(connection: Connection, initial: Migration) -> None:
     try:
         async with transaction(connection):
-            await connection.execute(_SETTINGS)
+            await connection.execute(_SET_LOCK_TIMEOUT)
             await connection.execute(_UPGRADE.read_text())
             await connection.execute("DELETE FROM schema_migration")
             await _record(connection, initial)
@@ -207,7 +207,7 @@ async def _apply(
         await _record(connection, migration)
         return True
     async with transaction(connection):
-        await connection.execute(_SETTINGS)
+        await connection.execute(_SET_LOCK_TIMEOUT)
         await connection.execute(migration.sql)
         await _record(connection, migration)
     return True
@@ -221,7 +221,7 @@ async def _build_indexes(connection: Connection, migration: Migration) -> None:
 
 
 async def _drop_invalid(connection: Connection, index: str) -> None:
-    """Drop the invalid index of an interrupted build, which is unused but occupies the name."""
+    """Drop the invalid index of an interrupted build. It is not used, but occupies the name."""
     is_invalid = await connection.fetchval(
         "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index
     )

@@ -1,7 +1,7 @@
 """Wake dispatchers and streams with NOTIFY after a commit, at most once every 20 ms.
 
 NOTIFY runs on its own connection, because inside a transaction it would take a cluster-wide lock at
-commit. A lost notification is harmless, because all listeners also poll.
+commit. Lost notifications are harmless, because all listeners also poll.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from payintent.runtime.waiting import wait_for_event
 CHANNEL = "payintent_event"
 _PAUSE_S = 0.02
 _RETRY_S = 1.0
-_ANSWER_S = 5.0  # how long the server may take
+_STATEMENT_TIMEOUT_S = 5.0
 _PROBE_EVERY_S = 10.0  # how often an idle listener checks its connection
 _SUBSCRIBERS_MAX = 10_000
 _POLL_EVERY_S = 1.0
-_POLL_PAUSE_S = 0.05  # notifications within this time share a query
+_POLL_PAUSE_S = 0.05  # notifications during the pause share a query
 
 _notifier_log = get_logger("wake")
 _feed_log = get_logger("lookout")
@@ -33,15 +33,15 @@ class EventNotifier:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._is_due = asyncio.Event()
+        self._notify_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
-        """Wake listeners in this process immediately, and in all processes soon after."""
+        """Wake the listeners of this process immediately and those of all processes soon after."""
         for listener in self._listeners:
             listener()
-        self._is_due.set()
+        self._notify_due.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._notify())
 
@@ -65,7 +65,7 @@ class EventNotifier:
 
     async def _listen_once(self, callback: Callable[[], None]) -> None:
         lost = asyncio.Event()
-        connection = await connect(self._url, "payintent-listen", _ANSWER_S)
+        connection = await connect(self._url, "payintent-listen", _STATEMENT_TIMEOUT_S)
         try:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, lambda *_: callback())
@@ -78,10 +78,10 @@ class EventNotifier:
     async def _notify(self) -> None:
         connection: Connection | None = None
         try:
-            connection = await connect(self._url, "payintent-notify", _ANSWER_S)
+            connection = await connect(self._url, "payintent-notify", _STATEMENT_TIMEOUT_S)
             while True:
-                await self._is_due.wait()
-                self._is_due.clear()
+                await self._notify_due.wait()
+                self._notify_due.clear()
                 await connection.execute(f"NOTIFY {CHANNEL}")
                 await asyncio.sleep(_PAUSE_S)
         except UNAVAILABLE as error:
@@ -100,20 +100,20 @@ class ChangeSubscriber:
 
 
 class ChangeFeed(Generic[K]):
-    """Notifies this process's subscribers of changes. No task runs without subscribers.
+    """Notifies this process's subscribers of changes. No task runs while there are no subscribers.
 
-    `change_markers` must return a marker for each key, which differs after every change.
+    `change_markers` must return a marker for each key. The marker must change with every change.
     """
 
     def __init__(
         self,
         change_markers: Callable[[Sequence[K]], Awaitable[dict[K, str]]],
-        wake: EventNotifier,
+        notifier: EventNotifier,
         *,
         per_key_max: int,
     ) -> None:
         self._change_markers = change_markers
-        self._wake = wake
+        self._notifier = notifier
         self._per_key_max = per_key_max
         self._subscribers: dict[K, set[ChangeSubscriber]] = {}
         self._markers: dict[K, str] = {}
@@ -135,7 +135,7 @@ class ChangeFeed(Generic[K]):
     def subscribe(self, key: K, subscriber: ChangeSubscriber) -> Generator[None]:
         subscribers = self._subscribers.setdefault(key, set())
         subscribers.add(subscriber)
-        self._markers.pop(key, None)  # notifies the new subscriber of the current state
+        self._markers.pop(key, None)  # so that the new subscriber receives the current state
         self._start()
         try:
             yield
@@ -148,7 +148,7 @@ class ChangeFeed(Generic[K]):
                 self._stop()
 
     def close(self) -> None:
-        """Set `closing` and wake all subscribers, so that their streams end."""
+        """Set `closing` and wake all subscribers to end their streams."""
         self.closing = True
         for subscribers in self._subscribers.values():
             for subscriber in subscribers:
@@ -156,7 +156,7 @@ class ChangeFeed(Generic[K]):
 
     def _start(self) -> None:
         if not self._tasks:
-            listen = self._wake.listen(self._notified.set)
+            listen = self._notifier.listen(self._notified.set)
             self._tasks = [asyncio.create_task(listen), asyncio.create_task(self._run())]
 
     def _stop(self) -> None:

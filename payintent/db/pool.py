@@ -1,8 +1,8 @@
 """A minimal connection pool.
 
 The driver's own pool wraps each connection and starts a task to release it, which takes longer than
-the driver's work for a query. Similarly, a single timer checks all borrowed connections, because a
-timer per statement would be too expensive.
+the query itself. For the same reason, a single timer checks all borrowed connections instead of one
+timer per statement.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from prometheus_client import Histogram
 
 from payintent.db.driver import Connection
 
-IDLE_MAX_S = 300.0  # after that, a firewall or pooler may have dropped the connection
+IDLE_MAX_S = 300.0  # later, a firewall or pooler may have dropped the connection
 DEADLINE_S = 7.0
-_CHECKS = 10  # checks of a borrowed connection before its deadline
+_CHECKS = 10  # number of checks before a borrowed connection reaches its deadline
 
 _UNCHECKED = (-1, 0)
 
@@ -29,7 +29,7 @@ WAITS = Histogram(
 
 
 class ConnectionPool:
-    """Up to `size_max` connections, opened on demand. The most recently used is lent first.
+    """Up to `size_max` connections, opened on demand. The most recently used is borrowed first.
 
     If no statement begins on a borrowed connection for `deadline_s`, its server is presumed
     unresponsive: the connection and all idle connections to the same server are dropped.
@@ -55,11 +55,11 @@ class ConnectionPool:
         self._idle: list[tuple[Connection, float]] = []  # with the time of release
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
         #: The statement count at the last check, and the number of checks since it changed.
-        self._lent: dict[Connection, tuple[int, int]] = {}
+        self._borrowed: dict[Connection, tuple[int, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, timeout_s: float) -> Connection:
-        """Borrow a connection; raises `TimeoutError` if no connection is free in time."""
+        """Borrow a connection. Raises `TimeoutError` if none becomes free within `timeout_s`."""
         if not self._size_max:
             raise TimeoutError("the pool is closed")
         while self._idle:
@@ -72,34 +72,34 @@ class ConnectionPool:
             with WAITS.time():
                 async with asyncio.timeout(timeout_s):
                     connection = await self._open_or_wait()
-        self._lent[connection] = _UNCHECKED
+        self._borrowed[connection] = _UNCHECKED
         if self._timer is None:
             self._schedule_check()
         return connection
 
     def release(self, connection: Connection) -> None:
-        """Return a connection to the pool, or close it if it is still inside a transaction."""
-        del self._lent[connection]
+        """Return a connection to the pool. It is closed if it is still inside a transaction."""
+        del self._borrowed[connection]
         self._checks_max.pop(connection, None)
         if connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
-            self._hand_over(None)
+            self._give_back(None)
         else:
-            self._hand_over(connection)
+            self._give_back(connection)
 
     def set_deadline(self, connection: Connection, seconds: float) -> None:
         """Replace the deadline of a borrowed connection until it is released."""
         self._checks_max[connection] = ceil(seconds / self._check_every_s)
 
     def discard(self, connection: Connection) -> None:
-        """Drop a connection and the idle connections to its server, which would also fail."""
+        """Drop a connection, and all idle connections to its server because they would fail too."""
         connection.terminate()
         for idle, _ in self._idle:
             if idle.server == connection.server:
                 idle.terminate()
 
     async def close(self) -> None:
-        """Close all connections as they are released. No more connections are opened."""
+        """Close all connections, waiting for those in use. No further connections are opened."""
         self._size_max = 0
         while self._size:
             connection = self._idle.pop()[0] if self._idle else await self._wait()
@@ -108,7 +108,7 @@ class ConnectionPool:
             self._size -= 1
 
     def terminate(self) -> None:
-        for connection in [*self._lent, *(idle for idle, _ in self._idle)]:
+        for connection in [*self._borrowed, *(idle for idle, _ in self._idle)]:
             connection.terminate()
 
     async def _open_or_wait(self) -> Connection:
@@ -117,8 +117,8 @@ class ConnectionPool:
             return await self._open()
         return await self._wait() or await self._open()
 
-    def _hand_over(self, connection: Connection | None) -> None:
-        """Pass a connection to the longest-waiting caller; None allows the caller to open one."""
+    def _give_back(self, connection: Connection | None) -> None:
+        """Give a connection to the first waiting caller; None lets the caller open a connection."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -135,15 +135,15 @@ class ConnectionPool:
         try:
             return await waiter
         except asyncio.CancelledError:
-            if not waiter.cancelled():  # the result arrived just before the cancellation
-                self._hand_over(waiter.result())
+            if not waiter.cancelled():  # a connection arrived just before the cancellation
+                self._give_back(waiter.result())
             raise
 
     async def _open(self) -> Connection:
         try:
             return await self._connect()
         except BaseException:
-            self._hand_over(None)
+            self._give_back(None)
             raise
 
     def _schedule_check(self) -> None:
@@ -156,19 +156,19 @@ class ConnectionPool:
         drop its connections.
         """
         self._timer = None
-        for connection, (last_count, checks) in list(self._lent.items()):
+        for connection, (last_count, checks) in list(self._borrowed.items()):
             if connection.is_closed():
                 continue
             count = connection.statement_count()
             if count != last_count:
-                self._lent[connection] = (count, 0)
+                self._borrowed[connection] = (count, 0)
             elif checks < self._checks_max.get(connection, _CHECKS) - 1:
-                self._lent[connection] = (count, checks + 1)
+                self._borrowed[connection] = (count, checks + 1)
             else:
                 self.discard(connection)
         if self._writes:
             for connection, _ in self._idle:
                 if not connection.is_closed() and connection.is_read_only():
                     connection.terminate()
-        if self._lent:
+        if self._borrowed:
             self._schedule_check()

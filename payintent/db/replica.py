@@ -1,8 +1,8 @@
 """Read lists from a replica while its lag is within a limit.
 
 The primary's log position is sampled together with the time of our own clock. A replica that has
-replayed a sampled position contains every commit before that time. This also works if the primary
-is idle, and does not depend on the servers' clocks.
+replayed a sampled position contains all commits up to that time. This also works while the primary
+is idle, and it does not depend on the servers' clocks.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from payintent.runtime.settings import Settings
 
 _CHECK_EVERY_S = 1.0
 _CHECK_TIMEOUT_S = 2.0
-_EXAMINE_S = 5.0  # how long `status` waits for the replica to catch up
+_STATUS_WAIT_S = 5.0  # how long `status` waits for the replica to catch up
 _RETRY_S = 5.0  # after a failed check
-_CATCH_UP_S = (0.0, 0.02, 0.1)  # pauses, during which a replica usually catches up
+_CATCH_UP_PAUSES_S = (0.0, 0.02, 0.1)  # a replica usually catches up during these
 #: Allows for the time from `created_at` to the commit, and for clock differences.
 _PAGE_MARGIN_S = 10.0
 
@@ -52,7 +52,7 @@ class ReplicaStatus:
 
 
 class ReadDatabase(Executor):
-    """Runs list queries on the replica if its lag is small, otherwise on the primary."""
+    """Runs list queries on the replica if its lag is within the limit, otherwise on the primary."""
 
     def __init__(self, primary: Database, settings: Settings) -> None:
         self._primary = primary
@@ -60,10 +60,10 @@ class ReadDatabase(Executor):
         self._replica = Database(settings, pool=pool) if pool else None
         self._lag_max_s = settings.database_read_lag_max_s
         self._samples: deque[tuple[float, int]] = deque()  # time and position of the primary
-        self._fresh_until = 0.0  # until then, the replica's lag is within the limit
+        self._fresh_until = 0.0  # the replica's lag is within the limit until then
         self._next_check_at = 0.0
         self._check: asyncio.Task[None] | None = None
-        self._logged_reason: str | None = ""  # why it is unused; None: it is used; "": not logged
+        self._logged_reason: str | None = ""  # None: in use; "": nothing logged yet
 
     @property
     def payer_sealing(self) -> PayerSealing:
@@ -89,18 +89,18 @@ class ReadDatabase(Executor):
         return rows[0] if rows else None
 
     def page_after(self, last_at: datetime | None) -> Executor:
-        """Return the database for the page of a list that continues below `last_at`.
+        """Return the database for the list page that continues below `last_at`.
 
-        This is the primary if the previous page may have ended with rows that the replica lacks:
-        the replica's page would skip the rows in between.
+        It is the primary if the previous page may have ended with rows that the replica lacks. The
+        replica's page would then skip rows.
         """
         if last_at is None:
             return self
-        youngest = datetime.now(UTC) - timedelta(seconds=self._lag_max_s + _PAGE_MARGIN_S)
-        return self if last_at < youngest else self._primary
+        replicated_until = datetime.now(UTC) - timedelta(seconds=self._lag_max_s + _PAGE_MARGIN_S)
+        return self if last_at < replicated_until else self._primary
 
     async def status(self) -> ReplicaStatus | None:
-        """Describe the replica for operators; None if no replica is configured."""
+        """Describe the replica for operators, or return None if no replica is configured."""
         if self._replica is None:
             return None
         primary = await self._position(self._primary)
@@ -108,25 +108,26 @@ class ReadDatabase(Executor):
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
                 standby = await self._position(self._replica, primary)
         except _FAILURES as error:
-            why = str(error) or "it does not respond"
-            return ReplicaStatus(is_standby=False, text=f"{why}; lists are read on the primary")
+            problem = str(error) or "it does not respond"
+            text = f"{problem}; lists are read on the primary"
+            return ReplicaStatus(is_standby=False, text=text)
         if not standby["is_standby"]:
             return ReplicaStatus(is_standby=False, text="it is a primary, not a replica")
         behind = max(0, primary["position"] - (standby["position"] or 0))
         if behind and not await self._catches_up(self._replica, primary["position"]):
-            text = f"a standby that is more than {self._lag_max_s:g} s behind"
-            why = f"{text}, {behind} bytes of log; lists are read on the primary"
-            return ReplicaStatus(is_standby=True, text=why, is_current=False)
+            lag = f"more than {self._lag_max_s:g} s behind, {behind} bytes of log"
+            text = f"a standby that is {lag}; lists are read on the primary"
+            return ReplicaStatus(is_standby=True, text=text, is_current=False)
         return ReplicaStatus(is_standby=True, text=f"a standby, {behind} bytes of log behind")
 
     async def _catches_up(self, replica: Database, position: int) -> bool:
         try:
-            async with asyncio.timeout(min(self._lag_max_s, _EXAMINE_S)):
+            async with asyncio.timeout(min(self._lag_max_s, _STATUS_WAIT_S)):
                 while True:
                     standby = await self._position(replica)
                     if (standby["position"] or 0) >= position:
                         return True
-                    await asyncio.sleep(_CATCH_UP_S[-1])
+                    await asyncio.sleep(_CATCH_UP_PAUSES_S[-1])
         except _FAILURES:
             return False
 
@@ -140,31 +141,31 @@ class ReadDatabase(Executor):
     async def _fresh_replica(self, replica: Database) -> Database | None:
         """Return the replica if its lag is within the limit.
 
-        The lag is checked at most once a second, and only while lists are read. Callers wait for
-        the check only if the last result has expired.
+        The lag is checked at most once a second, and only while lists are read. Callers only wait
+        for the check if the previous result has expired.
         """
         now = monotonic()
         if self._check is None and now >= self._next_check_at:
             self._next_check_at = now + _CHECK_EVERY_S
-            self._check = asyncio.create_task(self._run_check(replica))
+            self._check = asyncio.create_task(self._check_once(replica))
         if now < self._fresh_until:
             return replica
         if self._check is not None:
             await asyncio.shield(self._check)
         return replica if monotonic() < self._fresh_until else None
 
-    async def _run_check(self, replica: Database) -> None:
+    async def _check_once(self, replica: Database) -> None:
         try:
-            await self._compare(replica)
+            await self._update_lag(replica)
         finally:
             self._check = None
 
-    async def _compare(self, replica: Database) -> None:
+    async def _update_lag(self, replica: Database) -> None:
         now = monotonic()
         try:
             primary = await self._position(self._primary)
         except _FAILURES:
-            return  # the last result remains valid until `_fresh_until`
+            return  # the previous result remains valid until `_fresh_until`
         self._samples.append((now, primary["position"]))
         while self._samples[0][0] < now - self._lag_max_s:
             self._samples.popleft()
@@ -172,7 +173,7 @@ class ReadDatabase(Executor):
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
                 replayed = await self._replayed_position(replica, primary)
         except _FAILURES as error:
-            replica.drop_connections()  # no list may wait for an unresponsive replica
+            replica.drop_connections()  # lists must not wait for an unresponsive replica
             self._next_check_at = monotonic() + _RETRY_S
             self._stop_using(str(error))
             return
@@ -184,9 +185,9 @@ class ReadDatabase(Executor):
             self._stop_using(f"it is more than {self._lag_max_s:g} s behind")
 
     async def _replayed_position(self, replica: Database, primary: Row) -> int:
-        """Return the replica's replayed position, after short pauses that let it catch up."""
+        """Return the replica's replayed position, pausing briefly to let it catch up."""
         position = 0
-        for pause_s in _CATCH_UP_S:
+        for pause_s in _CATCH_UP_PAUSES_S:
             await asyncio.sleep(pause_s)
             standby = await self._position(replica, primary)
             position = standby["position"] or 0
@@ -203,9 +204,9 @@ class ReadDatabase(Executor):
             raise StorageUnavailableError("it is not a replica of this database")
         return row
 
-    def _stop_using(self, why: str) -> None:
+    def _stop_using(self, reason: str) -> None:
         self._fresh_until = 0.0
-        self._log_change(why or "it does not respond")
+        self._log_change(reason or "it does not respond")
 
     def _log_change(self, reason: str | None) -> None:
         if reason == self._logged_reason:

@@ -1,9 +1,8 @@
 """Encryption of payer data in place: each value stays in its column and is bound to its row.
 
-A sealed value has the form `sealed:<key>:<digest>:<base64>`. A plain value never starts with this
-prefix, because e-mail addresses contain no colon, and metadata and events start with a brace. A
-column can therefore contain both forms. Sealed metadata is a JSON string; plain metadata is a JSON
-object.
+A sealed value has the form `sealed:<key>:<digest>:<base64>`. Plain values never start with this
+prefix: e-mail addresses contain no colon, and metadata and events start with a brace. A column can
+therefore contain both forms. Sealed metadata is a JSON string, plain metadata a JSON object.
 """
 
 import binascii
@@ -22,7 +21,7 @@ from payintent.runtime.log import get_logger
 _log = get_logger("payer_sealing")
 _PREFIX = "sealed:"
 _JSON_PREFIX = '"' + _PREFIX
-#: Payment metadata that is still sealed. It is the last field of an event body.
+#: Metadata in an event body that is still sealed. It is the last field of the body.
 _SEALED_METADATA = re.compile(r'"metadata":("sealed:[^"]*")\}\}\}\Z')
 _PAYMENT_ID = re.compile(r'"id":"([^"]*)"')
 _EMPTY = "{}"  # never sealed, so that retention has nothing to erase
@@ -74,8 +73,7 @@ class PayerSealing:
     def body(self, event_id: UUID, stored_value: str) -> str:
         """Return the exact body of an event.
 
-        If the payment's metadata could not be decrypted when the event was created, it is decrypted
-        now.
+        The payment's metadata is decrypted now if that failed when the event was recorded.
         """
         body = (
             self._open(stored_value, _body_context(event_id))
@@ -96,8 +94,8 @@ class PayerSealing:
     def is_as_written(self, stored_value: str | None) -> bool:
         """Return whether a value has the form in which it would be stored now.
 
-        If sealing has been disabled, a sealed value may stay sealed, but must use the first key of
-        the ring.
+        If sealing is disabled, a sealed value may stay sealed, but only with the first key of the
+        keyring.
         """
         if stored_value is None or stored_value == _EMPTY:
             return True
@@ -133,18 +131,18 @@ class PayerSealing:
 
 
 def report_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None:
-    """Report a row that was skipped because it could not be decrypted."""
+    """Log and count a row that was skipped because it could not be decrypted."""
     UNREADABLE.labels(table).inc()
     _log.error("sealed_row_unreadable", table=table, id=str(row_id), why=str(error))
 
 
 def is_sealed(stored_value: str | None) -> bool:
-    """Return whether an e-mail address or metadata is still sealed."""
+    """Return whether an e-mail address or payment metadata is still sealed."""
     return stored_value is not None and stored_value.startswith((_PREFIX, _JSON_PREFIX))
 
 
 def order_id_of(metadata: str) -> str | None:
-    """Return the order id in metadata, as the database function `payment_order_id` does."""
+    """Return the order id in the metadata, like the database function `payment_order_id`."""
     try:
         value = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw]).get("order_id")
         if value is None:

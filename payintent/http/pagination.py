@@ -8,9 +8,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from payintent.core.errors import BadRequestError
-from payintent.db.lists import LISTED_MAX
 
 T = TypeVar("T")
+LISTED_MAX = 100
 _LISTED_DEFAULT = 20
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 NUMBER_BYTES = 8

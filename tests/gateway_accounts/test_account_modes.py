@@ -54,7 +54,7 @@ def mistake(kind: type[Gateway], base_url: str, credentials: dict[str, str], **m
 def test_what_is_for_tests_is_a_mistake_in_a_live_account_alone(
     kind: type[Gateway], base_url: str, credentials: dict[str, str]
 ) -> None:
-    assert "for tests" in mistake(kind, base_url, credentials, livemode=True)
+    assert "for testing" in mistake(kind, base_url, credentials, livemode=True)
     assert mistake(kind, base_url, credentials, livemode=False) is None
 
 

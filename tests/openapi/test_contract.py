@@ -15,12 +15,11 @@ from payintent.cases.store import STATUSES
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode
 from payintent.core.money import CURRENCIES
-from payintent.db.lists import LISTED_MAX
 from payintent.fraud.model import RiskLevel
 from payintent.gateways.port import DisputedFunds, DisputeState, FailureReason
 from payintent.http.docs.pages import openapi_document
 from payintent.http.errors import STATUS
-from payintent.http.pagination import _LISTED_DEFAULT
+from payintent.http.pagination import _LISTED_DEFAULT, LISTED_MAX
 from payintent.merchants.model import FeeMode, TaxManager
 from payintent.payments.model import PaymentStatus
 from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
