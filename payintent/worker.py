@@ -175,7 +175,7 @@ def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
     )
 
 
-def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
+def make_inquiry_runner(service: Service) -> LeasedTaskRunner[DueSession]:
     """Return the runner that queries gateways about due sessions."""
     return LeasedTaskRunner(
         "inquire",
@@ -186,7 +186,7 @@ def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
     )
 
 
-def refund_submitters(service: Service) -> LeasedTaskRunner[DueRefund]:
+def make_refund_runner(service: Service) -> LeasedTaskRunner[DueRefund]:
     """Return the runner that sends due refunds to their gateways."""
     return LeasedTaskRunner(
         "refund",
@@ -237,10 +237,10 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     )
     dispatcher = Dispatcher(outbox, sender, windows, settings.webhook_poll_s)
     listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
-    inquirers, submitters = session_inquirers(service), refund_submitters(service)
+    inquiry_runner, refund_runner = make_inquiry_runner(service), make_refund_runner(service)
     steps = (
-        PeriodicStep("inquire", settings.inquire_every_s, inquirers.step),
-        PeriodicStep("refund", settings.refund_every_s, submitters.step),
+        PeriodicStep("inquire", settings.inquire_every_s, inquiry_runner.step),
+        PeriodicStep("refund", settings.refund_every_s, refund_runner.step),
         *periodic_steps(service),
     )
     await asyncio.gather(
@@ -248,8 +248,8 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         *(run_periodically(step, stop) for step in steps),
         *(run_watch_loop(service.watch_context, slug, stop) for slug in settings.endpoints),
     )
-    await inquirers.finish()
-    await submitters.finish()
+    await inquiry_runner.finish()
+    await refund_runner.finish()
     await service.accounts.log.flush()
     listener.cancel()
     await asyncio.gather(listener, return_exceptions=True)

@@ -15,7 +15,7 @@ from payintent.payment_sessions.inquire import SessionInquirer
 from payintent.payments.model import Payment
 from payintent.refunds.send import RefundSender
 from payintent.service import Service, open_service
-from payintent.worker import refund_submitters, session_inquirers
+from payintent.worker import make_inquiry_runner, make_refund_runner
 from tests.refunds.refunding import asked, paid
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.fakes import captured
@@ -166,7 +166,7 @@ async def test_tasks_that_lose_the_database_are_deferred_and_logged(
     monkeypatch.setattr(RefundSender, "process", lose)
     await _make_due(world, await _arrange_work(world))
     with capture_logs() as lines:
-        for make in (session_inquirers, refund_submitters):
+        for make in (make_inquiry_runner, make_refund_runner):
             runner = make(world.service)
             await runner.step()
             await runner.finish()

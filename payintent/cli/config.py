@@ -55,7 +55,7 @@ def _export(
 
 def _diff(file: Path = _File, as_json: bool = Json) -> None:
     """Print the changes that `apply` would make; exit status 1 if the installation differs."""
-    _, steps = _plan(file)
+    _, steps = _load_plan(file)
     _print_plan(steps, as_json=as_json)
     raise typer.Exit(_EXIT_DIFFERENT if steps else 0)
 
@@ -72,12 +72,12 @@ def _apply(
     """Print the differences, then change the installation to match the file."""
     if check:
         _diff(file, as_json)
-    plan, steps = _plan(file)
+    plan, steps = _load_plan(file)
     _print_plan(steps, as_json=as_json)
     instructions = [step for step in steps if step.instructions]
     if any(step.operations for step in steps):
         if not yes and is_at_terminal():
-            confirm("config.apply", [_count(steps)])
+            confirm("config.apply", [_summarize(steps)])
         proposed = submit_as_operator(
             lambda service, submit: apply_plan(service.settings.direct_url, plan, steps, submit),
             why,
@@ -90,7 +90,7 @@ def _apply(
         fail(f"{len(instructions)} changes must be made by hand")
 
 
-def _plan(file: Path) -> tuple[PlanConfig, list[PlanStep]]:
+def _load_plan(file: Path) -> tuple[PlanConfig, list[PlanStep]]:
     try:
         plan = PlanConfig(file=parse_config(file.read_bytes(), file.name))
         return plan, run_as_operator(plan)
@@ -109,10 +109,10 @@ def _print_plan(steps: Sequence[PlanStep], *, as_json: bool) -> None:
         return
     for step in steps:
         print(step)
-    print(_count(steps) if steps else "no differences")
+    print(_summarize(steps) if steps else "no differences")
 
 
-def _count(steps: Sequence[PlanStep]) -> str:
+def _summarize(steps: Sequence[PlanStep]) -> str:
     signs = [step.sign for step in steps]
     return f"{signs.count('+')} to add, {signs.count('~')} to change, {signs.count('-')} to remove"
 

@@ -179,8 +179,8 @@ def doctor() -> None:
     """Check settings, secrets, database, migrations, setup and chains."""
     report = _Report()
     report.ok("payintent", f"{VERSION} on Python {sys.version.split()[0]}")
-    for doubt in interpreter_doubts():
-        report.warn("payintent", doubt)
+    for warning in interpreter_doubts():
+        report.warn("payintent", warning)
     try:
         _check_all(report)
     except Exception as error:  # noqa: BLE001 - print a line instead of a traceback
@@ -276,8 +276,8 @@ def _check_addresses(report: _Report, settings: Settings) -> bool:
     """Return whether a process can start with these addresses."""
     for problem in insecure_bases(settings):
         report.fail("addresses", problem)
-    for doubt in address_doubts(settings):
-        report.warn("addresses", doubt)
+    for warning in address_doubts(settings):
+        report.warn("addresses", warning)
     try:
         check_addresses(settings)
     except AddressUnusableError as error:
@@ -380,8 +380,8 @@ async def _check_service(report: _Report, settings: Settings) -> None:
             await _check_rights(report, service)
             await _check_replica(report, service)
             for finding in await check_setup(service.operation_context):
-                add_line = report.ok if finding.works else report.warn
-                add_line(finding.subject, finding.text)
+                print_line = report.ok if finding.works else report.warn
+                print_line(finding.subject, finding.text)
             if settings.sandbox:
                 for name, describe in EXTRA_CHECKS.items():
                     report.ok(name, describe())
@@ -418,8 +418,8 @@ async def _check_rights(report: _Report, service: Service) -> None:
 async def _check_replica(report: _Report, service: Service) -> None:
     finding = await service.reading.status()
     if finding is not None:
-        add_line = report.ok if finding.is_standby and finding.is_current else report.warn
-        add_line("replica", finding.text)
+        print_line = report.ok if finding.is_standby and finding.is_current else report.warn
+        print_line("replica", finding.text)
 
 
 async def _check_chains(report: _Report, service: Service) -> None:

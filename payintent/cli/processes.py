@@ -102,7 +102,7 @@ def api(
     addresses = ApiAddresses(public=(host, port))
     if operator_port is not None:
         addresses = replace(addresses, operator=(operator_host, operator_port))
-    settings = _start("api", processes, port=port, operator_port=operator_port)
+    settings = _prepare_start("api", processes, port=port, operator_port=operator_port)
     serve_api(settings, addresses, processes)
 
 
@@ -114,11 +114,11 @@ def worker(
     processes: int | None = _Processes,
 ) -> None:
     """Run the background loops: expiry, inquiries, refunds, webhooks, chains."""
-    from payintent.cli.work import work
+    from payintent.cli.work import run_workers
 
-    settings = _start("worker", processes, metrics_port=metrics_port)
+    settings = _prepare_start("worker", processes, metrics_port=metrics_port)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
-    work(settings, metrics, processes)
+    run_workers(settings, metrics, processes)
 
 
 def migrate(
@@ -157,7 +157,7 @@ def _read_grants(file: Path | None) -> str:
         fail(f"{file} is not a text file")
 
 
-def _start(process: str, processes: int | None, **ports: int | None) -> Settings:
+def _prepare_start(process: str, processes: int | None, **ports: int | None) -> Settings:
     """Read the settings and log the start, with the names of the settings but not their values.
 
     A trial run exits here.
@@ -167,8 +167,8 @@ def _start(process: str, processes: int | None, **ports: int | None) -> Settings
     count = {} if processes == 1 else {"processes": processes or default_processes(settings)}
     names = set_names(os.environ)
     _log.info("starting", process=process, version=VERSION, settings=names, **ports, **count)
-    if doubts := [*unknown_settings(os.environ), *insecure_bases(settings)]:
-        _log.warning("settings_doubtful", why=doubts)
+    if warnings := [*unknown_settings(os.environ), *insecure_bases(settings)]:
+        _log.warning("settings_doubtful", why=warnings)
     if reasons := interpreter_doubts():
         _log.warning("interpreter_doubtful", why=reasons)
     return settings

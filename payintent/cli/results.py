@@ -63,7 +63,7 @@ def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) ->
         raise typer.Exit(1)
 
 
-def _secrets(_: "CreateMerchant", created: "CreatedMerchant") -> dict[str, object]:
+def _format_secrets(_: "CreateMerchant", created: "CreatedMerchant") -> dict[str, object]:
     return {
         "id": created.merchant.id,
         "api_key": created.api_key,
@@ -71,23 +71,25 @@ def _secrets(_: "CreateMerchant", created: "CreatedMerchant") -> dict[str, objec
     }
 
 
-def _cleared_limit(cleared: "ClearRateLimit", _: None) -> dict[str, object]:
+def _format_cleared_limit(cleared: "ClearRateLimit", _: None) -> dict[str, object]:
     return {"merchant_id": cleared.merchant_id, "kind": cleared.kind, "cleared": True}
 
 
-def _replayed_events(_: "ReplayMissedEvents", replayed: "ReplayedEvents") -> "ReplayedEvents":
+def _require_replayed_events(
+    _: "ReplayMissedEvents", replayed: "ReplayedEvents"
+) -> "ReplayedEvents":
     if not replayed.events:
         fail("no events to resend")
     return replayed
 
 
-def _merchant(merchant: "Merchant") -> Iterator[Part]:
+def _format_merchant(merchant: "Merchant") -> Iterator[Part]:
     fields: dict[str, Any] = to_json_value(merchant)
     market = fields.pop("market")
     yield fields | {name: market[name] or "all" for name in market}, ()
 
 
-def _methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
+def _format_methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
     rows = [
         asdict(method)
         | {
@@ -99,7 +101,7 @@ def _methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
     yield rows, _METHODS
 
 
-def _fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
+def _format_fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
     rows = [
         asdict(rule) | {"denies": rule.value or f"more than {rule.count_max} in {rule.window_s} s"}
         for rule in rules
@@ -107,19 +109,19 @@ def _fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
     yield rows, _RULES
 
 
-def _chains(chains: "list[ChainView]") -> Iterator[Part]:
+def _format_chains(chains: "list[ChainView]") -> Iterator[Part]:
     yield chains, None
     yield [contract for chain in chains for contract in chain.contracts], _CONTRACT
     yield [token for chain in chains for token in chain.tokens], _TOKEN
 
 
-def _chain(chain: "ChainView") -> Iterator[Part]:
+def _format_chain(chain: "ChainView") -> Iterator[Part]:
     """Omit contracts and tokens, which `chain list` prints."""
     fields: dict[str, Any] = to_json_value(chain)
     yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
 
 
-def _case(case: "CaseDetails") -> Iterator[Part]:
+def _format_case(case: "CaseDetails") -> Iterator[Part]:
     fields: dict[str, Any] = to_json_value(case)
     money = {
         "expected": case.expected and case.expected.text,
@@ -129,7 +131,7 @@ def _case(case: "CaseDetails") -> Iterator[Part]:
     yield first | money | {name: fields[name] for name in fields if name not in money}, ()
 
 
-def _payment(payment: dict[str, Any]) -> Iterator[Part]:
+def _format_payment(payment: dict[str, Any]) -> Iterator[Part]:
     parts = {"sessions", "receipts", "cases", "timeline"}
     metadata = bytes(payment["metadata"]).decode()
     own = {name: payment[name] for name in payment if name not in parts}
@@ -145,7 +147,7 @@ def _format_entry(entry: "TimelineEntry") -> str:
     return wrap_at_terminal(f"{head:{_HEAD_COLUMNS}} {words}{by}", _HEAD_COLUMNS + 1)
 
 
-def _timeline(page: "TimelinePage") -> Iterator[Part]:
+def _format_timeline(page: "TimelinePage") -> Iterator[Part]:
     if page.entries:
         yield (
             "\n".join(line for entry in page.entries for line in _format_entry_with_bodies(entry)),
@@ -162,7 +164,7 @@ def _format_entry_with_bodies(entry: "TimelineEntry") -> Iterator[str]:
         yield wrap_at_terminal(f"     answer: {to_one_line(answer)[:_ANSWER_CHARS_MAX]}", 5)
 
 
-def _event(event: "EventAttempts") -> Iterator[Part]:
+def _format_event(event: "EventAttempts") -> Iterator[Part]:
     yield event.event, ()
     if event.attempts:
         yield "\n".join(map(_format_attempt, event.attempts)), ()
@@ -180,13 +182,13 @@ def _format_attempt(attempt: "StoredAttempt") -> str:
     return "\n".join(wrap_at_terminal(line, 5) for line in lines)
 
 
-def _approved(approved: "ApprovalResult") -> Iterator[Part]:
+def _format_approved(approved: "ApprovalResult") -> Iterator[Part]:
     yield approved.approval, ()
     if approved.result:
         yield approved.result, ()
 
 
-def _statement(statement: "StatementText") -> Iterator[Part]:
+def _format_statement(statement: "StatementText") -> Iterator[Part]:
     """Print a text format unchanged. A PDF is written to standard output if that is redirected."""
     if statement.format != "pdf":
         yield statement.text, None
@@ -198,28 +200,28 @@ def _statement(statement: "StatementText") -> Iterator[Part]:
 
 #: Functions that replace a result before it is printed, by action.
 REPLACEMENTS: dict[str, Callable[[Any, Any], object]] = {
-    "merchant.create": _secrets,
-    "limit.clear": _cleared_limit,
-    "webhooks.replay-missed": _replayed_events,
+    "merchant.create": _format_secrets,
+    "limit.clear": _format_cleared_limit,
+    "webhooks.replay-missed": _require_replayed_events,
 }
 #: Functions that format a result for people, by action. JSON output has the whole result.
 LAYOUTS: dict[str, Callable[[Any], Iterator[Part]]] = {
-    "merchant.show": _merchant,
-    "merchant.profile": _merchant,
-    "merchant.set-callback-url": _merchant,
-    "merchant.set-refund-threshold": _merchant,
-    "method.list": _methods,
-    "fraud.list": _fraud_rules,
-    "chain.list": _chains,
-    "chain.set": _chain,
-    "case.show": _case,
-    "payment.show": _payment,
-    "payment.timeline": _timeline,
-    "webhooks.show": _event,
-    "approval.approve": _approved,
+    "merchant.show": _format_merchant,
+    "merchant.profile": _format_merchant,
+    "merchant.set-callback-url": _format_merchant,
+    "merchant.set-refund-threshold": _format_merchant,
+    "method.list": _format_methods,
+    "fraud.list": _format_fraud_rules,
+    "chain.list": _format_chains,
+    "chain.set": _format_chain,
+    "case.show": _format_case,
+    "payment.show": _format_payment,
+    "payment.timeline": _format_timeline,
+    "webhooks.show": _format_event,
+    "approval.approve": _format_approved,
     "reconciliation.show": lambda run: iter(
         [(run.run, None), (run.sums, _SUMS), (run.balances, _BALANCES)]
     ),
     "reconciliation.retry": lambda run: iter([(run.run, None)]),
-    "statement.export": _statement,
+    "statement.export": _format_statement,
 }

@@ -23,14 +23,14 @@ _METRICS = "metrics"
 _log = get_logger("process")
 
 
-def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
+def run_workers(settings: Settings, metrics: Address | None, processes: int | None) -> None:
     """Run the loops until stopped. If `processes` is None, the default number is used."""
     load_logging()
     if processes == 1:
         if metrics is not None:
             host, port = metrics
             start_http_server(port, host)
-        _work(settings, None)
+        _run_worker(settings, None)
         return
     addresses = {} if metrics is None else {_METRICS: metrics}
     count = processes or default_processes(settings)
@@ -38,12 +38,12 @@ def work(settings: Settings, metrics: Address | None, processes: int | None) -> 
     try:
         if metrics is not None:
             serve_metrics(member.sockets[_METRICS], member.registry())
-        _work(settings.for_one_of(count), member.ready)
+        _run_worker(settings.for_one_of(count), member.ready)
     finally:
         member.close()
 
 
-def _work(settings: Settings, on_started: Callable[[], None] | None) -> None:
+def _run_worker(settings: Settings, on_started: Callable[[], None] | None) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             if on_started is None:

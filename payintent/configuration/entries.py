@@ -78,7 +78,7 @@ def _field_definition(field: OperationField) -> tuple[Any, ...]:
 
 
 _OPTIONAL_NUMBER = (Number | UnsetType, UNSET)
-_RULE: dict[str, Any] = {
+_RULE_OVERRIDES: dict[str, Any] = {
     "value": (str | None, None),
     "count_max": (int | None, None),
     "window_s": (int | None, None),
@@ -88,9 +88,9 @@ ChainEntry = _build_entry_type(SetChain, omit="refunder", refund_approval_above=
 TokenEntry = _build_entry_type(SetToken, auto_refund_from=_OPTIONAL_NUMBER)
 RateLimitEntry = _build_entry_type(SetRateLimit)
 #: A fraud rule that applies to all merchants.
-FraudRuleEntry = _build_entry_type(AddFraudRule, omit="merchant_id", **_RULE)
+FraudRuleEntry = _build_entry_type(AddFraudRule, omit="merchant_id", **_RULE_OVERRIDES)
 MerchantFraudRuleEntry = _build_entry_type(
-    AddFraudRule, *FraudRuleEntry.__struct_fields__, **_RULE, merchant_id=(int,)
+    AddFraudRule, *FraudRuleEntry.__struct_fields__, **_RULE_OVERRIDES, merchant_id=(int,)
 )
 MethodEntry = _build_entry_type(
     AddPaymentMethod,

@@ -117,8 +117,10 @@ def _read_entry(kind: ConfigKind, node: Node, position: str, name: str) -> Confi
         field = path.rstrip("`")
         unknown = next((key for key in fields if f"unknown field `{key}`" in problem), None)
         node_at = fields.get(unknown or field.partition("[")[0], node)
-        dotted = f"{kind.section}{position.rpartition(kind.section)[2]}" + (field and f".{field}")
-        _reject(f"{name}:{node_at.line}: {dotted}", problem[0].lower() + problem[1:])
+        field_path = f"{kind.section}{position.rpartition(kind.section)[2]}" + (
+            field and f".{field}"
+        )
+        _reject(f"{name}:{node_at.line}: {field_path}", problem[0].lower() + problem[1:])
     try:
         return entry.normalized()
     except RefusedError as error:
@@ -281,15 +283,15 @@ def _compare(
     kind: ConfigKind, installed: Sequence[InstalledEntry], from_file: Sequence[FileEntry]
 ) -> Iterator[PlanStep]:
     """Yield the steps that make the installation match the file. Removals come last."""
-    present: defaultdict[tuple[object, ...], deque[InstalledEntry]] = defaultdict(deque)
+    installed_by_key: defaultdict[tuple[object, ...], deque[InstalledEntry]] = defaultdict(deque)
     for entry in sorted(installed, key=lambda entry: not entry.is_exported):
-        present[kind.key_of(entry.entry)].append(entry)
+        installed_by_key[kind.key_of(entry.entry)].append(entry)
     for item in from_file:
-        candidates = present[kind.key_of(item.entry)]
+        candidates = installed_by_key[kind.key_of(item.entry)]
         before = candidates.popleft() if candidates else None
         if step := _build_step(kind, before, item):
             yield step
-    for entry in (entry for remaining in present.values() for entry in remaining):
+    for entry in (entry for remaining in installed_by_key.values() for entry in remaining):
         if operations := kind.remove(entry):
             fields = _format_fields(kind, entry.entry)
             yield PlanStep(

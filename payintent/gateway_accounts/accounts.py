@@ -105,14 +105,14 @@ class GatewayAccounts:
         if is_remote:
             release_slot()
         started_s = self.log.now_s()
-        with self._waiters.count(call.account_id) as other_callers:
+        with self._waiters.count(call.account_id) as other_call_count:
             answer = await request(connection.gateway, connection.account)
         if is_remote:
             self.log.add(call, answer, started_s)
-        took_s = self.log.now_s() - started_s
+        duration_s = self.log.now_s() - started_s
         # Slow refunds do not keep buyers waiting.
-        is_slow = is_remote and not is_refund and is_too_slow(took_s, other_callers)
-        slow_s = took_s if is_slow else None
+        is_slow = is_remote and not is_refund and is_too_slow(duration_s, other_call_count)
+        slow_s = duration_s if is_slow else None
         await self.health.record_answer(call.account_id, channel, answer, slow_s)
         return answer
 

@@ -17,7 +17,7 @@ from prometheus_client import Counter
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.core.ids import PAYMENT, format_id
 from payintent.db.database import Database, Executor, Row
-from payintent.gateway_accounts.health import GatewayChannel, storable_detail
+from payintent.gateway_accounts.health import GatewayChannel, sanitize_detail
 from payintent.gateways.port import (
     GatewayRefundState,
     NotContacted,
@@ -215,7 +215,7 @@ class GatewayCallLog:
             session_id=None if is_refund else call.subject_id,
             refund_id=call.subject_id if is_refund else None,
             outcome=outcome,
-            detail=storable_detail(detail),
+            detail=sanitize_detail(detail),
             duration_ms=round((ended_s - started_s) * 1000),
             started_s=started_s,
         )
@@ -237,12 +237,12 @@ class GatewayCallLog:
             await self.flush()
 
 
-def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, took_s: float) -> None:
+def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, duration_s: float) -> None:
     attributes = {"payintent.provider": call.provider, "payintent.outcome": outcome.value}
     tracing.record(
         f"gateway {call.kind}",
         payment_id,
-        took_s,
+        duration_s,
         attributes,
         kind=SpanKind.CLIENT,
         failed=outcome is not CallOutcome.ANSWERED,

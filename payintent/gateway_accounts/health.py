@@ -24,14 +24,14 @@ _log = get_logger("health")
 _OUTAGES_MAX = 10_000
 _PROBE_S = 20.0  # longer than any gateway timeout
 FAILURES_MAX = 5
-_WITHIN_S = 60.0
+_FAILURE_PERIOD_S = 60.0
 #: An answer is too slow after `SLOW_S` if `CROWD_MIN` callers are waiting for the same account, and
 #: after `SLOW_ALONE_S` otherwise. By then, most buyers have left.
 SLOW_S = 3.0
 CROWD_MIN = 16
 SLOW_ALONE_S = 10.0
 PAUSE_S = 15
-_LONGEST_PAUSE_S = 300
+_PAUSE_MAX_S = 300
 _DETAIL_CHARS_MAX = 300
 _DETAIL_READ_CHARS_MAX = 1_000  # longer, so that card numbers are masked before truncation
 _CACHED_S = 1.0
@@ -143,13 +143,13 @@ async def open_circuit(database: Executor, account_id: int, channel: str, detail
         account_id,
         channel,
         PAUSE_S,
-        _LONGEST_PAUSE_S,
+        _PAUSE_MAX_S,
         detail,
     )
     return row is not None
 
 
-async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
+async def claim_probe(database: Executor, account_id: int, channel: str) -> bool:
     """Claim the probe of a channel; return False if it is already claimed or not yet due."""
     row = await database.row(
         """
@@ -202,7 +202,7 @@ class GatewayHealth:
         is_open = (await self._channels.get()).get((account_id, channel))
         if is_open is None:
             return True
-        return not is_open and await try_probe(self._database, account_id, channel)
+        return not is_open and await claim_probe(self._database, account_id, channel)
 
     async def record_answer(
         self,
@@ -239,7 +239,7 @@ class GatewayHealth:
 
     async def _count_failure(self, key: _Key, detail: str) -> None:
         now = self._monotonic()
-        recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
+        recent = [at for at in self._failures.get(key, ()) if now - at < _FAILURE_PERIOD_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
         channels = await self._channels.get()
         count = len(self._failures.get(key, ()))  # re-read: concurrent calls may have cleared it
@@ -248,7 +248,7 @@ class GatewayHealth:
         account_id, channel = key
         self._failures.pop(key, None)
         self._channels.invalidate()
-        if not await open_circuit(self._database, account_id, channel, storable_detail(detail)):
+        if not await open_circuit(self._database, account_id, channel, sanitize_detail(detail)):
             return
         OUTAGES.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)
@@ -257,12 +257,12 @@ class GatewayHealth:
         return await _read_channels(self._database)
 
 
-def is_too_slow(took_s: float, other_callers: int) -> bool:
-    """Return whether an answer is a failure. `other_callers` were waiting when the call started."""
-    return took_s >= SLOW_ALONE_S or (took_s >= SLOW_S and other_callers >= CROWD_MIN)
+def is_too_slow(duration_s: float, other_call_count: int) -> bool:
+    """Return whether an answer counts as a failure, given the calls in progress at its start."""
+    return duration_s >= SLOW_ALONE_S or (duration_s >= SLOW_S and other_call_count >= CROWD_MIN)
 
 
-def storable_detail(detail: str) -> str:
+def sanitize_detail(detail: str) -> str:
     """Shorten a gateway's message, and mask card data and unprintable characters."""
     raw = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
     masked = mask_card_data(raw).decode(errors="replace")

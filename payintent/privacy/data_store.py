@@ -48,7 +48,7 @@ async def export_payments(
     database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
 ) -> list[ExportedPayment]:
     """Return a payer's payments in id order, after the payment `after`."""
-    rows = await database.fetch(_PAYMENTS, merchant_id, payer_uid, after, limit)
+    rows = await database.fetch(_EXPORT_PAYMENTS, merchant_id, payer_uid, after, limit)
     return [_to_exported_payment(row, database.payer_sealing) for row in rows]
 
 
@@ -90,7 +90,7 @@ def _to_raw_json(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
 
 
-_PAYMENTS: LiteralString = """
+_EXPORT_PAYMENTS: LiteralString = """
     SELECT p.id, p.status, p.currency, p.amount, p.payer_email, p.metadata, p.created_at,
         p.updated_at,
         coalesce((
@@ -229,40 +229,40 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     The payments must be locked. A worker must pass empty `bodies`, because its database role cannot
     update events.
     """
-    await tx.fetch(_ERASED_PAYMENTS, payment_ids, ERASED)
-    await tx.fetch(_SESSIONS, payment_ids)
-    await tx.fetch(_TEST_SESSIONS, payment_ids)
-    await tx.fetch(_CALLBACKS, payment_ids)
-    await tx.fetch(_RECEIPTS, payment_ids)
-    await tx.fetch(_CHAIN_REFUNDS, payment_ids)
-    await tx.fetch(_REFUNDS, payment_ids)
+    await tx.fetch(_ERASE_PAYMENTS, payment_ids, ERASED)
+    await tx.fetch(_ERASE_SESSIONS, payment_ids)
+    await tx.fetch(_ERASE_TEST_SESSIONS, payment_ids)
+    await tx.fetch(_ERASE_CALLBACKS, payment_ids)
+    await tx.fetch(_ERASE_RECEIPTS, payment_ids)
+    await tx.fetch(_ERASE_CHAIN_REFUNDS, payment_ids)
+    await tx.fetch(_ERASE_REFUNDS, payment_ids)
     if bodies:
         sealing = tx.payer_sealing
         stored = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
-        await tx.fetch(_EVENTS, list(bodies), stored)
-        await tx.fetch(_ATTEMPTS, list(bodies))
+        await tx.fetch(_ERASE_EVENTS, list(bodies), stored)
+        await tx.fetch(_ERASE_ATTEMPTS, list(bodies))
     await tx.fetch("DELETE FROM gateway_call WHERE payment_id = ANY($1::uuid[])", payment_ids)
     await tx.fetch("DELETE FROM fraud_decision WHERE payment_id = ANY($1::uuid[])", payment_ids)
     await tx.fetch("DELETE FROM mail WHERE payment_id = ANY($1::uuid[])", payment_ids)
 
 
-_ERASED_PAYMENTS: LiteralString = """
+_ERASE_PAYMENTS: LiteralString = """
     UPDATE payment
     SET payer_uid = $2, payer_email = NULL, metadata = '{}'
     WHERE id = ANY($1::uuid[])
 """
-_SESSIONS: LiteralString = """
+_ERASE_SESSIONS: LiteralString = """
     UPDATE session
     SET return_url = NULL, next_action = NULL
     WHERE payment_id = ANY($1::uuid[])
 """
 # The test gateway treats an empty `return_url` as missing.
-_TEST_SESSIONS: LiteralString = """
+_ERASE_TEST_SESSIONS: LiteralString = """
     UPDATE test_session
     SET return_url = ''
     WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
 """
-_CALLBACKS: LiteralString = """
+_ERASE_CALLBACKS: LiteralString = """
     UPDATE callback
     SET body = NULL
     WHERE body IS NOT NULL AND (
@@ -270,32 +270,32 @@ _CALLBACKS: LiteralString = """
         OR refund_id IN (SELECT f.id FROM capture c JOIN refund f ON f.capture_id = c.id
             WHERE c.payment_id = ANY($1::uuid[])))
 """
-_RECEIPTS: LiteralString = """
+_ERASE_RECEIPTS: LiteralString = """
     UPDATE chain_receipt
     SET payer = NULL
     WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
 """
 # Only logs that settled or repeated a refund; other logs may still be reclassified.
-_CHAIN_REFUNDS: LiteralString = """
+_ERASE_CHAIN_REFUNDS: LiteralString = """
     UPDATE chain_refund
     SET destination = NULL
     WHERE disposition IN ('settles', 'twice') AND refund_ref IN (
         SELECT f.id FROM capture c JOIN refund f ON f.capture_id = c.id
         WHERE c.payment_id = ANY($1::uuid[]))
 """
-_REFUNDS: LiteralString = """
+_ERASE_REFUNDS: LiteralString = """
     UPDATE refund
     SET reason = NULL, destination = NULL
     WHERE (reason IS NOT NULL OR destination IS NOT NULL)
         AND capture_id IN (SELECT id FROM capture WHERE payment_id = ANY($1::uuid[]))
 """
-_EVENTS: LiteralString = """
+_ERASE_EVENTS: LiteralString = """
     UPDATE event e
     SET body = n.body
     FROM unnest($1::uuid[], $2::text[]) AS n (id, body)
     WHERE e.id = n.id
 """
-_ATTEMPTS: LiteralString = """
+_ERASE_ATTEMPTS: LiteralString = """
     UPDATE attempt
     SET detail = '', answer = ''
     WHERE event_id = ANY($1::uuid[])

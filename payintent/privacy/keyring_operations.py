@@ -64,7 +64,9 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         writer, encryption = context.encryption.current_key_name, context.encryption
         records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)
-        needed = await seals_store.find_sealing_keys(context.database, [key.name for key in keys])
+        keys_in_use = await seals_store.find_sealing_keys(
+            context.database, [key.name for key in keys]
+        )
         return {
             "writer": writer,
             "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
@@ -76,7 +78,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             "retired": [
                 key.name
                 for key in keys
-                if key.name != writer and key.retired_at is None and key.name not in needed
+                if key.name != writer and key.retired_at is None and key.name not in keys_in_use
             ],
             "payer_values": await seals_store.count_values_with_old_keys(
                 context.database, _COUNTED_MAX
@@ -109,8 +111,8 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             mail_store.replace_sealed,
         )
         names = [key.name for key in await encryption_keys.list_keys(tx)]
-        needed = await seals_store.find_sealing_keys(tx, names)
-        retired = await encryption_keys.retire_other_keys(tx, writer, needed)
+        keys_in_use = await seals_store.find_sealing_keys(tx, names)
+        retired = await encryption_keys.retire_other_keys(tx, writer, keys_in_use)
         stale_values = await seals_store.count_values_with_old_keys(tx, _COUNTED_MAX)
         return KeyringRotation(writer, secrets, credentials, retired, stale_values)
 

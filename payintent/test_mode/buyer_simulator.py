@@ -153,14 +153,14 @@ class BuyerSimulator:
 
 
 def enter_card(number: str) -> SessionAction:
-    return _enter(number, approved=True)
+    return _build_card_action(number, approved=True)
 
 
 def enter_declined_card(code: str) -> SessionAction:
-    return _enter(DECLINED_CARDS[code], approved=False)
+    return _build_card_action(DECLINED_CARDS[code], approved=False)
 
 
-def _enter(number: str, *, approved: bool) -> SessionAction:
+def _build_card_action(number: str, *, approved: bool) -> SessionAction:
     """Return an action that enters a card and answers its challenge.
 
     If the challenge is already open, the action only answers it.

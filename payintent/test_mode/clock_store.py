@@ -40,13 +40,13 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, Advanced
     )
     # Lock the tables in the same order as all other transactions.
     advanced_rows = AdvancedRows(
-        payments=await tx.value(_PAYMENTS, merchant_id, seconds),
-        sessions=await tx.value(_SESSIONS, merchant_id, seconds),
-        refunds=await tx.value(_REFUNDS, merchant_id, seconds),
-        deliveries=await tx.value(_DELIVERIES, merchant_id, seconds),
+        payments=await tx.value(_ADVANCE_PAYMENTS, merchant_id, seconds),
+        sessions=await tx.value(_ADVANCE_SESSIONS, merchant_id, seconds),
+        refunds=await tx.value(_ADVANCE_REFUNDS, merchant_id, seconds),
+        deliveries=await tx.value(_ADVANCE_DELIVERIES, merchant_id, seconds),
     )
-    await tx.row(_TEST_SESSIONS, merchant_id, seconds)
-    await tx.row(_TEST_REFUNDS, merchant_id, seconds)
+    await tx.row(_ADVANCE_TEST_SESSIONS, merchant_id, seconds)
+    await tx.row(_ADVANCE_TEST_REFUNDS, merchant_id, seconds)
     return advanced_s, advanced_rows
 
 
@@ -78,29 +78,29 @@ def _bring_forward(
     """
 
 
-_PAYMENTS = _bring_forward(
+_ADVANCE_PAYMENTS = _bring_forward(
     "payment",
     "id",
     ("expires_at",),
     "WHERE merchant_id = $1 AND status IN ('PENDING', 'PROCESSING')",
 )
-_SESSIONS = _bring_forward(
+_ADVANCE_SESSIONS = _bring_forward(
     "session",
     "id",
     ("inquire_at", "closing_at", "silent_since", "opened_at"),
     "JOIN payment p ON p.id = payment_id WHERE p.merchant_id = $1 AND life <> 'ended'",
 )
-_REFUNDS = _bring_forward(
+_ADVANCE_REFUNDS = _bring_forward(
     "refund",
     "id",
     ("next_at", "sent_at"),
     "WHERE merchant_id = $1 AND step IN ('queued', 'sent') AND next_at IS NOT NULL",
 )
-_DELIVERIES = _bring_forward(
+_ADVANCE_DELIVERIES = _bring_forward(
     "delivery", "event_id", ("next_at",), "WHERE merchant_id = $1 AND state = 'pending'"
 )
 # Times of the test gateway. Its rows are already counted as sessions and refunds.
-_TEST_SESSIONS = _bring_forward(
+_ADVANCE_TEST_SESSIONS = _bring_forward(
     "test_session",
     "session_id",
     ("expires_at", "decides_at"),
@@ -109,7 +109,7 @@ _TEST_SESSIONS = _bring_forward(
     WHERE p.merchant_id = $1 AND test_session.status IN ('open', 'challenge', 'deciding')
     """,
 )
-_TEST_REFUNDS = _bring_forward(
+_ADVANCE_TEST_REFUNDS = _bring_forward(
     "test_refund",
     "refund_id",
     ("done_at",),

@@ -19,7 +19,7 @@ from payintent.gateways.port import (
 )
 
 
-class TestRefunding(StrEnum):
+class TestRefundBehaviour(StrEnum):
     IMMEDIATE = "at_once"
     PENDING = "pending"  # succeeds after `PENDING_REFUND_S`
     REFUSED = "refused"
@@ -38,7 +38,7 @@ class TestCard:
     other_currency: bool = False
     callbacks: int = 1  # per result; with 0, the service has to inquire
     disputed: bool = False
-    refunding: TestRefunding = TestRefunding.IMMEDIATE
+    refund_behaviour: TestRefundBehaviour = TestRefundBehaviour.IMMEDIATE
 
 
 DECISION_S = 30
@@ -72,9 +72,13 @@ _CARDS = (
     TestCard(
         "4000009900000160",
         f"approved; refunds are pending for {PENDING_REFUND_S} s",
-        refunding=TestRefunding.PENDING,
+        refund_behaviour=TestRefundBehaviour.PENDING,
     ),
-    TestCard("4000009900000178", "approved; refunds are declined", refunding=TestRefunding.REFUSED),
+    TestCard(
+        "4000009900000178",
+        "approved; refunds are declined",
+        refund_behaviour=TestRefundBehaviour.REFUSED,
+    ),
 )
 TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _CARDS}
 
@@ -306,11 +310,11 @@ def _build_dispute_report(
 
 
 def _set_capture(session: TestSession, card: TestCard) -> TestSession:
-    other = "THB" if session.currency == "USD" else "USD"
+    wrong_currency = "THB" if session.currency == "USD" else "USD"
     return replace(
         session,
         captured_minor=session.amount_minor + card.extra_minor,
-        captured_currency=other if card.other_currency else session.currency,
+        captured_currency=wrong_currency if card.other_currency else session.currency,
     )
 
 

@@ -11,7 +11,7 @@ from payintent.test_mode.model import (
     PENDING_REFUND_S,
     TEST_CARDS,
     TestGatewayRefund,
-    TestRefunding,
+    TestRefundBehaviour,
     TestSession,
     TestSessionStatus,
     close,
@@ -22,9 +22,9 @@ _SESSION = """
     decline_code, decides_at, captured_minor, captured_currency, dispute
 """
 _REFUNDING = {
-    TestRefunding.IMMEDIATE: GatewayRefundState.DONE,
-    TestRefunding.PENDING: GatewayRefundState.PENDING,
-    TestRefunding.REFUSED: GatewayRefundState.DECLINED,
+    TestRefundBehaviour.IMMEDIATE: GatewayRefundState.DONE,
+    TestRefundBehaviour.PENDING: GatewayRefundState.PENDING,
+    TestRefundBehaviour.REFUSED: GatewayRefundState.DECLINED,
 }
 
 
@@ -97,7 +97,7 @@ async def add_refund(
             refund_id=refund_id,
             session_id=session_id,
             amount_minor=amount_minor,
-            state=_REFUNDING[card.refunding if card else TestRefunding.IMMEDIATE],
+            state=_REFUNDING[card.refund_behaviour if card else TestRefundBehaviour.IMMEDIATE],
             done_at=locked.now + timedelta(seconds=PENDING_REFUND_S),
         )
         await tx.fetch(

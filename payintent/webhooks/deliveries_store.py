@@ -15,7 +15,7 @@ from payintent.webhooks.model import MissedEvents
 from payintent.webhooks.outbox_store import DeliveryRecord
 
 
-def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
+def _join_deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
     """Join candidates to their deliveries and events by key, so that no other rows are read."""
     return candidates.within(
         "candidate AS",
@@ -46,12 +46,12 @@ def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> 
     )
 
 
-def _undelivered(deliveries: LiteralString) -> KeysetList:
+def _list_by_merchant(deliveries: LiteralString) -> KeysetList:
     """Select candidates merchant by merchant, using a partial index.
 
     `deliveries` is the condition and the order, which must match the index.
     """
-    return _deliveries(
+    return _join_deliveries(
         KeysetList(
             """
             SELECT o.event_id
@@ -71,12 +71,12 @@ def _undelivered(deliveries: LiteralString) -> KeysetList:
     )
 
 
-_MISSED = _undelivered(
+_MISSED_DELIVERIES = _list_by_merchant(
     "state IN ('dead', 'skipped') AND state = {state} AND event_id < {last} ORDER BY event_id DESC"
 )
-_PENDING = _undelivered("state = 'pending' ORDER BY next_at")
-_OF_ALL = _deliveries(KeysetList("SELECT id AS event_id FROM event", "id"))
-_OF_MERCHANT = _deliveries(
+_PENDING_DELIVERIES = _list_by_merchant("state = 'pending' ORDER BY next_at")
+_ALL_DELIVERIES = _join_deliveries(KeysetList("SELECT id AS event_id FROM event", "id"))
+_MERCHANT_DELIVERIES = _join_deliveries(
     KeysetList("SELECT merchant_id, id AS event_id FROM event", "id", merchant="merchant_id"),
     "w.merchant_id, w.event_id",
 )
@@ -98,11 +98,11 @@ async def list_deliveries(
     `attempted` restricts the list to deliveries with at least one attempt.
     """
     if state in {"dead", "skipped"}:
-        deliveries = _MISSED
+        deliveries = _MISSED_DELIVERIES
     elif state == "pending":
-        deliveries = _PENDING
+        deliveries = _PENDING_DELIVERIES
     else:
-        deliveries = _OF_ALL if merchant_id is None else _OF_MERCHANT
+        deliveries = _ALL_DELIVERIES if merchant_id is None else _MERCHANT_DELIVERIES
     rows = await deliveries.page(
         database,
         before,

@@ -195,7 +195,9 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         return asdict(missed)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
-        event_ids = await delivery_store.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)
+        event_ids = await delivery_store.replay_missed(
+            tx, self._missed(), self.get_start_id(), BATCH
+        )
         return ReplayedEvents(
             events=len(event_ids),
             first_event_id=event_ids[0] if event_ids else None,
@@ -209,7 +211,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
             until=to_utc("until", self.until),
         )
 
-    def done_up_to(self) -> UUID:
+    def get_start_id(self) -> UUID:
         """Return the last event ID of the previous batch."""
         return UUID(int=0)
 
@@ -243,7 +245,7 @@ class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
 
     after: UUID
 
-    def done_up_to(self) -> UUID:
+    def get_start_id(self) -> UUID:
         return self.after
 
 

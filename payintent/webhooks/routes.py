@@ -101,7 +101,7 @@ class EventFeedRoutes:
         happens after the database has been restored from a backup.
         """
         database, merchant_id = self.database, feed_request.merchant_id
-        may_be_more = await feed_store.number_new_events(database, merchant_id)
+        has_unnumbered_events = await feed_store.number_new_events(database, merchant_id)
         after = feed_request.after
         if after is None:
             after = await feed_store.get_first_cursor(database, merchant_id)
@@ -114,7 +114,7 @@ class EventFeedRoutes:
         page = await feed_store.page(
             database, merchant_id, after, feed_request.types, feed_request.limit
         )
-        return replace(page, has_more=page.has_more or may_be_more)
+        return replace(page, has_more=page.has_more or has_unnumbered_events)
 
     async def _wait_for_page(self, request: Request, feed_request: FeedRequest) -> FeedPage:
         """Re-read whenever the merchant has new events, until some match the request.

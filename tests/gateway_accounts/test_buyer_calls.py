@@ -123,7 +123,7 @@ async def test_a_payment_is_selected_so_often_and_can_be_paid_as_it_is(world: Wo
         selected = await world.select(payment, (world.card, world.transfer)[number % 2])
     asked = len(world.gateway.inquired)
     for _ in range(2):
-        with pytest.raises(RefusedError, match="selected 20 times") as refused:
+        with pytest.raises(RefusedError, match="selected at most 20 times") as refused:
             await world.select(payment)
         assert refused.value.code is ErrorCode.RATE_LIMITED
         assert 1 <= (refused.value.retry_after_s or 0) <= 1800

@@ -21,7 +21,7 @@ from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.settings import Settings
-from payintent.worker import expire, session_inquirers
+from payintent.worker import expire, make_inquiry_runner
 from payintent.worker_metrics import OLDEST, measure
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
@@ -309,13 +309,13 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
         round(settings[name].default * 1_000) for name in ("expire_every_s", "inquire_every_s")
     )
     assert service.settings.closing_patience_s == settings["closing_patience_s"].default
-    inquirers = session_inquirers(service)
+    inquiry_runner = make_inquiry_runner(service)
     now_ms = round(clock.monotonic() * 1_000)
     expire_at, inquire_at = now_ms, now_ms
     while now_ms < latest_ms:
         if inquire_at <= expire_at:
-            await inquirers.step()
-            await inquirers.finish()
+            await inquiry_runner.step()
+            await inquiry_runner.finish()
             inquire_at = round(clock.monotonic() * 1_000) + inquire_ms
         else:
             await expire(service.database, service.settings)

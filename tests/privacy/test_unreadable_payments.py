@@ -85,7 +85,7 @@ async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not
     assert (rest.status, rest.json["data"]) == (200, [])
     refused = await api.get(ids.format_id(ids.PAYMENT, spoilt))
     assert (refused.status, refused.json["code"]) == (500, "INTERNAL_ERROR")
-    assert "encrypted" in refused.json["message"]
+    assert "decrypted" in refused.json["message"]
     batch = await payment_store.get_batch(world.database, [spoilt, sound])
     readable = [one is not None and payment_store.is_readable(one.payment) for one in batch]
     assert readable == [False, True]
