@@ -35,7 +35,6 @@ from payintent.payment_sessions.settle import (
 )
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
-from payintent.payments.captures_store import MoneyOrigin
 from payintent.refunds import store as refund_store
 from payintent.refunds.record_outside import (
     RefundInProgressError,
@@ -246,16 +245,15 @@ async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
         return
     money = callback.report.capture
     capture_id = tx.id_generator.new_id()
-    capture = await capture_store.add_unknown(tx, capture_id, account_id, callback.id, money)
-    if capture is None:
+    origin = await capture_store.add_unknown(tx, capture_id, account_id, callback.id, money)
+    if origin is None:
         return
-    origin = MoneyOrigin(merchant_id=capture.merchant_id, payment_id=None, session_id=None)
     note = f"callback {callback.id} refers to {await _describe_session(tx, callback)}"
     case_id = await open_case(
         tx,
         CaseKind.UNKNOWN_REFERENCE,
         origin,
-        capture_id=capture.id,
+        capture_id=capture_id,
         note="; ".join(filter(None, [note, reported_amount_note(money)])),
     )
     assert case_id is not None  # noqa: S101 - the capture is new

@@ -1,7 +1,7 @@
 """Store captures: money that a gateway or chain has reported as received."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
@@ -42,6 +42,9 @@ class MoneyOrigin:
     session_id: UUID | None
 
 
+UNKNOWN_ORIGIN = MoneyOrigin(merchant_id=None, payment_id=None, session_id=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRecord(MoneyOrigin):
     id: UUID
@@ -62,17 +65,10 @@ class SettledCapture:
     is_stored: bool = False  # already stored, without a session
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownCapture:
-    id: UUID
-    merchant_id: int | None  # owner of the account; None for the platform
-    at: datetime
-
-
 async def add_unknown(
     tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
-) -> UnknownCapture | None:
-    """Store a capture of an unknown session; return None if it is already stored."""
+) -> MoneyOrigin | None:
+    """Store a capture of an unknown session; return its origin, or None if it is already stored."""
     row = await tx.row(
         """
         WITH added AS (
@@ -81,9 +77,9 @@ async def add_unknown(
                  captured_at)
             VALUES ($1, $2, $3, $4, $5, $6, false, clock())
             ON CONFLICT ON CONSTRAINT capture_reference DO NOTHING
-            RETURNING id, captured_at AS at
+            RETURNING id
         )
-        SELECT id, at, (SELECT merchant_id FROM provider_account WHERE id = $2) AS merchant_id
+        SELECT (SELECT merchant_id FROM provider_account WHERE id = $2) AS merchant_id
         FROM added
         """,
         capture_id,
@@ -96,7 +92,7 @@ async def add_unknown(
     if row is None:
         return None
     money = CapturedMoney(
-        capture_id=row["id"],
+        capture_id=capture_id,
         account_id=account_id,
         currency=capture.currency,
         chain=None,  # chain transfers always have a session
@@ -104,7 +100,7 @@ async def add_unknown(
         credited=False,
     )
     await ledger_store.add(tx, capture_entries(money, capture.amount_minor, NO_CHARGES))
-    return UnknownCapture(**row)
+    return replace(UNKNOWN_ORIGIN, merchant_id=row["merchant_id"])
 
 
 async def assign_to_sessions(tx: Tx, captures: Sequence[SettledCapture]) -> None:
@@ -316,9 +312,6 @@ async def qualifies_for_auto_refund(
         transfers_max,
     )
     return bool(qualifies)
-
-
-UNKNOWN_ORIGIN = MoneyOrigin(merchant_id=None, payment_id=None, session_id=None)
 
 
 def session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:

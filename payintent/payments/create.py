@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from uuid import UUID
@@ -75,7 +75,12 @@ class PaymentCreator:
         ids = self._database.id_generator
         new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
         try:
-            times = await (self._write_checked(new, check) if check else self._writes.run(new))
+            if check is None:
+                times = await self._writes.run(new)
+            else:
+                async with self._database.transaction() as tx:
+                    await check(tx)
+                    times = await new_store.create(tx, new)
         except LockTimeoutError as error:
             raise _request_in_progress_error() from error
         except StorageUnavailableError as error:
@@ -84,13 +89,6 @@ class PaymentCreator:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
         return await replay_known(self._database, request)
-
-    async def _write_checked(
-        self, new: NewPayment, check: Callable[[Tx], Awaitable[None]]
-    ) -> tuple[datetime, datetime] | None:
-        async with self._database.transaction() as tx:
-            await check(tx)
-            return await new_store.create(tx, new)
 
     async def close(self) -> None:
         await self._writes.close()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
+from typing import LiteralString, cast
 from uuid import UUID
 
 from payintent.chains.watch_store import WATCHED
@@ -13,19 +13,14 @@ from payintent.payments.model import RETRY_GRACE, Session, SessionStatus
 
 _LISTED_MAX = 1_000
 _DECIDABLE_MAX = 1_000  # sessions per chain and pass
+_NAMES = (
+    *("id", "payment_id", "life", "outcome", "reference", "next_action", "return_url", "inquiries"),
+    *("declines", "opened_at", "closing_at", "account_id", "payment_method_id", "provider"),
+    *("provider_name", "kind", "label", "country", "chain", "token", "total_minor", "currency"),
+    *("amount", "fee_mode", "fee_rate", "fee_amount", "estimated_tax", "total_amount"),
+)
 # Prefixed, so that a row can also contain a payment's columns.
-COLUMNS = """
-    s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
-    s.payment_method_id AS s_payment_method_id, s.provider AS s_provider,
-    s.provider_name AS s_provider_name, s.life AS s_life,
-    s.outcome AS s_outcome, s.kind AS s_kind, s.label AS s_label, s.country AS s_country,
-    s.chain AS s_chain, s.token AS s_token, s.currency AS s_currency, s.amount AS s_amount,
-    s.fee_mode AS s_fee_mode, s.fee_rate AS s_fee_rate, s.fee_amount AS s_fee_amount,
-    s.estimated_tax AS s_estimated_tax, s.total_amount AS s_total_amount,
-    s.total_minor AS s_total_minor, s.return_url AS s_return_url, s.reference AS s_reference,
-    s.next_action AS s_next_action, s.inquiries AS s_inquiries, s.opened_at AS s_opened_at,
-    s.closing_at AS s_closing_at, s.declines AS s_declines
-"""
+COLUMNS = cast("LiteralString", f" {', '.join(f's.{name} AS s_{name}' for name in _NAMES)} ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
