@@ -51,7 +51,7 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
             )
             reason += f": {number} transactions of this payment were seen or posted"
         return [
-            f"{describe_payment(payment.payment)}, becomes EXPIRED; it is PROCESSING",
+            f"{describe_payment(payment.payment)}, changes from PROCESSING to EXPIRED",
             reason,
             "money that arrives later is recorded in a case and does not pay this payment",
         ]

@@ -292,7 +292,7 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
 
     async def changes(self, context: OperationContext) -> list[str]:
         payment = (await require_payment(context.database, self.payment_id)).payment
-        return [f"{describe_payment(payment)}, becomes CANCELLED; it is {payment.status}"]
+        return [f"{describe_payment(payment)}, changes from {payment.status} to CANCELLED"]
 
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
         """Cancel the payment; raises `INVALID_PAYMENT_STATE` unless it is PENDING."""

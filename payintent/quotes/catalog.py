@@ -1,6 +1,5 @@
 """Build merchant catalogs whose bytes and ETag change only with their content."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -74,20 +73,16 @@ class Catalogs:
         markets = tuple(market for _, market in setup.payable.methods)
         content = _encode_content(merchant.market, markets, restricted_countries, viewer)
         key = viewer or _UNRESTRICTED
-        shown_catalogs = await method_store.list_catalogs(self._database, merchant.id, key)
-        since = await _record_shown(self._database, merchant.id, key, shown_catalogs, content.hash)
+        since = await _record_content(self._database, merchant.id, key, content.hash)
         return _build_document(content, since)
 
 
-async def _record_shown(
-    database: Database,
-    merchant_id: int,
-    viewer: str,
-    shown_catalogs: Iterable[method_store.CatalogRecord],
-    content_hash: bytes,
+async def _record_content(
+    database: Database, merchant_id: int, viewer: str, content_hash: bytes
 ) -> datetime:
-    """Return when viewers from this country were first shown this content; record it if new."""
-    catalogs = {catalog.viewer: catalog for catalog in shown_catalogs}
+    """Record the content that viewers from a country are shown; return when they first saw it."""
+    records = await method_store.list_catalogs(database, merchant_id, viewer)
+    catalogs = {record.viewer: record for record in records}
     if viewer in catalogs and catalogs[viewer].content_hash == content_hash:
         return catalogs[viewer].since
     general = catalogs.get(_UNRESTRICTED)

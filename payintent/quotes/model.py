@@ -117,7 +117,7 @@ def make_quotes(
     country.
     """
     country = quote_country.country
-    tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
+    tax_rate = get_tax_rate(payment, choose_tax_country(merchant, quote_country), tax_rates)
     currencies = [
         code
         for code in _select_currencies(payment, country, currency)
@@ -144,7 +144,7 @@ def explain_method(
 
     The method must be enabled and its gateway available. Quotes equal those of `make_quotes`.
     """
-    tax_rate = tax_rate_for(payment, taxed_country(merchant, quote_country), tax_rates)
+    tax_rate = get_tax_rate(payment, choose_tax_country(merchant, quote_country), tax_rates)
     accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
     return [
         (code, _explain(payment, merchant, method, quote_country, code, tax_rate))
@@ -175,12 +175,12 @@ def _explain(
     return _quote_or_refusal(payment, method, country, currency, tax_rate)
 
 
-def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
+def choose_tax_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
     is_selected = merchant.tax_country is TaxCountry.SELECTION and quote_country.source == "query"
     return quote_country.country if is_selected else merchant.default_country
 
 
-def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
+def get_tax_rate(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
     return Decimal(0) if payment.tax_manager is TaxManager.NONE else rates.get(country, Decimal(0))
 
 

@@ -85,7 +85,7 @@ async def test_two_people_end_it_with_its_event_and_a_case(
         await world.service.run_operation(Approve(approval_id=waiting), ADA)
     assert await world.events(payment) == []
     shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
-    assert "becomes EXPIRED; it is PROCESSING" in shown.changes[0]
+    assert "changes from PROCESSING to EXPIRED" in shown.changes[0]
     assert shown.changes[1].startswith("native is not watched: 0 transactions")
     approved = await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert approved.result["status"] == await world.status(payment) == "EXPIRED"

@@ -11,10 +11,10 @@ from payintent.merchants.model import Market, TaxCountry, TaxManager
 from payintent.merchants.payable import Restrictions
 from payintent.quotes.model import (
     QuoteCountry,
+    choose_tax_country,
+    get_tax_rate,
     make_quotes,
     resolve_quote_country,
-    tax_rate_for,
-    taxed_country,
 )
 from tests.support.making import a_merchant, a_method, a_payment, payable
 
@@ -68,7 +68,7 @@ def _yen() -> Any:
 def test_where_a_buyer_seems_to_be_never_decides_tax() -> None:
     merchant = a_merchant(default_country="US", tax_country=TaxCountry.SELECTION)
     taxed = {
-        source: taxed_country(merchant, QuoteCountry("FR", source))
+        source: choose_tax_country(merchant, QuoteCountry("FR", source))
         for source in ("query", "geo", "default", "first")
     }
     assert taxed == {"query": "FR", "geo": "US", "default": "US", "first": "US"}
@@ -205,6 +205,6 @@ def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> N
 def test_tax_is_the_countrys_only_where_this_service_manages_it() -> None:
     rates = {"TH": Decimal("0.07")}
     served = a_payment(tax_manager=TaxManager.SERVICE)
-    assert tax_rate_for(served, "TH", rates) == Decimal("0.07")
-    assert tax_rate_for(served, "US", rates) == 0
-    assert tax_rate_for(a_payment(), "TH", rates) == 0
+    assert get_tax_rate(served, "TH", rates) == Decimal("0.07")
+    assert get_tax_rate(served, "US", rates) == 0
+    assert get_tax_rate(a_payment(), "TH", rates) == 0
