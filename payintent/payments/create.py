@@ -25,7 +25,13 @@ from payintent.fraud.model import FraudDenial, FraudDeniedError
 from payintent.payments import idempotency_store, new_store
 from payintent.payments import store as payment_store
 from payintent.payments.idempotency_store import require_match
-from payintent.payments.model import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
+from payintent.payments.model import (
+    CreateAttempt,
+    CreatePaymentRequest,
+    IdempotentRequest,
+    Payment,
+    PaymentStatus,
+)
 from payintent.payments.new_store import NewPayment
 
 OPERATION = "create"
@@ -88,13 +94,13 @@ class PaymentCreator:
         if times is not None:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
-        return await replay_known(self._database, request)
+        return await replay_used_key(self._database, request)
 
     async def close(self) -> None:
         await self._writes.close()
 
 
-async def replay_known(database: Database, request: CreateAttempt) -> CreatedPayment:
+async def replay_used_key(database: Database, request: CreateAttempt) -> CreatedPayment:
     """Return the result of a used key; raises `CONFLICT` if the key has expired since."""
     result = await replay_create(database, request)
     if result is None:
@@ -192,17 +198,13 @@ class ConcurrentCreates:
         self._running: dict[_Key, asyncio.Future[_Outcome]] = {}
 
     async def run_once(
-        self,
-        merchant_id: int,
-        key: UUID,
-        request_hash: bytes,
-        work: Callable[[], Awaitable[CreatedPayment]],
+        self, request: IdempotentRequest, work: Callable[[], Awaitable[CreatedPayment]]
     ) -> CreatedPayment:
         """Run `work`, or wait for the result of an identical request that is already running.
 
         Raises `CONFLICT` if the other request takes longer than two seconds.
         """
-        request_key = (merchant_id, key, request_hash)
+        request_key = (request.merchant_id, request.key, request.request_hash)
         deadline = self._monotonic() + _WAIT_S
         while (running := self._running.get(request_key)) is not None:
             outcome = await _wait_for(running, deadline - self._monotonic())

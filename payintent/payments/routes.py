@@ -72,10 +72,7 @@ class PaymentRoutes:
                     result = await replay_refused(self.database, create)
                 else:
                     result = await self.concurrent_creates.run_once(
-                        merchant.merchant_id,
-                        create.key,
-                        create.request_hash,
-                        partial(self.screening.create_payment, create),
+                        create, partial(self.screening.create_payment, create)
                     )
             except FraudDeniedError as denied:
                 if denied.replayed:

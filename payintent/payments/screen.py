@@ -22,7 +22,7 @@ from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
     PaymentCreator,
-    replay_known,
+    replay_used_key,
 )
 from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment, PaymentStatus
@@ -147,7 +147,7 @@ class FraudScreening:
                     tx, tx.id_generator.new_id(), request.merchant_id, None, denial
                 )
         if not is_new:
-            return await replay_known(self.database, request)
+            return await replay_used_key(self.database, request)
         _log.info("denied", merchant=request.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)
 

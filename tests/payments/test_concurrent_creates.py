@@ -10,6 +10,7 @@ import pytest
 from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.fraud.model import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.payments.create import ConcurrentCreates, CreatedPayment
+from payintent.payments.model import IdempotentRequest
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
@@ -49,7 +50,7 @@ def start(
     replays: ConcurrentCreates, work: Callable[[], Awaitable[CreatedPayment]], **other: Any
 ) -> asyncio.Task[CreatedPayment]:
     name = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | other
-    return asyncio.create_task(replays.run_once(**name, work=work))
+    return asyncio.create_task(replays.run_once(IdempotentRequest(**name), work))
 
 
 async def started(
