@@ -21,14 +21,14 @@ from payintent.reconciliation.compare_store import ReconciliationDifference, Rec
 from payintent.reconciliation.file import (
     InvalidProviderFileError,
     ProviderFile,
-    check_payouts,
-    compare_payout_lines,
     find_layout,
-    separate_payouts,
 )
 from payintent.reconciliation.listed_payouts import (
     PayoutTally,
+    check_payouts,
+    compare_payout_lines,
     describe_payout,
+    separate_payouts,
 )
 from payintent.reconciliation.sums_store import ReconciliationSum
 from payintent.runtime.id_generator import IdGenerator

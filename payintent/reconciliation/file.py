@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,25 +12,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from payintent.accounting import gateway_payouts_store as gateway_payout_store
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError, quote_input
+from payintent.core.errors import quote_input
 from payintent.core.money import minor_decimals, to_smallest_unit
-from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import (
     FileLayout,
     ListedPayout,
     PayoutLine,
     ProviderFileLine,
 )
-from payintent.reconciliation import sums_store
-from payintent.reconciliation.listed_payouts import (
-    PAYOUTS_MAX,
-    PayoutAccount,
-    PayoutComparison,
-    compare_payouts,
-)
-from payintent.reconciliation.sums_store import ReconciliationSum
 
 HEADER = ("type", "reference", "our_reference", "amount", "currency", "at")
 HEADER_WITH_FEE = (*HEADER, "fee")
@@ -54,7 +44,7 @@ _CURRENCY_RULE = "currency must be a code such as USD"
 _AT_RULE = "at must be a time such as 2026-11-21T08:00:00Z"
 _MICROSECONDS_CHARS = len("2026-11-21T08:00:00.000000Z")
 _MICROSECONDS = re.compile(r"(\.\d{6})\d+")
-_PROBLEMS_MAX = 20
+PROBLEMS_MAX = 20
 _LINE_CHARS_MAX = 4_000
 _BLANK_LINES_MAX = 100  # before the header
 _READ_BYTES = 64 * 1024
@@ -196,11 +186,11 @@ class ProviderFile:
         for item in _parse(self.path, self.layouts, digest, self.progress):
             if isinstance(item, str):
                 invalid += 1
-                problems += [item] if invalid <= _PROBLEMS_MAX else []
+                problems += [item] if invalid <= PROBLEMS_MAX else []
             elif not problems:
                 yield item
-        if invalid > _PROBLEMS_MAX:
-            problems.append(f"and {invalid - _PROBLEMS_MAX} more")
+        if invalid > PROBLEMS_MAX:
+            problems.append(f"and {invalid - PROBLEMS_MAX} more")
         if problems:
             raise InvalidProviderFileError(problems)
         if digest.hexdigest() != self.sha256:
@@ -319,70 +309,3 @@ def _read_lines(text: io.TextIOWrapper) -> Iterator[str]:
         if len(line) > _LINE_CHARS_MAX:
             raise _UnreadableFileError(f"a line has at most {_LINE_CHARS_MAX} characters")
         yield line
-
-
-def separate_payouts(
-    lines: Iterator[ProviderFileLine | PayoutLine], payouts: dict[str, PayoutLine]
-) -> Iterator[ProviderFileLine]:
-    """Yield all lines except payouts. Payouts are added to `payouts` by reference.
-
-    Raises `InvalidProviderFileError` for a duplicate payout or too many payouts.
-    """
-    for line in lines:
-        if isinstance(line, ProviderFileLine):
-            yield line
-            continue
-        first = payouts.setdefault(line.payout.reference, line)
-        if first is not line:
-            raise InvalidProviderFileError(
-                [f"line {line.number}: duplicate of line {first.number}"]
-            )
-        if len(payouts) > PAYOUTS_MAX:
-            raise InvalidProviderFileError(
-                [f"line {line.number}: a file has at most {PAYOUTS_MAX} payouts"]
-            )
-
-
-def check_payouts(
-    provider: str,
-    currencies: Collection[str] | None,
-    accounts: Sequence[int],
-    lines: Sequence[PayoutLine],
-) -> None:
-    """Reject payouts with an ambiguous account or a currency that the gateway does not support."""
-    if lines and len(accounts) > 1:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"the file has payouts, and {provider} has several accounts; select one with --account",
-        )
-    invalid = [
-        line for line in lines if currencies is not None and line.payout.currency not in currencies
-    ]
-    if invalid:
-        raise InvalidProviderFileError(
-            [
-                f"line {line.number}: {provider} does not support {line.payout.currency}"
-                for line in invalid[:_PROBLEMS_MAX]
-            ]
-        )
-
-
-async def compare_payout_lines(
-    tx: Tx,
-    provider: str,
-    account_id: int,
-    lines: Sequence[PayoutLine],
-    recorded_by: str | None,
-) -> tuple[PayoutComparison, list[ReconciliationSum]]:
-    """Compare payouts and sum each side. New payouts are recorded if `recorded_by` is given."""
-    if not lines:
-        return PayoutComparison(), []
-    paying_account = await gateway_payout_store.find_paying_account(tx, account_id)
-    account = PayoutAccount(
-        id=account_id,
-        provider=provider,
-        merchant_id=None if paying_account is None else paying_account.merchant_id,
-    )
-    payouts = [line.payout for line in lines]
-    comparison = await compare_payouts(tx, account, payouts, recorded_by)
-    return comparison, await sums_store.sum_payouts(tx, account_id, payouts)

@@ -1,6 +1,6 @@
 """Compare the payouts in a gateway's list with our records, and record new payouts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -9,11 +9,14 @@ from payintent.accounting.model import GatewayPayout
 from payintent.accounting.payouts_store import NewPayout
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
-from payintent.core.errors import RefusedError
+from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import EXACT, format_amount, minor_decimals
 from payintent.db.database import Tx
-from payintent.gateways.settlement_reports import ListedPayout
+from payintent.gateways.settlement_reports import ListedPayout, PayoutLine, ProviderFileLine
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
+from payintent.reconciliation import sums_store
+from payintent.reconciliation.file import PROBLEMS_MAX, InvalidProviderFileError
+from payintent.reconciliation.sums_store import ReconciliationSum
 
 #: Per list. Gateways pay out at most once a day, to a few bank accounts.
 PAYOUTS_MAX = 10_000
@@ -32,24 +35,77 @@ class PayoutTally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayoutAccount:
-    """The gateway account that paid out."""
-
-    id: int
-    provider: str
-    merchant_id: int | None  # the owner; None: the operator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutComparison:
     tally: PayoutTally = PayoutTally()
     new: Sequence[ListedPayout] = ()
     cases: Sequence[NewCase] = ()  # for payouts that differ; not open yet
 
 
+def separate_payouts(
+    lines: Iterator[ProviderFileLine | PayoutLine], payouts: dict[str, PayoutLine]
+) -> Iterator[ProviderFileLine]:
+    """Yield all lines except payouts. Payouts are added to `payouts` by reference.
+
+    Raises `InvalidProviderFileError` for a duplicate payout or too many payouts.
+    """
+    for line in lines:
+        if isinstance(line, ProviderFileLine):
+            yield line
+            continue
+        first = payouts.setdefault(line.payout.reference, line)
+        if first is not line:
+            raise InvalidProviderFileError(
+                [f"line {line.number}: duplicate of line {first.number}"]
+            )
+        if len(payouts) > PAYOUTS_MAX:
+            raise InvalidProviderFileError(
+                [f"line {line.number}: a file has at most {PAYOUTS_MAX} payouts"]
+            )
+
+
+def check_payouts(
+    provider: str,
+    currencies: Collection[str] | None,
+    accounts: Sequence[int],
+    lines: Sequence[PayoutLine],
+) -> None:
+    """Reject payouts with an ambiguous account or a currency that the gateway does not support."""
+    if lines and len(accounts) > 1:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"the file has payouts, and {provider} has several accounts; select one with --account",
+        )
+    invalid = [
+        line for line in lines if currencies is not None and line.payout.currency not in currencies
+    ]
+    if invalid:
+        raise InvalidProviderFileError(
+            [
+                f"line {line.number}: {provider} does not support {line.payout.currency}"
+                for line in invalid[:PROBLEMS_MAX]
+            ]
+        )
+
+
+async def compare_payout_lines(
+    tx: Tx,
+    provider: str,
+    account_id: int,
+    lines: Sequence[PayoutLine],
+    recorded_by: str | None,
+) -> tuple[PayoutComparison, list[ReconciliationSum]]:
+    """Compare payouts and sum each side. New payouts are recorded if `recorded_by` is given."""
+    if not lines:
+        return PayoutComparison(), []
+    payouts = [line.payout for line in lines]
+    comparison = await compare_payouts(tx, provider, account_id, payouts, recorded_by)
+    return comparison, await sums_store.sum_payouts(tx, account_id, payouts)
+
+
 async def compare_payouts(
     tx: Tx,
-    account: PayoutAccount,
+    provider: str,
+    account_id: int,
     payouts: Sequence[ListedPayout],
     recorded_by: str | None,
 ) -> PayoutComparison:
@@ -59,23 +115,26 @@ async def compare_payouts(
     """
     new, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
     references = [payout.reference for payout in payouts]
-    records = await gateway_payout_store.find_last(tx, account.id, references)
+    records = await gateway_payout_store.find_last(tx, account_id, references)
+    owner = await gateway_payout_store.find_paying_account(tx, account_id)
+    merchant_id = None if owner is None else owner.merchant_id
     # Sorted to prevent deadlocks between lists with the same payouts.
     for payout in sorted(payouts, key=lambda payout: payout.reference):
         record = records.get(payout.reference)
         if record is None and (
-            recorded_by is None or await _record_payout(tx, account, payout, recorded_by)
+            recorded_by is None
+            or await _record_payout(tx, account_id, merchant_id, payout, recorded_by)
         ):
             new.append(payout)
             continue
         if record is None:  # it was recorded concurrently
             current_records = await gateway_payout_store.find_last(
-                tx, account.id, [payout.reference]
+                tx, account_id, [payout.reference]
             )
             record = current_records[payout.reference]
         if record.reversed_at is not None:
             reversed_count += 1
-        elif difference := _describe_difference(account, payout, record.payout):
+        elif difference := _describe_difference(provider, payout, record.payout):
             case = NewCase(
                 id=tx.id_generator.new_id(),
                 kind=CaseKind.RECONCILIATION,
@@ -99,13 +158,13 @@ def describe_payout(payout: ListedPayout) -> str:
 
 
 async def _record_payout(
-    tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded_by: str
+    tx: Tx, account_id: int, merchant_id: int | None, payout: ListedPayout, recorded_by: str
 ) -> bool:
     new = NewPayout(
         payout=GatewayPayout(
             id=tx.id_generator.new_id(),
-            account_id=account.id,
-            merchant_id=account.merchant_id,
+            account_id=account_id,
+            merchant_id=merchant_id,
             amount_minor=payout.amount_minor,
             fee_minor=payout.fee_minor or 0,
             currency=payout.currency,
@@ -121,9 +180,7 @@ async def _record_payout(
         return False
 
 
-def _describe_difference(
-    account: PayoutAccount, payout: ListedPayout, record: GatewayPayout
-) -> str | None:
+def _describe_difference(provider: str, payout: ListedPayout, record: GatewayPayout) -> str | None:
     """Describe how a payout differs from our record; None if they match."""
     has_fee = payout.fee_minor is not None
     is_same = (payout.amount_minor, payout.currency) == (record.amount_minor, record.currency)
@@ -132,7 +189,7 @@ def _describe_difference(
     their_money = _format_money(payout, with_fee=has_fee)
     our_money = _format_money(record, with_fee=has_fee)
     return (
-        f"{account.provider} payout {payout.reference[:_REFERENCE_CHARS_MAX]}: different,"
+        f"{provider} payout {payout.reference[:_REFERENCE_CHARS_MAX]}: different,"
         f" {their_money} there, {our_money} here"
     )
 

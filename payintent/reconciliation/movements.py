@@ -34,7 +34,6 @@ from payintent.reconciliation.compare import ReconciliationInput
 from payintent.reconciliation.file import HEADER, ProviderFile
 from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
-    PayoutAccount,
     compare_payouts,
 )
 from payintent.reconciliation.runs import (
@@ -296,9 +295,8 @@ async def _record_payout(
         currency=movement.currency,
         paid_on=movement.paid_on,
     )
-    payout_account = PayoutAccount(
-        id=account.account_id, provider=account.provider, merchant_id=account.merchant_id
-    )
     async with database.transaction() as tx:
-        payouts = await compare_payouts(tx, payout_account, [payout], RECORDED_BY)
+        payouts = await compare_payouts(
+            tx, account.provider, account.account_id, [payout], RECORDED_BY
+        )
         await case_store.open_cases(tx, payouts.cases)

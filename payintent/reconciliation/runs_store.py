@@ -278,7 +278,6 @@ class ReportingAccount:
 
     account_id: int
     provider: str
-    merchant_id: int | None
     newest_run_name: str | None  # of the newest run; None: no runs yet
     open_run_name: str | None  # of the oldest open run; None: no open run
 
@@ -289,7 +288,7 @@ async def list_reporting_accounts(
     """List the enabled live accounts of these providers. Run names must sort by day."""
     rows = await database.fetch(
         """
-        SELECT a.id AS account_id, a.provider, a.merchant_id, max(r.name) AS newest_run_name,
+        SELECT a.id AS account_id, a.provider, max(r.name) AS newest_run_name,
             min(r.name) FILTER (WHERE r.status = 'running') AS open_run_name
         FROM provider_account a
         LEFT JOIN reconciliation_run r ON r.account_id = a.id AND r.source = $2
