@@ -28,7 +28,7 @@ from bench.places import Places, own_servers
 from payintent.chains import store as chain_store
 from payintent.chains.operations import AddContract, SetToken
 from payintent.db import migrations_runner
-from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.operations import CreateMerchant
 from payintent.onchain.operations import SetChain
@@ -144,7 +144,7 @@ async def watch(task: _Task) -> Found:
     config = ReaderConfig(
         network_id=612_055, finality=Finality.CONFIRMATIONS, confirmations=CONFIRMATIONS
     )
-    reader = open_chain_reader(SLUG, [f"{task.node_url}/one", f"{task.node_url}/two"], config)
+    reader = RpcChainReader(SLUG, [f"{task.node_url}/one", f"{task.node_url}/two"], config)
     first = task.payments - _SOME
     await _advance(task.node_url, first // PER_BLOCK + CONFIRMATIONS)
     before_cpu, before = time.process_time(), time.perf_counter()

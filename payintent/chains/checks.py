@@ -14,7 +14,7 @@ from payintent.evm.abi import (
     to_checksum_address,
     to_uint,
 )
-from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
 from payintent.evm.event_logs import read_immutables
 from payintent.evm.port import CallRevertedError
 from payintent.evm.signer import ExternalSigner
@@ -51,7 +51,7 @@ def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainRe
             instant_finality=chain.instant_finality,
             tls=settings.client_tls,
         )
-        return open_chain_reader(chain.slug, settings.endpoints[chain.slug], config)
+        return RpcChainReader(chain.slug, settings.endpoints[chain.slug], config)
     except ValueError as error:
         _reader_log.error("chain_not_watched", chain=chain.slug, why=str(error))
         return None

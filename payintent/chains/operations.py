@@ -20,7 +20,7 @@ from payintent.core.errors import BadRequestError, ConflictError, NotFoundError,
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
 from payintent.evm.abi import parse_address
-from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader
 from payintent.evm.port import NATIVE
 from payintent.evm.rpc import RpcLimits
 from payintent.gateway_accounts import store as account_store
@@ -106,7 +106,7 @@ def _open_reader(context: OperationContext, chain: ChainRecord) -> RpcChainReade
         network_id=chain.network_id, limits=_LIMITS, tls=context.settings.client_tls
     )
     try:
-        return open_chain_reader(chain.slug, context.settings.endpoints[chain.slug], config)
+        return RpcChainReader(chain.slug, context.settings.endpoints[chain.slug], config)
     except ValueError as error:  # the message contains the endpoint's name, not its URL
         problem = str(error)
     raise UnprocessableError(problem)

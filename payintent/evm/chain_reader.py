@@ -88,15 +88,22 @@ class ReaderConfig:
 
 
 class RpcChainReader:
-    """Reads a chain through several endpoints; connections are opened on the first request.
+    """Reads a chain through several endpoints, named `name-1`, `name-2` etc.
 
-    All methods except `heads` query the given endpoint. They raise `ChainUnavailableError` if it
-    returns no usable answer, and immediately while it backs off after a failure.
+    Connections are opened on the first request. All methods except `heads` query the given
+    endpoint. They raise `ChainUnavailableError` if it returns no usable answer, and immediately
+    while it backs off after a failure. Invalid URLs raise ValueError.
     """
 
     def __init__(
-        self, name: str, urls: Sequence[str], config: ReaderConfig, clock: Callable[[], float]
+        self,
+        name: str,
+        urls: Sequence[str],
+        config: ReaderConfig,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not urls:
+            raise ValueError(f"{name} has no endpoint")
         self._config = config
         self._heads_timeout_s = min(HEADS_TIMEOUT_S, config.limits.timeout_s)
         self._session = make_session(config.tls)
@@ -298,18 +305,6 @@ class RpcChainReader:
         span = self._spans[endpoint]
         if blocks >= span:  # a shorter search says nothing about larger spans
             self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH_DIVISOR))
-
-
-def open_chain_reader(
-    name: str,
-    urls: Sequence[str],
-    config: ReaderConfig,
-    clock: Callable[[], float] = time.monotonic,
-) -> RpcChainReader:
-    """Open a reader with endpoints `name-1`, `name-2` etc.; raises ValueError for a bad URL."""
-    if not urls:
-        raise ValueError(f"{name} has no endpoint")
-    return RpcChainReader(name, urls, config, clock)
 
 
 def _read_latest(answers: list[RpcAnswer]) -> Block:

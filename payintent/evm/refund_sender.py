@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader
 from payintent.evm.port import (
     CallRevertedError,
     ContractRefundCall,
@@ -71,7 +71,7 @@ class RpcRefundSender:
     def _open_reader(self, network_id: int) -> RpcChainReader:
         limits = RpcLimits(timeout_s=_REQUEST_TIMEOUT_S)
         config = ReaderConfig(network_id=network_id, limits=limits, tls=self._tls)
-        return open_chain_reader(self._chain, self._urls, config, self._clock)
+        return RpcChainReader(self._chain, self._urls, config, self._clock)
 
 
 class RefundSenders(dict[str, RpcRefundSender]):

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from tests.evm.net import CHAIN, CONFIG
 from tests.onchain.contract.ground import Ground, make_ground
 from tests.support.chain import Evm
@@ -32,6 +32,6 @@ async def node(ground: Ground) -> AsyncIterator[FaultyNode]:
 
 @pytest.fixture
 async def reader(node: FaultyNode) -> AsyncIterator[RpcChainReader]:
-    reader = open_chain_reader(CHAIN, [node.url], CONFIG)
+    reader = RpcChainReader(CHAIN, [node.url], CONFIG)
     yield reader
     await reader.close()

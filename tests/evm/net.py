@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader
 from payintent.evm.port import LogBatch
 from tests.onchain.contract.ground import Ground
 from tests.support.http_server import clean_up
@@ -75,7 +75,7 @@ async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[Rp
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    reader = open_chain_reader(CHAIN, [f"http://127.0.0.1:{runner.addresses[0][1]}/"], config)
+    reader = RpcChainReader(CHAIN, [f"http://127.0.0.1:{runner.addresses[0][1]}/"], config)
     try:
         yield reader
     finally:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import EndpointBehindError, LogBatch
 from tests.evm.net import CHAIN, CONFIG, NODE, height, pay_some, search
 from tests.onchain.contract.ground import Ground
@@ -84,7 +84,7 @@ async def test_a_seed_repeats_what_happened(ground: Ground) -> None:
 
 
 async def _asked_often(node: FaultyNode, ground: Ground) -> list[int]:
-    reader = open_chain_reader(CHAIN, [node.url], CONFIG)
+    reader = RpcChainReader(CHAIN, [node.url], CONFIG)
     counts: list[int] = []
     for _ in range(10):
         try:

@@ -17,7 +17,6 @@ from payintent.evm.chain_reader import (
     Finality,
     ReaderConfig,
     RpcChainReader,
-    open_chain_reader,
 )
 from payintent.evm.port import (
     BlockRangeTooLargeError,
@@ -61,7 +60,7 @@ async def opened(node: FaultyNode) -> AsyncIterator[Any]:
     made: list[RpcChainReader] = []
 
     def make(config: ReaderConfig) -> RpcChainReader:
-        made.append(open_chain_reader(CHAIN, [node.url], config, Clock()))
+        made.append(RpcChainReader(CHAIN, [node.url], config, Clock()))
         return made[-1]
 
     yield make
@@ -201,7 +200,7 @@ async def test_heads_come_from_all_endpoints_that_work_and_those_are_named_first
         node.faults = Faults(broken=1.0, breakages=[Breakage.HTML])
         lagging.faults = Faults(lag=4)
         urls = [node.url, lagging.url, away.url]
-        reader = open_chain_reader(CHAIN, urls, CONFIG, Clock())
+        reader = RpcChainReader(CHAIN, urls, CONFIG, Clock())
         away.faults = Faults(off=True)
 
         [heads] = await reader.heads()
@@ -692,7 +691,7 @@ async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: RpcC
 async def test_a_reorganized_block_has_another_hash(anvil: Binary, tmp_path: Path) -> None:
     chain = Anvil(NETWORK, log=tmp_path / "anvil.log", binary=anvil)
     evm = Evm(chain.start())  # of its own: what is reorganized cannot be undone
-    reader = open_chain_reader(CHAIN, [chain.url], CONFIG)
+    reader = RpcChainReader(CHAIN, [chain.url], CONFIG)
     evm.ask("anvil_mine", "0x5")
     before = [await reader.block(NODE, number) for number in range(6)]
 

@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY, generate_latest
 from structlog.testing import capture_logs
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.rpc import RpcLimits
 from tests.evm.net import (
     BLOCK,
@@ -74,7 +74,7 @@ async def test_an_answer_that_is_none_is_no_answer(
 
 
 async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
-    reader = open_chain_reader(CHAIN, [node.url], BRIEF)
+    reader = RpcChainReader(CHAIN, [node.url], BRIEF)
     node.faults = Faults(broken=1.0, breakages=[Breakage.HANG])
 
     with down("timeout"):
@@ -85,7 +85,7 @@ async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
 
 async def test_an_endpoint_that_is_away_is_asked_again_when_it_is_back(node: FaultyNode) -> None:
     clock = Clock()
-    reader = open_chain_reader(CHAIN, [node.url], CONFIG, clock)
+    reader = RpcChainReader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
     with down("connection"):
         await reader.block(NODE, 1)
@@ -101,7 +101,7 @@ async def test_an_endpoint_that_fails_is_left_alone_twice_as_long_each_time(
     node: FaultyNode,
 ) -> None:
     clock = Clock()
-    reader = open_chain_reader(CHAIN, [node.url], CONFIG, clock)
+    reader = RpcChainReader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
 
     for rest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
@@ -132,7 +132,7 @@ async def test_the_log_tells_once_that_an_endpoint_fails_and_once_that_it_is_bac
     node: FaultyNode,
 ) -> None:
     clock = Clock()
-    reader = open_chain_reader(CHAIN, [node.url], CONFIG, clock)
+    reader = RpcChainReader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
     with capture_logs() as lines:
         for _ in range(3):
@@ -163,7 +163,7 @@ FAULTS = [
 @pytest.mark.parametrize("faults", FAULTS, ids=str)
 async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Faults) -> None:
     node.faults = faults
-    reader = open_chain_reader(CHAIN, [node.url, "http://user:key-too@127.0.0.1:1/key-too"], BRIEF)
+    reader = RpcChainReader(CHAIN, [node.url, "http://user:key-too@127.0.0.1:1/key-too"], BRIEF)
     caught: list[BaseException] = []
     with capture_logs() as lines:
         for asked in (
@@ -202,13 +202,13 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
 )
 def test_what_is_no_url_is_refused_without_being_told(url: str) -> None:
     with pytest.raises(ValueError, match=r"the URL of native-2 must start with http") as caught:
-        open_chain_reader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
+        RpcChainReader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
     assert "key" not in "".join(traceback.format_exception(caught.value, limit=0))
 
 
 def test_a_chain_without_endpoints_is_refused() -> None:
     with pytest.raises(ValueError, match="no endpoint"):
-        open_chain_reader(CHAIN, [], CONFIG)
+        RpcChainReader(CHAIN, [], CONFIG)
 
 
 async def test_redirects_are_not_followed() -> None:

@@ -12,7 +12,7 @@ from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.locks import hold_advisory_lock
 from payintent.evm import abi
-from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.reconciliation import chain_comparison, contract_logs
 from payintent.reconciliation import compare as difference_cases
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
@@ -37,7 +37,7 @@ def _comparison(ground: ChainWorld) -> ChainComparison:
 
     def open_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader:
         del settings, chain
-        return open_chain_reader(ground.slug, [ground.chain.url], config_of(ground.slug))
+        return RpcChainReader(ground.slug, [ground.chain.url], config_of(ground.slug))
 
     return ChainComparison(service.settings, service.database, open_reader)
 

@@ -4,7 +4,7 @@ import pytest
 
 from payintent.cases.operations import ListCases
 from payintent.chains.store import ChainRecord
-from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.reconciliation import contract_logs
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
@@ -27,7 +27,7 @@ async def _compare(ground: ChainWorld, *nodes: FaultyNode) -> RunDetails:
 
     def open_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader:
         del settings, chain
-        return open_chain_reader(ground.slug, urls, config_of(ground.slug))
+        return RpcChainReader(ground.slug, urls, config_of(ground.slug))
 
     context = ChainComparison(service.settings, service.database, open_reader)
     await compare_chain(context, ground.slug)

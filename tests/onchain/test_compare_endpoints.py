@@ -10,7 +10,7 @@ from aiohttp import web
 
 from payintent.chains import compare_endpoints as module
 from payintent.chains.compare_endpoints import EndpointState, compare_endpoints
-from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader
 from tests.support.http_server import clean_up
 
 NETWORK = 56
@@ -62,7 +62,7 @@ async def serving(node: Node) -> AsyncIterator[str]:
 async def reading(nodes: Sequence[Node], *more: str) -> AsyncIterator[RpcChainReader]:
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(serving(node)) for node in nodes]
-        reader = open_chain_reader("bsc", [*urls, *more], ReaderConfig(network_id=NETWORK))
+        reader = RpcChainReader("bsc", [*urls, *more], ReaderConfig(network_id=NETWORK))
         try:
             yield reader
         finally:

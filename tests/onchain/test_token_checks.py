@@ -15,7 +15,7 @@ from payintent.chains.checks import check_chain, open_configured_reader, token_d
 from payintent.chains.operations import AddContract, ResumeChain, SetToken
 from payintent.chains.store import TokenRecord
 from payintent.evm.abi import to_checksum_address
-from payintent.evm.chain_reader import open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.onchain import watch_loop as watching_module
 from payintent.onchain.operations import SetChain
 from payintent.onchain.watch_loop import run_watch_loop
@@ -158,7 +158,7 @@ async def test_one_endpoint_alone_that_shows_other_decimals_halts_nothing(
 
 
 async def _match(tokens: list[TokenRecord], *urls: str) -> bool:
-    reader = open_chain_reader("ethereum", urls, config_of("ethereum"))
+    reader = RpcChainReader("ethereum", urls, config_of("ethereum"))
     try:
         return await token_decimals_match("ethereum", reader, tokens)
     finally:

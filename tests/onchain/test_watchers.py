@@ -14,7 +14,7 @@ import pytest
 
 from payintent.chains import store as chain_store
 from payintent.db.locks import hold_advisory_lock
-from payintent.evm.chain_reader import open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.onchain.watch_loop import watch_once
 from payintent.onchain.watcher import RANGES_MAX
 from payintent.runtime.settings import Settings
@@ -82,7 +82,7 @@ async def test_two_watchers_at_once_keep_each_log_once(
     await ground.mine(3)
     row = await chain_store.get_chain(ground.world.database, "native")
     assert row is not None
-    other = open_chain_reader("native", [ground.chain.url], config_of("native"))
+    other = RpcChainReader("native", [ground.chain.url], config_of("native"))
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
         looks = [
             asyncio.create_task(watch_once(ground.world.service, row, one))
@@ -250,7 +250,7 @@ async def test_many_blocks_are_caught_up_in_several_looks(ground: ChainWorld) ->
         row = await chain_store.get_chain(ground.world.database, "native")
         assert row is not None
         await ground.mine(2 * RANGES_MAX)
-        reader = open_chain_reader("native", [node.url], config_of("native"))
+        reader = RpcChainReader("native", [node.url], config_of("native"))
         assert await watch_once(ground.world.service.watch_context, row, reader)  # there is more
         while await watch_once(ground.world.service.watch_context, row, reader):
             pass

@@ -10,7 +10,7 @@ from payintent.chains.checks import contracts_match
 from payintent.chains.operations import ResumeChain, RetireContract
 from payintent.chains.store import DeployedContract
 from payintent.core.errors import ChainUnavailableError
-from payintent.evm.chain_reader import open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader
 from tests.onchain.test_token_checks import found, halted, read, until, watched
 from tests.support.contract_node import contract_node
 from tests.support.onchain import ChainWorld, config_of
@@ -109,7 +109,7 @@ async def test_an_endpoint_that_is_away_says_nothing_of_a_contract(ethereum: Cha
 
 
 async def _match(contract: DeployedContract, *urls: str) -> bool:
-    reader = open_chain_reader("ethereum", urls, config_of("ethereum"))
+    reader = RpcChainReader("ethereum", urls, config_of("ethereum"))
     try:
         return await contracts_match("ethereum", reader, [contract])
     finally:

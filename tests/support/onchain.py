@@ -13,7 +13,7 @@ from payintent.chains.operations import AddContract, SetToken
 from payintent.chains.store import ChainCursor
 from payintent.core import ids
 from payintent.evm import abi
-from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.onchain.operations import SetChain
 from payintent.onchain.pending_store import add_posted_hash
@@ -237,7 +237,7 @@ async def chain_world(
         deployment = await deploy(chain, PLANS[slug])
         account_id = await _provision(world, slug, deployment, confirmations)
         clock = SkippingClock()
-        reader = open_chain_reader(slug, endpoints or [url], config_of(slug, confirmations), clock)
+        reader = RpcChainReader(slug, endpoints or [url], config_of(slug, confirmations), clock)
         ground = ChainWorld(world, chain, deployment, reader, account_id, slug=slug, clock=clock)
         ground.payer = (await chain.ask("eth_accounts"))[5]
         await fund(chain, deployment, ground.payer)

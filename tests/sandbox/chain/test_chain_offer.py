@@ -16,7 +16,7 @@ from payintent.chains.checks import check_refund_setup
 from payintent.chains.operations import AddContract, ChainView, ListChains
 from payintent.chains.store import ChainCursor
 from payintent.evm.abi import parse_address
-from payintent.evm.chain_reader import Finality, ReaderConfig, open_chain_reader
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
 from payintent.evm.signer import open_signers
 from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.onchain.watch_loop import watch_once
@@ -75,7 +75,7 @@ class Ground:
         row = await chain_store.get_chain(database, SLUG)
         assert row is not None
         config = ReaderConfig(network_id=56, finality=Finality(row.finality))
-        reader = open_chain_reader(SLUG, [chain.url], config)
+        reader = RpcChainReader(SLUG, [chain.url], config)
         while await watch_once(self.world.service.watch_context, row, reader):
             pass
         await reader.close()
@@ -140,7 +140,7 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
     database = ground.world.database
     row = await chain_store.get_chain(database, SLUG)
     assert row is not None
-    reader = open_chain_reader(SLUG, [chain.url], ReaderConfig(network_id=56))
+    reader = RpcChainReader(SLUG, [chain.url], ReaderConfig(network_id=56))
     tokens = await chain_store.list_tokens(database, SLUG)
     contracts = await chain_store.list_contracts(database, SLUG)
     checks = check_refund_setup(signers[SLUG], reader, row, tokens, contracts)
