@@ -224,7 +224,7 @@ class _DigestingReader(io.RawIOBase):
         self._digest = digest
         self._progress = progress
 
-    def sanitize_text(self) -> bool:
+    def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
