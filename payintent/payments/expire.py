@@ -29,8 +29,8 @@ async def expire_due_pending(database: Database, limit: int) -> bool:
     of one batch while the database writes another. Locked payments are skipped.
     """
 
-    async def expire_batches(number: int) -> bool:
-        for _ in range(number):
+    async def expire_batches(count: int) -> bool:
+        for _ in range(count):
             async with database.transaction() as tx:
                 if await expire_pending(tx, limit) < limit:
                     return False

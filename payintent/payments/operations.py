@@ -42,7 +42,7 @@ class PaymentPage:
     next_before: str | None  # `before` of the next page; None on the last page
 
 
-_Before = Annotated[str | None, option("Next page: the id of the last payment on this page.")]
+_Before = Annotated[str | None, option("The id of the last payment on the previous page.")]
 
 
 class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True):

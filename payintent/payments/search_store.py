@@ -214,19 +214,19 @@ async def list_records(
     rows = await _RECORDS.page(
         database, tuple(last), **asdict(payment_filter), payment_ids=payment_ids
     )
-    return [_record(row, database.payer_sealing) for row in rows]
+    return [_record_from_row(row, database.payer_sealing) for row in rows]
 
 
-def _record(row: Row, sealing: PayerSealing) -> PaymentRecord:
+def _record_from_row(row: Row, sealing: PayerSealing) -> PaymentRecord:
     values = dict(row)
     values["id"] = ids.format_id(ids.PAYMENT, row["id"])
     sealed_metadata = values.pop("sealed")
     if sealed_metadata is not None:
-        values["order_id"] = _order_id(row["id"], sealed_metadata, sealing)
+        values["order_id"] = _decrypt_order_id(row["id"], sealed_metadata, sealing)
     return PaymentRecord(**values)
 
 
-def _order_id(payment_id: UUID, sealed_metadata: str, sealing: PayerSealing) -> str | None:
+def _decrypt_order_id(payment_id: UUID, sealed_metadata: str, sealing: PayerSealing) -> str | None:
     try:
         return order_id_of(sealing.metadata(payment_id, sealed_metadata))
     except EncryptionKeyError as error:  # list the payment without its order id

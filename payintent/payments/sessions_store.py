@@ -11,16 +11,16 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.merchants.model import FeeMode, Price, Quote
 from payintent.payments.model import RETRY_GRACE, Session, SessionStatus
 
-_LISTED_MAX = 1_000
-_DECIDABLE_MAX = 1_000  # sessions per chain and pass
-_NAMES = (
+_SESSIONS_MAX = 1_000
+_INQUIRIES_MAX = 1_000  # sessions per chain and pass
+_COLUMN_NAMES = (
     *("id", "payment_id", "life", "outcome", "reference", "next_action", "return_url", "inquiries"),
     *("declines", "opened_at", "closing_at", "account_id", "payment_method_id", "provider"),
     *("provider_name", "kind", "label", "country", "chain", "token", "total_minor", "currency"),
     *("amount", "fee_mode", "fee_rate", "fee_amount", "estimated_tax", "total_amount"),
 )
 # Prefixed, so that a row can also contain a payment's columns.
-COLUMNS = cast("LiteralString", f" {', '.join(f's.{name} AS s_{name}' for name in _NAMES)} ")
+COLUMNS = cast("LiteralString", f" {', '.join(f's.{name} AS s_{name}' for name in _COLUMN_NAMES)} ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session
         LIMIT $2
         """,
         payment_id,
-        _LISTED_MAX,
+        _SESSIONS_MAX,
     )
     return [from_row(row) for row in rows]
 
@@ -290,7 +290,7 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
         """,
         chain,
         RETRY_GRACE,
-        _DECIDABLE_MAX,
+        _INQUIRIES_MAX,
     )
 
 
