@@ -27,7 +27,6 @@ class CallbackRoutes:
         return [Route(path, self.receive_callback, methods=["POST"])]
 
     async def receive_callback(self, request: Request) -> Response:
-        """`POST /callbacks/{provider}/{account_id}`: receive a callback from a gateway."""
         provider: str = request.path_params["provider"]
         account_id = parse_number(request.path_params["account_id"], _ACCOUNT_MAX)
         connection = await self.accounts.connect(account_id, provider) if account_id else None

@@ -31,7 +31,6 @@ class DisputeRoutes:
         return [self.api.route("GET", "/v1/disputes", self.list_disputes)]
 
     async def list_disputes(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """`GET /disputes?status=&limit=&cursor=`: newest first."""
         limit = read_limit(request.query_params.get("limit"))
         dispute_filter = DisputeFilter(
             merchant_id=merchant.merchant_id,

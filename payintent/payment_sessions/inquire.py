@@ -64,12 +64,12 @@ async def inquire_on_return(
     """Request an inquiry when the buyer returns, at most once every `RETURN_INTERVAL_S` seconds."""
     if not await session_store.record_return(database, session.id, RETURN_INTERVAL_S):
         return
-    call = buyer_call(merchant_id, session.payment_id, session.quote)
+    call = make_buyer_call(merchant_id, session.payment_id, session.quote)
     if await accounts.buyer_calls.allow(call):
         await session_store.request_inquiry(database, session.id)
 
 
-def buyer_call(merchant_id: int, payment_id: UUID, quote: Quote) -> BuyerCall:
+def make_buyer_call(merchant_id: int, payment_id: UUID, quote: Quote) -> BuyerCall:
     return BuyerCall(
         account_id=quote.account_id,
         provider=quote.provider,
@@ -78,7 +78,7 @@ def buyer_call(merchant_id: int, payment_id: UUID, quote: Quote) -> BuyerCall:
     )
 
 
-def session_call(session: Session, kind: GatewayRequestKind) -> GatewayCall:
+def make_session_call(session: Session, kind: GatewayRequestKind) -> GatewayCall:
     return GatewayCall(
         account_id=session.quote.account_id,
         provider=session.quote.provider,
@@ -95,7 +95,6 @@ class SessionInquirer:
     authorising_patience: timedelta
 
     async def inquire(self, due: DueSession) -> None:
-        """Query the gateway about a session, apply its report and schedule the next inquiry."""
         tracing.follow_payment(due.session.payment_id)
         try:
             await self._inquire(due)
@@ -161,11 +160,11 @@ class SessionInquirer:
         reference = await self._gateway_ref(session)
         if session.status is SessionStatus.CLOSING:
             return await self.accounts.call(
-                session_call(session, GatewayRequestKind.CLOSE_SESSION),
+                make_session_call(session, GatewayRequestKind.CLOSE_SESSION),
                 lambda gateway, account: gateway.close_session(account, reference),
             )
         return await self.accounts.call(
-            session_call(session, GatewayRequestKind.INQUIRE),
+            make_session_call(session, GatewayRequestKind.INQUIRE),
             lambda gateway, account: gateway.inquire(account, reference),
         )
 

@@ -31,7 +31,7 @@ from payintent.gateways.port import (
 from payintent.mail.message import to_mailbox
 from payintent.merchants.model import Merchant, PaymentMethod, Quote, accepts_payments
 from payintent.merchants.payable import Restrictions, find_payable_methods
-from payintent.payment_sessions.inquire import buyer_call, session_call
+from payintent.payment_sessions.inquire import make_buyer_call, make_session_call
 from payintent.payment_sessions.open_session import (
     CreateSessionResult,
     NewSelection,
@@ -137,7 +137,7 @@ async def select_quote(
     await opener.check_selection_limit(snapshot.payment, snapshot.now)
     await _inquire_current_session(context, snapshot)
     payment = snapshot.payment
-    async with accounts.buyer_calls.enter(buyer_call(payment.merchant_id, payment.id, quote)):
+    async with accounts.buyer_calls.enter(make_buyer_call(payment.merchant_id, payment.id, quote)):
         if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
             raise _unavailable_error()
         session = await opener.store(
@@ -145,7 +145,7 @@ async def select_quote(
         )
         request = _build_request(context, merchant, snapshot.payment, session, selection)
         result = await accounts.call(
-            session_call(session, GatewayRequestKind.CREATE_SESSION),
+            make_session_call(session, GatewayRequestKind.CREATE_SESSION),
             lambda gateway, account: gateway.create_session(account, request),
         )
     selected = await opener.apply_response(session, result)
@@ -242,10 +242,10 @@ async def _inquire_current_session(context: SelectionContext, snapshot: PaymentS
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
-    call = buyer_call(snapshot.payment.merchant_id, snapshot.payment.id, session.quote)
+    call = make_buyer_call(snapshot.payment.merchant_id, snapshot.payment.id, session.quote)
     async with context.accounts.buyer_calls.enter(call):
         report = await context.accounts.call(
-            session_call(session, GatewayRequestKind.INQUIRE),
+            make_session_call(session, GatewayRequestKind.INQUIRE),
             lambda gateway, account: gateway.inquire(account, session.gateway_ref),
         )
     if isinstance(report, OutcomeUnknown):

@@ -201,7 +201,6 @@ async def add(
 
 
 async def find(tx: Tx, account_id: int, reference: str) -> CaptureRecord | None:
-    """Find a capture by its gateway reference."""
     row = await tx.row(
         """
         SELECT c.id, c.payment_id, c.session_id,

@@ -295,7 +295,6 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
         return [f"{describe_payment(payment)}, changes from {payment.status} to CANCELLED"]
 
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
-        """Cancel the payment; raises `INVALID_PAYMENT_STATE` unless it is PENDING."""
         payment = (await require_payment(tx, self.payment_id)).payment
         await cancel(tx, payment.id)
         payment = (await require_payment(tx, self.payment_id)).payment

@@ -141,7 +141,7 @@ class PaymentRoutes:
 
 
 async def respond_to_denial(_: Request, error: Exception) -> Response:
-    """Respond to a fraud denial with status 200 and the denial (spec section 7.4)."""
+    """Respond to a fraud denial with status 200 (spec section 7.4)."""
     denied = cast("FraudDeniedError", error)
     return json_response(
         denial_fields(denied.denial), headers=REPLAYED_HEADERS if denied.replayed else None

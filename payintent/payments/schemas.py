@@ -170,7 +170,7 @@ def parse_create(
 ) -> CreatePaymentRequest | RefusedCreate:
     _check_create_texts(body)
     metadata = read_metadata(body.metadata, settings)
-    amount = decode_amount(body.amount)
+    amount = _decode_string(body.amount)
     expires_in_s = body.expires_in or EXPIRES_IN_DEFAULT_S
     attempt = CreateAttempt(
         merchant_id=merchant.merchant_id,
@@ -300,8 +300,8 @@ def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, 
         )
 
 
-def decode_amount(raw: msgspec.Raw) -> Any:
-    """Decode a JSON string; return None for any other JSON value."""
+def _decode_string(raw: msgspec.Raw) -> Any:
+    """Return the text of a JSON string, or None for any other value."""
     encoded = bytes(raw)
     if not encoded.startswith(b'"'):
         return None
@@ -319,7 +319,7 @@ def read_refund_amount(raw: msgspec.Raw) -> str | None:
     """
     if not bytes(raw):
         return None
-    text = decode_amount(raw)
+    text = _decode_string(raw)
     if text is None:
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True

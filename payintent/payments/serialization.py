@@ -45,12 +45,11 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
 
 
 def optional_term_fields(payment: Payment) -> dict[str, Any]:
-    """Return the optional fields of a create request that merchant and buyer can both read."""
+    """Return the optional create fields that both the merchant and the buyer can read."""
     return {"include_pegged_assets": payment.include_pegged_assets}
 
 
 def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> dict[str, Any]:
-    """Return the payment object of the merchant API."""
     fields = payment_fields(snapshot.payment, snapshot.session)
     if checkout_base:
         fields["checkout_url"] = f"{checkout_base}/{snapshot.payment.checkout_id}"

@@ -110,7 +110,6 @@ async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> No
 
 
 async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
-    """Increment the number of declined attempts of each session."""
     await tx.fetch(
         "UPDATE session SET declines = declines + 1 WHERE id = ANY($1::uuid[])", session_ids
     )
@@ -295,7 +294,7 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
 
 
 def from_row(row: Row) -> Session:
-    """Build a session from a row selected with `COLUMNS`."""
+    """Build a session from a row with `COLUMNS`."""
     return Session(
         id=row["s_id"],
         payment_id=row["s_payment_id"],

@@ -29,7 +29,7 @@ class MerchantSetup:
     tax_rates: Mapping[str, Decimal]
 
     def methods_without(self, accounts: Collection[int]) -> list[PaymentMethod]:
-        """Return the methods as if the given accounts were disabled."""
+        """Return the methods, with those of the given accounts disabled."""
         return [
             replace(method, account_enabled=False) if method.account_id in accounts else method
             for method in self.methods

@@ -206,7 +206,7 @@ def _quote_or_refusal(
     if decimals is None:
         return QuoteRefusal(f"its gateway or chain does not support {currency}")
     if not can_hold_exactly(payment, currency, decimals):
-        return QuoteRefusal(f"{currency} has only {decimals} decimals here, too few for the amount")
+        return QuoteRefusal(f"this method supports only {decimals} decimals of {currency}")
     rates = PriceRates(
         fee_mode=method.fee_mode,
         fee_rate=method.fee_rate,

@@ -33,7 +33,7 @@ SILENT = OutcomeUnknown(detail="no answer")
 CROWD_MIN, OTHER = 1, 2  # merchants
 
 
-def buyer_call(
+def make_buyer_call(
     account_id: int,
     merchant_id: int | None = None,
     provider: str = "fake",
@@ -74,7 +74,7 @@ class SharedBucket:
 
     async def ask(self, merchant_id: int, payment_id: UUID | None = None) -> bool:
         return await self.calls.allow(
-            buyer_call(self.account_id, merchant_id, payment_id=payment_id)
+            make_buyer_call(self.account_id, merchant_id, payment_id=payment_id)
         )
 
     async def move(self, milliseconds: int) -> None:
@@ -166,7 +166,7 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
     first, second = (BuyerCalls(database, RateLimit(2, 4), {"local"}) for _ in range(2))
 
     async def allowed() -> list[bool]:
-        return [await one.allow(buyer_call(account)) for one in (first, second, first)]
+        return [await one.allow(make_buyer_call(account)) for one in (first, second, first)]
 
     assert await allowed() == [True, True, True]
     assert await allowed() == [True, False, False]
@@ -176,9 +176,9 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
     assert await allowed() == [True, False, False]
     await clock.move(3_600_000)
     assert [*await allowed(), *await allowed()] == [True] * 4 + [False] * 2
-    assert await first.allow(buyer_call(account + 1))
-    assert await first.allow(buyer_call(account, provider="local"))
-    assert await BuyerCalls(database, None, ()).allow(buyer_call(account))
+    assert await first.allow(make_buyer_call(account + 1))
+    assert await first.allow(make_buyer_call(account, provider="local"))
+    assert await BuyerCalls(database, None, ()).allow(make_buyer_call(account))
 
 
 async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: World) -> None:
@@ -233,15 +233,15 @@ async def test_so_many_buyers_wait_for_an_account_and_so_many_of_a_merchant(worl
     calls = BuyerCalls(world.database, None, {"local"})
     async with AsyncExitStack() as waiting:
         for number in range(WAITING_PER_MERCHANT_MAX):
-            await waiting.enter_async_context(calls.enter(buyer_call(number % 2, CROWD_MIN)))
-        assert await refusal(calls, buyer_call(3, CROWD_MIN)) is ErrorCode.RATE_LIMITED
-        assert await refusal(calls, buyer_call(3, CROWD_MIN, "local")) is None
-        assert await refusal(calls, buyer_call(0, OTHER)) is None
+            await waiting.enter_async_context(calls.enter(make_buyer_call(number % 2, CROWD_MIN)))
+        assert await refusal(calls, make_buyer_call(3, CROWD_MIN)) is ErrorCode.RATE_LIMITED
+        assert await refusal(calls, make_buyer_call(3, CROWD_MIN, "local")) is None
+        assert await refusal(calls, make_buyer_call(0, OTHER)) is None
         for _ in range(WAITING_PER_ACCOUNT_MAX - WAITING_PER_MERCHANT_MAX // 2):
-            await waiting.enter_async_context(calls.enter(buyer_call(0)))
-        assert await refusal(calls, buyer_call(0)) is ErrorCode.RATE_LIMITED
-        assert await refusal(calls, buyer_call(1)) is None
-    assert await refusal(calls, buyer_call(0, CROWD_MIN)) is None
+            await waiting.enter_async_context(calls.enter(make_buyer_call(0)))
+        assert await refusal(calls, make_buyer_call(0)) is ErrorCode.RATE_LIMITED
+        assert await refusal(calls, make_buyer_call(1)) is None
+    assert await refusal(calls, make_buyer_call(0, CROWD_MIN)) is None
 
 
 async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
