@@ -76,6 +76,10 @@ def _queries(function: ast.AST, names: dict[str, Any], label: str) -> Iterator[s
                     for table in (payout_store.TABLE, gateway_payout_store.TABLE):
                         yield eval(code, names, {"self": table})  # noqa: S307
                     continue
+                if "statement" in code.co_names and "_MISSING" in names:
+                    for statement, _ in names["_MISSING"].values():
+                        yield eval(code, names, {"statement": statement})  # noqa: S307
+                    continue
                 query = eval(code, names)  # noqa: S307
             except (NameError, AttributeError, TypeError):
                 if label.endswith("store") and label not in _COMPOSED:
