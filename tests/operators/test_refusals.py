@@ -270,7 +270,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("gateway-payout.record", {"currency": "XXX"}, _BAD, "'XXX' is not known"),
     ("gateway-payout.record", {"reference": ""}, _BAD, "reference must have 1 to 200"),
     ("gateway-payout.record", {"paid_on": "1.2.26"}, _BAD, "paid_on must be a day"),
-    ("gateway-payout.record", {"reference": "po_1"}, _CONFLICT, "'po_1' is recorded with"),
+    ("gateway-payout.record", {"reference": "po_1"}, _CONFLICT, "'po_1' is already recorded with"),
     ("gateway-payout.reverse", {"note": " "}, _BAD, "note must have 1 to 500 characters"),
     ("gateway-payout.reverse", {"payout_id": str(UUID(int=0))}, _UNKNOWN, "no gateway payout"),
     ("gateway-payout.list", {"account_id": 999}, _UNKNOWN, "no account 999"),
@@ -284,12 +284,12 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payment.refund", {"reason": ""}, _BAD, "reason must have 1 to 500 characters"),
     ("payment.refund", {"destination": "x" * 101}, _BAD, "destination must have 1 to 100"),
     ("payment.refund", {"amount": "1e2"}, _MALFORMED, "amount must be a plain decimal"),
-    ("payment.refund", {"destination": _ZERO}, _REFUSED, "refunds to its payment"),
+    ("payment.refund", {"destination": _ZERO}, _REFUSED, "be refunded to its payment"),
     ("case.resolve", {"note": " "}, _BAD, "note must have 1 to 500 characters"),
     ("case.resolve", {"note": "x" * 501}, _BAD, "note must have 1 to 500 characters"),
     ("case.resolve", {"note": "\x00"}, _BAD, "note must have 1 to 500 characters"),
     ("case.resolve", {"destination": _ZERO}, _BAD, "only a refund has a destination"),
-    ("case.resolve", {"resolution": "refund"}, _REFUSED, "this case has no money that we are"),
+    ("case.resolve", {"resolution": "refund"}, _REFUSED, "no captured money is recorded for this case"),
     *(
         (f"refund.{verb}", {"refund_id": "x"}, _UNKNOWN, "no refund 'x'")
         for verb in ("show", "approve", "reject", "resend")
@@ -300,7 +300,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("refund.reject", {"note": ""}, _BAD, "note must have 1 to 500 characters"),
     ("webhooks.show", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
     ("webhooks.replay", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
-    ("webhooks.replay-missed", {"merchant_id": None, "since": None}, _BAD, "give a merchant"),
+    ("webhooks.replay-missed", {"merchant_id": None, "since": None}, _BAD, "specify a merchant"),
     ("webhooks.replay-missed", {"since": "0001-01-01T00:00:00+01:00"}, _BAD, "since is out of"),
     ("webhooks.replay-missed", {"until": "9999-12-31T23:00:00-02:00"}, _BAD, "until is out of"),
     *((action, {"limit": 0}, _BAD, "limit must be from 1 to 1000") for action in _LISTS),
