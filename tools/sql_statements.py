@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from payintent.accounting import gateway_payouts_store as gateway_payout_store
@@ -72,18 +73,21 @@ def _queries(function: ast.AST, names: dict[str, Any], label: str) -> Iterator[s
                 continue
             code = compile(ast.Expression(call.args[0]), "query", "eval")
             try:
-                if "self" in code.co_names and "PayoutTable" in names:
-                    for table in (payout_store.TABLE, gateway_payout_store.TABLE):
-                        yield eval(code, names, {"self": table})  # noqa: S307
-                    continue
-                if "statement" in code.co_names and "_MISSING" in names:
-                    for statement, _ in names["_MISSING"].values():
-                        yield eval(code, names, {"statement": statement})  # noqa: S307
-                    continue
-                query = eval(code, names)  # noqa: S307
+                queries = list(_evaluate(code, names))
             except (NameError, AttributeError, TypeError):
                 if label.endswith("store") and label not in _COMPOSED:
                     raise ValueError(f"not a constant: {ast.unparse(call)}") from None
                 continue
-            if isinstance(query, str) and _SQL.match(query):
-                yield query
+            yield from (query for query in queries if isinstance(query, str) and _SQL.match(query))
+
+
+def _evaluate(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """Yield the values of a query, once for each table or statement that it is composed with."""
+    if "self" in code.co_names and "PayoutTable" in names:
+        for table in (payout_store.TABLE, gateway_payout_store.TABLE):
+            yield eval(code, names, {"self": table})  # noqa: S307
+    elif "statement" in code.co_names and "_MISSING" in names:
+        for statement, _ in names["_MISSING"].values():
+            yield eval(code, names, {"statement": statement})  # noqa: S307
+    else:
+        yield eval(code, names)  # noqa: S307
