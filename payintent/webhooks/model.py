@@ -106,7 +106,7 @@ def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) 
     ID would make the signed text ambiguous, so it is rejected.
     """
     if not keys or not webhook_id or "." in webhook_id:
-        raise ValueError("signing requires a key, and a webhook ID without a dot")
+        raise ValueError("a signature requires a key, and a webhook ID without a dot")
     text = b"%s.%d.%s" % (webhook_id.encode(), timestamp_s, body)
     digests = (hmac.digest(key, text, hashlib.sha256) for key in keys[:SIGNATURES_MAX])
     return " ".join("v1," + base64.b64encode(digest).decode() for digest in digests)
