@@ -61,45 +61,41 @@ _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
 
 
+_StepFunction = Callable[[], Awaitable[bool | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class PeriodicStep:
     """A step that runs every `every_s` seconds, or again at once if it returns True."""
 
     name: str
     every_s: float
-    step: Callable[[], Awaitable[bool | None]]
+    step: _StepFunction
 
 
 def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
     database, settings = service.database, service.settings
-    steps = [
-        PeriodicStep("expire", settings.expire_every_s, partial(expire, database, settings)),
-        PeriodicStep(
-            "apply_waiting", settings.inquire_every_s, partial(_apply_waiting, database, settings)
-        ),
-        PeriodicStep("prune", settings.prune_every_s, partial(prune, database, settings)),
-        PeriodicStep(
-            "retention", settings.prune_every_s, partial(_apply_retention, database, settings)
-        ),
-        PeriodicStep("seal", settings.prune_every_s, PayerDataSealer(database).step),
-        PeriodicStep("measure", settings.measure_every_s, partial(measure, service)),
-        PeriodicStep("ledger", _LEDGER_EVERY_S, partial(check_ledger, service)),
-        PeriodicStep("statements", _STATEMENTS_EVERY_S, partial(close_due_days, database)),
-        PeriodicStep("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
-        PeriodicStep("chain_alarm", settings.chain_poll_s, make_chain_alarm(database)),
-        PeriodicStep("reconcile", settings.reconcile_every_s, partial(reconcile, service)),
-        PeriodicStep(
-            "reconcile_api", settings.reconcile_every_s, partial(reconcile_movements, service)
-        ),
-        PeriodicStep(
-            "reconcile_chains", settings.reconcile_every_s, partial(reconcile_chains, service)
-        ),
-        PeriodicStep("gateway_calls", FLUSH_EVERY_S, service.accounts.log.flush),
+    reconcile_s, prune_s = settings.reconcile_every_s, settings.prune_every_s
+    steps: list[tuple[str, float, _StepFunction]] = [
+        ("expire", settings.expire_every_s, partial(expire, database, settings)),
+        ("apply_waiting", settings.inquire_every_s, partial(_apply_waiting, database, settings)),
+        ("prune", prune_s, partial(prune, database, settings)),
+        ("retention", prune_s, partial(_apply_retention, database, settings)),
+        ("seal", prune_s, PayerDataSealer(database).step),
+        ("measure", settings.measure_every_s, partial(measure, service)),
+        ("ledger", _LEDGER_EVERY_S, partial(check_ledger, service)),
+        ("statements", _STATEMENTS_EVERY_S, partial(close_due_days, database)),
+        ("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
+        ("chain_alarm", settings.chain_poll_s, make_chain_alarm(database)),
+        ("reconcile", reconcile_s, partial(reconcile, service)),
+        ("reconcile_api", reconcile_s, partial(reconcile_movements, service)),
+        ("reconcile_chains", reconcile_s, partial(reconcile_chains, service)),
+        ("gateway_calls", FLUSH_EVERY_S, service.accounts.log.flush),
     ]
     if settings.sends_mail:
         mail = open_mail_sender(service, SmtpClient(settings))
-        steps.append(PeriodicStep("mail", _MAIL_EVERY_S, mail.step))
-    return steps
+        steps.append(("mail", _MAIL_EVERY_S, mail.step))
+    return [PeriodicStep(*step) for step in steps]
 
 
 async def expire(database: Database, settings: Settings) -> bool:

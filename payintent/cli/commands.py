@@ -57,7 +57,7 @@ _GROUPS = {
 }
 #: Commands that load no plugins, because searching for plugins takes longer than a small command.
 #: `doctor` is excluded because plugins add checks to it.
-_BUILT_IN = {*_GROUPS, *_COMMANDS["processes"]}
+_WITHOUT_PLUGINS = {*_GROUPS, *_COMMANDS["processes"]}
 #: Checks that plugins add to `payintent doctor`, by subject. Each returns the text of its line.
 EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
 #: Entry point group of functions that add commands to a Typer app.
@@ -98,7 +98,7 @@ def build(command: str | None = None, *, completing: bool = False) -> typer.Type
         else:
             import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
-    if command not in _BUILT_IN:
+    if command not in _WITHOUT_PLUGINS:
         _add_external_commands(app)
     return app
 

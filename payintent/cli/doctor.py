@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -376,7 +375,8 @@ def _check_connections(report: _Report, settings: Settings, allowed: int) -> Non
 
 async def _check_service(report: _Report, settings: Settings) -> None:
     try:
-        async with _running_service(settings) as service:
+        service = await open_service(settings)
+        try:
             await _check_rights(report, service)
             await _check_replica(report, service)
             for finding in await check_setup(service.operation_context):
@@ -386,6 +386,8 @@ async def _check_service(report: _Report, settings: Settings) -> None:
                 for name, describe in EXTRA_CHECKS.items():
                     report.ok(name, describe())
             await _check_chains(report, service)
+        finally:
+            await service.close()
     except EncryptionKeyError as error:
         report.fail("secrets", str(error))
     except FATAL_ERRORS as error:
@@ -396,15 +398,6 @@ def _database_problem(error: Exception) -> str:
     if isinstance(error, PermissionDeniedError):
         return f"{error}; run payintent migrate --grants deploy/database/grants.sql"
     return str(error)
-
-
-@asynccontextmanager
-async def _running_service(settings: Settings) -> AsyncGenerator[Service]:
-    service = await open_service(settings)
-    try:
-        yield service
-    finally:
-        await service.close()
 
 
 async def _check_rights(report: _Report, service: Service) -> None:

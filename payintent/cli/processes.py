@@ -7,7 +7,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -99,9 +98,8 @@ def api(
     """Serve the API and the hosted checkout, and operators on a separate port."""
     from payintent.cli.serve_api import ApiAddresses, serve_api
 
-    addresses = ApiAddresses(public=(host, port))
-    if operator_port is not None:
-        addresses = replace(addresses, operator=(operator_host, operator_port))
+    operator = None if operator_port is None else (operator_host, operator_port)
+    addresses = ApiAddresses(public=(host, port), operator=operator)
     settings = _prepare_start("api", processes, port=port, operator_port=operator_port)
     serve_api(settings, addresses, processes)
 

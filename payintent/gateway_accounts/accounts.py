@@ -125,15 +125,10 @@ class GatewayAccounts:
                 detail=f"no adapter of {provider} is installed",
             )
         account = connection.account
-        if mistake := self.mode_mismatch(account):
+        if mistake := connection.gateway.capabilities.mode_mismatch(account):
             return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mistake)
         release_slot()
         return await connection.gateway.check_account(account)
-
-    def mode_mismatch(self, account: GatewayAccount) -> str | None:
-        """Describe the mistake if a live account has test credentials, or the reverse."""
-        gateway = self.gateway(account.provider)
-        return gateway.capabilities.mode_mismatch(account) if gateway else None
 
     async def page_origin(self, account_id: int) -> str | None:
         """Return the origin of the account's payment pages, or None for an unknown account."""

@@ -190,7 +190,7 @@ class GatewayHealth:
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
         self._channels: TtlCache[_OpenCircuits] = TtlCache(
-            self._load_channels, {}, _CACHED_S, monotonic
+            lambda _: _read_channels(database), {}, _CACHED_S, monotonic
         )
 
     async def get_unavailable_channels(self) -> frozenset[_Key]:
@@ -252,9 +252,6 @@ class GatewayHealth:
             return
         OUTAGES.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)
-
-    async def _load_channels(self, _: _OpenCircuits) -> _OpenCircuits:
-        return await _read_channels(self._database)
 
 
 def is_too_slow(duration_s: float, other_call_count: int) -> bool:
