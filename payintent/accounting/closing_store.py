@@ -15,7 +15,7 @@ _POLL_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosingState:
-    """How far a merchant's statements are closed. The next one begins at `next_number`."""
+    """How far a merchant's statements are closed. The next statement begins at `next_number`."""
 
     merchant_id: int
     time_zone: str

@@ -94,7 +94,7 @@ _STATEMENTS = KeysetList(
     until="s.day <= {}",
 )
 
-#: The balances of merchant `$2`, whose payable account is `$1`.
+#: The balances of merchant `$2`; `$1` is the merchant's payable account.
 _BALANCES: LiteralString = """
     WITH closed AS (
         SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount

@@ -188,7 +188,7 @@ async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) ->
 
 
 async def update_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
-    """Record late money in the open UNDECIDED case of its session, if there is one.
+    """Record late money in the open UNDECIDED case of its session, if it has such a case.
 
     Returns the updated cases: a mapping from the ids in `cases` to the ids of existing cases.
     """

@@ -265,12 +265,12 @@ class _ContractComparison:
             check_difference_count(differences.count)
             await runs_store.add_sums(tx, run.run_id, differences.sums)
             cases = make_cases(tx.id_generator, self.chain.slug, differences.items, with_time=False)
-            opened, _ = await open_cases(tx, cases)
+            case_count, _ = await open_cases(tx, cases)
             run = replace(
                 run,
                 next_block=logs.last_block + 1,
                 differences=run.differences + differences.count,
-                opened=run.opened + opened,
+                opened=run.opened + case_count,
             )
             outcome = None
             if logs.last_block == run.last_block:
@@ -318,9 +318,9 @@ class _ContractComparison:
             )
             for balance in low_balances
         ]
-        opened = await case_store.open_cases(tx, cases)
+        case_ids = await case_store.open_cases(tx, cases)
         return replace(
-            run, differences=run.differences + len(low_balances), opened=run.opened + len(opened)
+            run, differences=run.differences + len(low_balances), opened=run.opened + len(case_ids)
         )
 
 

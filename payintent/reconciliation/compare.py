@@ -184,8 +184,8 @@ async def find_differences(
 
 async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> tuple[int, int]:
     """Open cases and schedule inquiries; return how many cases and inquiries are new."""
-    opened = await case_store.open_cases(tx, cases)
-    return len(opened), await compare_store.request_inquiries(tx)
+    case_ids = await case_store.open_cases(tx, cases)
+    return len(case_ids), await compare_store.request_inquiries(tx)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +198,8 @@ class ComparedFile:
     async def open_cases(self, tx: Tx) -> ReconciliationResult:
         """Open a case for each difference; raises `RefusedError` if there are too many."""
         check_difference_count(self.result.difference_count)
-        opened, inquiries = await open_cases(tx, self.cases)
-        return replace(self.result, opened=opened, asked=inquiries)
+        case_count, inquiry_count = await open_cases(tx, self.cases)
+        return replace(self.result, opened=case_count, asked=inquiry_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,7 +168,7 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
 
 
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find lines that differ from our records or have no record, whatever the record's date."""
+    """Find lines that differ from our records or have no record. Records of any date match."""
     accounts = list(scope.accounts)
     await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.units)
     await tx.fetch(_LISTED_REFUNDS, accounts, *scope.units)

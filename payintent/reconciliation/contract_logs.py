@@ -25,7 +25,7 @@ _Log = TypeVar("_Log", PaidLog, RefundedLog)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """The logs that an endpoint returned up to `last_block`, whose timestamp is `at`."""
+    """The logs that an endpoint returned, up to `last_block` with the timestamp `at`."""
 
     endpoint: str
     last_block: int

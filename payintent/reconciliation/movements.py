@@ -66,7 +66,7 @@ class ListUnavailableError(Exception):
 
 @dataclass(slots=True)
 class _ListContents:
-    """The payouts and outside refunds in a list, and the disputes whose line is written."""
+    """The payouts and outside refunds in a list, and the disputes already written to the file."""
 
     payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
     outside_refunds: list[OutsideRefund] = field(default_factory=list[OutsideRefund])
@@ -236,7 +236,7 @@ def _write_movements(
 
 
 def _to_outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
-    """Return a refund that was made at the gateway, whose callback may be lost; otherwise None."""
+    """Return a refund that was made at the gateway, or None. Its callback may have been lost."""
     is_ours = movement.our_id is not None
     if movement.kind is not MovementKind.REFUND or is_ours or movement.capture is None:
         return None

@@ -50,8 +50,8 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
             if not self.foresees_cases:
                 return compared_file.result
             check_difference_count(compared_file.result.difference_count)
-            opened = await compare_store.count_new_cases(tx, compared_file.cases)
-            return replace(compared_file.result, opened=opened)
+            case_count = await compare_store.count_new_cases(tx, compared_file.cases)
+            return replace(compared_file.result, opened=case_count)
 
 
 class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, kw_only=True):

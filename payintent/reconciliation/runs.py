@@ -46,7 +46,7 @@ class ReconciliationContext:
 
 
 async def compare_new_files(context: ReconciliationContext, source: FileSource) -> None:
-    """Compare a source's new files. A file that fails does not stop the others."""
+    """Compare a source's new files. If a file fails, the remaining files are still compared."""
     try:
         async with aclosing(source.walk_files()) as pages:
             async for page in pages:
