@@ -82,12 +82,9 @@ def _queries(function: ast.AST, names: dict[str, Any], label: str) -> Iterator[s
 
 
 def _evaluate(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """Yield the values of a query, once for each table or statement that it is composed with."""
+    """Yield the values of a query, once for each table that it is composed with."""
     if "self" in code.co_names and "PayoutTable" in names:
         for table in (payout_store.TABLE, gateway_payout_store.TABLE):
             yield eval(code, names, {"self": table})  # noqa: S307
-    elif "statement" in code.co_names and "_MISSING" in names:
-        for statement, _ in names["_MISSING"].values():
-            yield eval(code, names, {"statement": statement})  # noqa: S307
     else:
         yield eval(code, names)  # noqa: S307

@@ -1,6 +1,6 @@
 """Compare the ledger with facts such as captures and payouts, and enter missing facts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import LiteralString
@@ -221,12 +221,20 @@ async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list
 
     Entries that a fact's own transaction adds concurrently are kept.
     """
-    statement, make_entries = _MISSING[kind]
-    rows = await tx.fetch(f"SELECT * FROM ({statement}) f {_NEXT}", after, limit)
-    if make_entries is None:
-        await _enter_disputes(tx, rows)
+    if kind is FactKind.CAPTURES:
+        rows = await tx.fetch(f"SELECT * FROM ({_CAPTURES}) f {_NEXT}", after, limit)
+        make_entries = _make_capture_entries
+    elif kind is FactKind.REFUNDS:
+        rows = await tx.fetch(f"SELECT * FROM ({_REFUNDS}) f {_NEXT}", after, limit)
+        make_entries = _make_refund_entries
+    elif kind is FactKind.CASES:
+        rows = await tx.fetch(f"SELECT * FROM ({_CASES}) f {_NEXT}", after, limit)
+        make_entries = _make_case_entries
     else:
-        await ledger_store.add_missing(tx, [entry for row in rows for entry in make_entries(row)])
+        rows = await tx.fetch(f"SELECT * FROM ({_DISPUTES}) f {_NEXT}", after, limit)
+        await _enter_disputes(tx, rows)
+        return [row["fact_id"] for row in rows]
+    await ledger_store.add_missing(tx, [entry for row in rows for entry in make_entries(row)])
     return [row["fact_id"] for row in rows]
 
 
@@ -270,13 +278,3 @@ def _make_case_entries(row: Row) -> list[TimedEntry]:
         fact, ledger_store.read_captured_money(row), row["fact_id"], int(row["amount_minor"])
     )
     return [(entry, row["at"]) for entry in entries]
-
-
-#: The statement that finds a kind's facts without entries, and the function that makes the entries.
-#: A dispute's entries also depend on its earlier entries.
-_MISSING: dict[FactKind, tuple[LiteralString, Callable[[Row], list[TimedEntry]] | None]] = {
-    FactKind.CAPTURES: (_CAPTURES, _make_capture_entries),
-    FactKind.REFUNDS: (_REFUNDS, _make_refund_entries),
-    FactKind.CASES: (_CASES, _make_case_entries),
-    FactKind.DISPUTES: (_DISPUTES, None),
-}
