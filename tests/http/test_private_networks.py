@@ -183,7 +183,7 @@ async def test_a_webhook_arrives_in_a_listed_network_at_a_listed_port(
         attempt = await _sent(
             _settings(any_settings, "127.0.0.1", str(merchant.port)), merchant.url
         )
-        assert (attempt.ok, len(merchant.requests)) == (True, 1)
+        assert (attempt.succeeded, len(merchant.requests)) == (True, 1)
         elsewhere = await _sent(
             _settings(any_settings, "10.0.0.0/8", str(merchant.port)), merchant.url
         )
@@ -209,7 +209,7 @@ async def test_a_name_that_leaves_its_listed_network_is_never_connected_to(
     for answer in ([moved], ["127.0.0.1", moved]):
         answers["now"] = answer
         attempt = await _sent(settings, url, lookup)
-        assert not attempt.ok
+        assert not attempt.succeeded
         assert attempt.outcome is AttemptOutcome.BLOCKED
     assert trap.is_untouched()
 
