@@ -292,7 +292,7 @@ def max_connections(settings: Settings, processes: int) -> int:
     another connection for `/readyz`. A worker process has two connections for reconciliation locks,
     and one connection per watched chain for the chain's lock.
     """
-    share = settings.database_connections_of(processes)
+    share = settings.connections_per_process(processes)
     return processes * (share + 3 + share + 4 + len(settings.endpoints))
 
 

@@ -37,7 +37,7 @@ from payintent.operators.submit import count_changes, describe
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.log import configure_logging
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_checks import AddressUnusableError, problem_lines
+from payintent.runtime.settings_checks import AddressUnusableError, describe_problems
 from payintent.runtime.tracing import TracingUnavailableError
 from payintent.service import Service, open_service
 
@@ -81,7 +81,7 @@ def load_settings() -> Settings:
     try:
         return read_settings()
     except ValidationError as error:
-        fail("\npayintent: ".join(problem_lines(error)))
+        fail("\npayintent: ".join(describe_problems(error)))
 
 
 def read_settings() -> Settings:

@@ -48,12 +48,12 @@ from payintent.runtime.log import error_location
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
     AddressUnusableError,
-    address_doubts,
+    address_warnings,
     check_addresses,
+    describe_problems,
     endpoint_problems,
-    insecure_bases,
-    interpreter_doubts,
-    problem_lines,
+    insecure_base_urls,
+    interpreter_warnings,
     unknown_settings,
 )
 from payintent.runtime.version import VERSION
@@ -178,7 +178,7 @@ def doctor() -> None:
     """Check settings, secrets, database, migrations, setup and chains."""
     report = _Report()
     report.ok("payintent", f"{VERSION} on Python {sys.version.split()[0]}")
-    for warning in interpreter_doubts():
+    for warning in interpreter_warnings():
         report.warn("payintent", warning)
     try:
         _check_all(report)
@@ -212,7 +212,7 @@ def _check_all(report: _Report) -> None:
     try:
         settings = read_settings()
     except ValidationError as error:
-        for line in problem_lines(error):
+        for line in describe_problems(error):
             report.fail("settings", line)
         return
     if not report.failed:
@@ -273,9 +273,9 @@ async def _check_mail_server(report: _Report, settings: Settings) -> None:
 
 def _check_addresses(report: _Report, settings: Settings) -> bool:
     """Return whether a process can start with these addresses."""
-    for problem in insecure_bases(settings):
+    for problem in insecure_base_urls(settings):
         report.fail("addresses", problem)
-    for warning in address_doubts(settings):
+    for warning in address_warnings(settings):
         report.warn("addresses", warning)
     try:
         check_addresses(settings)

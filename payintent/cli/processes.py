@@ -25,9 +25,9 @@ from payintent.runtime.processes.member import Member
 from payintent.runtime.processes.supervisor import Plan, supervise
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
-    insecure_bases,
-    interpreter_doubts,
-    set_names,
+    configured_names,
+    insecure_base_urls,
+    interpreter_warnings,
     unknown_settings,
 )
 from payintent.runtime.version import VERSION
@@ -163,10 +163,10 @@ def _prepare_start(process: str, processes: int | None, **ports: int | None) -> 
     settings = load_settings()
     end_trial()
     count = {} if processes == 1 else {"processes": processes or default_processes(settings)}
-    names = set_names(os.environ)
+    names = configured_names(os.environ)
     _log.info("starting", process=process, version=VERSION, settings=names, **ports, **count)
-    if warnings := [*unknown_settings(os.environ), *insecure_bases(settings)]:
+    if warnings := [*unknown_settings(os.environ), *insecure_base_urls(settings)]:
         _log.warning("settings_doubtful", why=warnings)
-    if reasons := interpreter_doubts():
+    if reasons := interpreter_warnings():
         _log.warning("interpreter_doubtful", why=reasons)
     return settings

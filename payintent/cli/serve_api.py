@@ -42,7 +42,7 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
     count = processes or default_processes(settings)
     member = start_processes(count, by_name, RETIRE_SIGNAL)
     try:
-        _serve_api(settings.for_one_of(count), addresses, member)
+        _serve_api(settings.per_process(count), addresses, member)
     finally:
         member.close()
 

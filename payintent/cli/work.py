@@ -38,7 +38,7 @@ def run_workers(settings: Settings, metrics: Address | None, processes: int | No
     try:
         if metrics is not None:
             serve_metrics(member.sockets[_METRICS], member.registry())
-        _run_worker(settings.for_one_of(count), member.ready)
+        _run_worker(settings.per_process(count), member.ready)
     finally:
         member.close()
 

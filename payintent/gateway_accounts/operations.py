@@ -76,7 +76,10 @@ def check_origins(
     capabilities = context.capabilities(provider)
     allowed: set[str | None] = set()
     if capabilities is not None:
-        allowed = {*capabilities.origins, *map(web_origin, context.settings.more_gateway_origins)}
+        allowed = {
+            *capabilities.origins,
+            *map(web_origin, context.settings.extra_gateway_origins),
+        }
     addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
     if base_url is not None:
         addresses["base_url"] = base_url

@@ -1,4 +1,4 @@
-"""The types of settings: their limits, and validators with readable messages."""
+"""Types of settings, with limits and validators."""
 
 import ssl
 from functools import cache
@@ -16,8 +16,8 @@ from payintent.core.addresses import (
 )
 
 Timeout = Annotated[float, Field(gt=0, le=300)]  # seconds
-Pause = Annotated[float, Field(gt=0, le=86_400)]  # seconds between two steps of a loop
-Age = Annotated[float, Field(ge=0, le=86_400)]  # seconds
+Interval = Annotated[float, Field(gt=0, le=86_400)]  # seconds between two runs of a loop
+Seconds = Annotated[float, Field(ge=0, le=86_400)]  # seconds
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 Size = Annotated[int, Field(ge=1_024, le=16 * 1024**2)]  # bytes
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -25,23 +25,23 @@ Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 Batch = Annotated[int, Field(ge=1, le=100_000)]  # rows
 Hours = Annotated[int, Field(ge=1, le=8_760)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
-RetentionDays = Annotated[int, Field(ge=0, le=36_500)]  # 0: for ever
+RetentionDays = Annotated[int, Field(ge=0, le=36_500)]  # 0 disables deletion
 
 _PORT_MAX = 65_535
 PortNumber = Annotated[int, Field(ge=1, le=_PORT_MAX)]
 
 
-def _upper(value: Any) -> Any:
+def _to_upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
 def split_list(text: str) -> list[str]:
-    """Split a comma-separated list, without blanks and empty items."""
+    """Split a comma-separated list; blanks and empty items are removed."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _check_base(url: str) -> str:
-    """Reject a URL to which a path cannot be appended."""
+    """Reject URLs to which no path can be appended."""
     if url and web_origin(url) is None:
         raise ValueError("must be a URL such as https://pay.example.com/v1")
     if url.endswith("/") or "?" in url or "#" in url:
@@ -56,7 +56,7 @@ def _check_key_mark(mark: str) -> str:
 
 
 def _check_origin(url: str) -> str:
-    """Require https, because the console's cookie is only sent over TLS."""
+    """Require https, because browsers send the console's cookie only over TLS."""
     if url and (web_origin(url) != url or not url.startswith("https://")):
         raise ValueError("must be an origin such as https://console.example.com")
     return url
@@ -91,19 +91,21 @@ def _check_networks(text: str) -> str:
         try:
             parse_ip_network(item)
         except ValueError as error:
-            raise ValueError(f"has {item!r}, which is not an address or a network") from error
+            raise ValueError(f"contains {item!r}, which is not an address or a network") from error
     return text
 
 
 def _check_origins(text: str) -> str:
     for number, item in enumerate(split_list(text), start=1):
         if web_origin(item) is None:  # not quoted, because it may contain a password
-            raise ValueError(f"has an invalid entry, number {number}: expected https://a.b")
+            raise ValueError(
+                f"contains an invalid entry (number {number}); use origins such as https://a.b"
+            )
     return text
 
 
-#: Private networks that endpoints of merchants may be in; link-local addresses are excluded.
-_PRIVATE = [
+#: Private networks in which webhook endpoints can be allowed. Link-local addresses are excluded.
+_PRIVATE_NETWORKS = [
     parse_ip_network(text)
     for text in (
         *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"),
@@ -115,15 +117,15 @@ _PRIVATE = [
 def _check_private_networks(text: str) -> str:
     for item in split_list(_check_networks(text)):
         network = parse_ip_network(item)
-        if not any(_is_within(network, private) for private in _PRIVATE):
+        if not any(_is_subnet(network, private) for private in _PRIVATE_NETWORKS):
             raise ValueError(
-                f"has {item!r}, which is not a private network: public networks are allowed "
-                "anyway, link-local and reserved networks never"
+                f"contains {item!r}, which is not a private network: public networks are always "
+                "allowed, link-local and reserved networks are never allowed"
             )
     return text
 
 
-def _is_within(network: Network, outer: Network) -> bool:
+def _is_subnet(network: Network, outer: Network) -> bool:
     return (
         network.version == outer.version
         and network.network_address in outer
@@ -134,13 +136,13 @@ def _is_within(network: Network, outer: Network) -> bool:
 def _check_ports(text: str) -> str:
     for item in split_list(text):
         if not (item.isascii() and item.isdecimal() and 0 < int(item[:6]) <= _PORT_MAX):
-            raise ValueError(f"has {item!r}, which is not a port from 1 to {_PORT_MAX}")
+            raise ValueError(f"contains {item!r}, which is not a port from 1 to {_PORT_MAX}")
     return text
 
 
 @cache
-def trusting(ca_file: str) -> ssl.SSLContext:
-    """Create a TLS client context that trusts the system's authorities and those of a file."""
+def make_tls_context(ca_file: str) -> ssl.SSLContext:
+    """Create a TLS client context that trusts the system's authorities and those in a file."""
     context = ssl.create_default_context()
     context.load_verify_locations(cafile=ca_file)
     return context
@@ -149,11 +151,11 @@ def trusting(ca_file: str) -> ssl.SSLContext:
 def _check_ca_file(path: str) -> str:
     try:
         if path:
-            trusting(path)
+            make_tls_context(path)
     except ssl.SSLError as error:
         raise ValueError("must be a file with a certificate in PEM format") from error
     except OSError as error:
-        raise ValueError(f"is a file that cannot be read: {error.strerror}") from error
+        raise ValueError(f"names a file that cannot be read: {error.strerror}") from error
     return path
 
 
@@ -163,7 +165,7 @@ def _check_folder(path: str) -> str:
     return path
 
 
-Base = Annotated[str, AfterValidator(_check_base)]
+BaseUrl = Annotated[str, AfterValidator(_check_base)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
 KeyMark = Annotated[str, AfterValidator(_check_key_mark)]
 CaFile = Annotated[str, AfterValidator(_check_ca_file)]
@@ -176,4 +178,4 @@ Networks = Annotated[str, AfterValidator(_check_networks)]
 PrivateNetworks = Annotated[str, AfterValidator(_check_private_networks)]
 PortNumbers = Annotated[str, AfterValidator(_check_ports)]
 Origins = Annotated[str, AfterValidator(_check_origins)]
-LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_to_upper)]

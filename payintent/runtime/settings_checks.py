@@ -18,59 +18,61 @@ from payintent.runtime.settings import Settings
 
 _PREFIX = "PAYINTENT_"
 #: Variables with our prefix that are not settings.
-_OTHER_VARIABLES = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
-#: Kubernetes sets variables with the addresses of services, always including this suffix.
+_NON_SETTINGS = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
+#: For each service, Kubernetes sets a variable with this suffix, and others with its address.
 _KUBERNETES_HOST = "_SERVICE_HOST"
 _KUBERNETES_SUFFIX = re.compile(
     r"_SERVICE_HOST|_SERVICE_PORT(?:_[A-Z0-9_]+)?"
     r"|_PORT(?:_[0-9]{1,5}_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?"
 )
 _WITHOUT_PREFIX = frozenset({"database_url", "database_direct_url", "database_read_url"})
-_QUOTED_CHARS = 40
+_QUOTED_CHARS_MAX = 40
 _BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
-_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number", Decimal: "a number"}
+_NUMBER_NOUNS: dict[Any, str] = {int: "a whole number", float: "a number", Decimal: "a number"}
 
 
-def variable_of(field: str) -> str:
+def variable_name(field: str) -> str:
     return field.upper() if field in _WITHOUT_PREFIX else f"{_PREFIX}{field.upper()}"
 
 
-def problem_lines(error: ValidationError) -> list[str]:
-    """Describe each problem and the allowed values; string values are not quoted."""
+def describe_problems(error: ValidationError) -> list[str]:
+    """Describe each problem and the allowed values. String values are not quoted."""
     missing: list[str] = []
     lines: list[str] = []
     for item in error.errors(include_url=False):
-        field = _field_of(item["loc"])
+        field = _field_name(item["loc"])
         if item["type"] == "missing" or item["type"] == "string_too_short":
-            missing.append(variable_of(field))
+            missing.append(variable_name(field))
         else:
-            lines.append(_problem(field, item["msg"].removeprefix("Value error, "), item["input"]))
+            lines.append(
+                _describe_problem(field, item["msg"].removeprefix("Value error, "), item["input"])
+            )
     return [f"{name} is missing" for name in missing] + lines
 
 
-def _field_of(location: tuple[int | str, ...]) -> str:
-    """Return the setting of an error; empty if it concerns several settings."""
+def _field_name(location: tuple[int | str, ...]) -> str:
+    """Return the field of an error, or "" if the error concerns several settings."""
     name = str(location[0]).lower() if location else ""
     return name.removeprefix(_PREFIX.lower())
 
 
-def _problem(field: str, message: str, value: object) -> str:
+def _describe_problem(field: str, message: str, value: object) -> str:
     if not field:
         return message
-    name = variable_of(field)
+    name = variable_name(field)
     values = _allowed_values(Settings.model_fields[field])
     if not values:
         return f"{name} {message}"
-    return f"{name} is {str(value)[:_QUOTED_CHARS]!r} and must be {values}"
+    return f"{name} is {str(value)[:_QUOTED_CHARS_MAX]!r} and must be {values}"
 
 
 def _allowed_values(field: FieldInfo) -> str:
-    """Describe the allowed values; empty for strings, whose validators describe them."""
+    """Describe the allowed values; "" for strings, whose validators describe them."""
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(get_args(field.annotation))}"
     if field.annotation is bool:
         return "true or false"
-    noun = _NUMBERS.get(field.annotation)
+    noun = _NUMBER_NOUNS.get(field.annotation)
     return f"{noun}, {' and '.join(_bounds(field.metadata))}" if noun else ""
 
 
@@ -81,17 +83,17 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
                 yield f"{text} {getattr(item, bound)}"
 
 
-def set_names(environ: Mapping[str, str]) -> list[str]:
-    """List the settings that an environment sets, without their values."""
+def configured_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the settings in an environment, without their values."""
     names = _variable_names()
-    return sorted(name for name in environ if name.upper() in names - _OTHER_VARIABLES)
+    return sorted(name for name in environ if name.upper() in names - _NON_SETTINGS)
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """Report each unknown name with our prefix, with a suggestion."""
+    """Report unknown names with our prefix, and suggest a similar name."""
     names = _variable_names()
     return [
-        f"{name} is not a setting{_suggestion(name, names)}"
+        f"{name} is not a setting{_suggest_name(name, names)}"
         for name in sorted(environ)
         if name.upper().startswith(_PREFIX)
         and name.upper() not in names
@@ -100,7 +102,7 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
 
 
 def _is_set_by_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
-    """Return True if a name consists of the prefix of a service and a suffix of Kubernetes."""
+    """Return whether a name consists of a service's prefix and one of Kubernetes' suffixes."""
     services = (
         host.removesuffix(_KUBERNETES_HOST) for host in environ if host.endswith(_KUBERNETES_HOST)
     )
@@ -110,48 +112,48 @@ def _is_set_by_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
     )
 
 
-def _suggestion(name: str, names: frozenset[str]) -> str:
+def _suggest_name(name: str, names: frozenset[str]) -> str:
     similar = get_close_matches(name.upper(), sorted(names), n=1, cutoff=0.7)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def _variable_names() -> frozenset[str]:
     names = {f"{_PREFIX}{field.upper()}" for field in Settings.model_fields}
-    return frozenset(names | {variable_of(field) for field in _WITHOUT_PREFIX} | _OTHER_VARIABLES)
+    return frozenset(names | {variable_name(field) for field in _WITHOUT_PREFIX} | _NON_SETTINGS)
 
 
 #: The first release of each series with the fix for CVE-2024-7592.
-_FIXED = {(3, 11): 10, (3, 12): 6}
+_FIXED_RELEASES = {(3, 11): 10, (3, 12): 6}
 
 
-def interpreter_doubts(version: tuple[int, int, int] = sys.version_info[:3]) -> list[str]:
+def interpreter_warnings(version: tuple[int, int, int] = sys.version_info[:3]) -> list[str]:
     series, release = (version[0], version[1]), version[2]
-    if release >= _FIXED.get(series, 0):
+    if release >= _FIXED_RELEASES.get(series, 0):
         return []
     number = ".".join(map(str, version))
-    fault = "parses hostile cookies in quadratic time (CVE-2024-7592)"
-    fixed = f"{series[0]}.{series[1]}.{_FIXED[series]}"
-    return [f"Python {number} {fault}: upgrade to {fixed} or later"]
+    problem = "parses hostile cookies in quadratic time (CVE-2024-7592)"
+    fixed_release = f"{series[0]}.{series[1]}.{_FIXED_RELEASES[series]}"
+    return [f"Python {number} {problem}: upgrade to {fixed_release} or later"]
 
 
 _ENDPOINTS_MIN = 2
-_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}  # of our routes
+_BASE_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}  # of our routes
 #: Names of private servers (RFC 2606, 6761, 6762, and common names in private networks).
 _PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
 
 
 class AddressUnusableError(Exception):
-    """A configured address is not suitable for this installation; the message omits it."""
+    """A configured address is unsuitable. The message does not contain the address."""
 
 
 def check_addresses(settings: Settings) -> None:
-    """Raise `AddressUnusableError` if money must not depend on the configured addresses.
+    """Raise `AddressUnusableError` if the configured addresses are not safe enough for payments.
 
     A sandbox must not be public, because its operators need no token. Any other installation must
-    read chains through at least two hosts, by https or on this machine.
+    read chains through at least two hosts, over https or on this machine.
     """
     if settings.sandbox:
-        for name, url in _bases(settings):
+        for name, url in _base_urls(settings):
             if _is_public(_host(url)):
                 raise AddressUnusableError(
                     f"{name} is public, but PAYINTENT_SANDBOX is set: a sandbox must be private"
@@ -162,42 +164,42 @@ def check_addresses(settings: Settings) -> None:
 
 
 def endpoint_problems(settings: Settings) -> Iterable[str]:
-    """List problems of the chain endpoints and signers, without their URLs."""
+    """Yield problems with chain endpoints and signers, without their URLs."""
     for chain, urls in settings.endpoints.items():
         name = f"PAYINTENT_RPC_{chain.upper()}"
-        if not all(_is_safe(url) for url in urls):
+        if not all(_is_protected(url) for url in urls):
             yield f"{name} must be https or on this machine"
         if len({_host(url) for url in urls}) < _ENDPOINTS_MIN:
             yield f"{name} needs two endpoints at different hosts"
     for chain, url in settings.signers.items():
-        if not _is_safe(url):
+        if not _is_protected(url):
             yield f"PAYINTENT_SIGNER_{chain.upper()} must be https or on this machine"
 
 
-def insecure_bases(settings: Settings) -> Iterable[str]:
-    """List base URLs without https; none in a sandbox."""
-    for name, url in _bases(settings):
-        if not settings.sandbox and not _is_safe(url):
+def insecure_base_urls(settings: Settings) -> Iterable[str]:
+    """Yield warnings about base URLs without https, except in a sandbox."""
+    for name, url in _base_urls(settings):
+        if not settings.sandbox and not _is_protected(url):
             yield f"{name} must be https: checkouts and callbacks would not be encrypted"
 
 
-def address_doubts(settings: Settings) -> Iterable[str]:
-    """List addresses that work but are probably unintended; none in a sandbox."""
+def address_warnings(settings: Settings) -> Iterable[str]:
+    """Yield warnings about addresses that are probably mistakes, except in a sandbox."""
     if settings.sandbox:
         return
-    for name, url in _bases(settings):
+    for name, url in _base_urls(settings):
         if _is_loopback(_host(url)):
             yield f"{name} is on this machine, so gateways and buyers cannot reach it"
-        if not urlsplit(url).path.endswith(_PATHS[name]):
-            yield f"{name} does not end with {_PATHS[name]}, which is the path of its routes"
-    for name, path in _authorities(settings):
+        if not urlsplit(url).path.endswith(_BASE_PATHS[name]):
+            yield f"{name} must end with {_BASE_PATHS[name]}, the path of its routes"
+    for name, path in _authority_files(settings):
         if not _is_world_readable(path):
-            yield f"{name} is only readable by its owner, but systemd starts another user"
+            yield f"{name} is only readable by its owner, but the service runs as another user"
     if settings.edge_secret.get_secret_value() and not settings.edge_trusted_proxies:
         yield "PAYINTENT_EDGE_SECRET has no effect without PAYINTENT_EDGE_TRUSTED_PROXIES"
 
 
-def _bases(settings: Settings) -> list[tuple[str, str]]:
+def _base_urls(settings: Settings) -> list[tuple[str, str]]:
     bases = (
         ("PAYINTENT_API_BASE", settings.api_base),
         ("PAYINTENT_CHECKOUT_BASE", settings.checkout_base),
@@ -205,7 +207,7 @@ def _bases(settings: Settings) -> list[tuple[str, str]]:
     return [(name, url) for name, url in bases if url]
 
 
-def _authorities(settings: Settings) -> Iterator[tuple[str, Path]]:
+def _authority_files(settings: Settings) -> Iterator[tuple[str, Path]]:
     if settings.ca_file:
         yield "PAYINTENT_CA_FILE", Path(settings.ca_file)
     try:
@@ -217,7 +219,7 @@ def _authorities(settings: Settings) -> Iterator[tuple[str, Path]]:
 
 
 def _is_world_readable(path: Path) -> bool:
-    """Return True if any user can read a file, or if it is missing."""
+    """Return whether all users can read a file; True if the file is missing."""
     if not path.is_file():
         return True
     folders = path.resolve().parents
@@ -226,7 +228,7 @@ def _is_world_readable(path: Path) -> bool:
     )
 
 
-def _is_safe(url: str) -> bool:
+def _is_protected(url: str) -> bool:
     try:
         return urlsplit(url).scheme == "https" or _is_loopback(_host(url))
     except ValueError:

@@ -15,10 +15,10 @@ from pydantic import SecretStr
 from payintent.cli import doctor
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
-    interpreter_doubts,
-    set_names,
+    configured_names,
+    interpreter_warnings,
     unknown_settings,
-    variable_of,
+    variable_name,
 )
 from tests.support.authority import Authority
 from tests.support.databases import at_database
@@ -94,14 +94,14 @@ def test_an_interpreter_with_a_known_fault_is_a_doubt(
     examine_all: _Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for affected in ((3, 11, 0), (3, 11, 9), (3, 12, 0), (3, 12, 5)):
-        [why] = interpreter_doubts(affected)
+        [why] = interpreter_warnings(affected)
         assert "CVE-2024-7592" in why, affected
-        monkeypatch.setattr(doctor, "interpreter_doubts", partial(interpreter_doubts, affected))
+        monkeypatch.setattr(doctor, "interpreter_warnings", partial(interpreter_warnings, affected))
         said = examine_all()
         assert said.status == 0
         assert ("payintent", why) in _lines(said, "WARN")
     for fixed in ((3, 11, 10), (3, 12, 6), (3, 13, 0), (3, 14, 2)):
-        assert interpreter_doubts(fixed) == [], fixed
+        assert interpreter_warnings(fixed) == [], fixed
 
 
 def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(
@@ -205,7 +205,7 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is not an address"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is not an address or a network"),
     ("GATEWAY_ORIGINS", "https://a.example,b.example", "invalid entry, number 2"),
-    ("CA_FILE", "/no/such/file", "is a file that cannot be read: No such file or directory"),
+    ("CA_FILE", "/no/such/file", "names a file that cannot be read: No such file or directory"),
     ("CA_FILE", "/dev/null", "must be a file with a certificate in PEM format"),
     ("LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING, ERROR"),
     ("SANDBOX", "maybe", "must be true or false"),
@@ -237,9 +237,9 @@ _NUMBERS = [
 
 @pytest.mark.parametrize("value", ["-1", "", "many", "inf", "9e99"])
 def test_every_number_has_bounds_and_says_them(examine: _Doctor, value: str) -> None:
-    found = examine.refusals(**{variable_of(name): value for name in _NUMBERS})
+    found = examine.refusals(**{variable_name(name): value for name in _NUMBERS})
     assert len(_NUMBERS) > 50
-    assert [text.split()[0] for _, text in found] == [variable_of(name) for name in _NUMBERS]
+    assert [text.split()[0] for _, text in found] == [variable_name(name) for name in _NUMBERS]
     told = rf"\w+ is '{value}' and must be a (whole )?number, (at least|above) \d+ and at most \d+"
     assert [text for _, text in found if not re.fullmatch(told, text)] == []
 
@@ -317,7 +317,7 @@ def test_what_kubernetes_says_of_a_service_is_no_setting_and_none_that_is_misspe
 
 def test_the_names_of_settings_that_are_set_are_told_without_their_values() -> None:
     names = ["DATABASE_READ_URL", "DATABASE_URL", "PAYINTENT_PEPPER"]
-    assert set_names({"PATH": "/bin", **dict.fromkeys(names, _SECRET)}) == names
+    assert configured_names({"PATH": "/bin", **dict.fromkeys(names, _SECRET)}) == names
 
 
 @pytest.mark.parametrize(
