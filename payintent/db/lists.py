@@ -115,3 +115,9 @@ def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
     """
     names: tuple[str, ...] = getattr(record, "__slots__")  # noqa: B009
     return record(**{name: row[name] for name in names if name not in values} | values)
+
+
+def first_id_at(time: LiteralString) -> LiteralString:
+    """Return SQL for the lowest id of a time. Ids start with a timestamp in milliseconds."""
+    milliseconds = "greatest(0, extract(epoch FROM " + time + ") * 1000)::bigint"
+    return "(lpad(to_hex(" + milliseconds + "), 12, '0') || repeat('0', 20))::uuid"

@@ -10,12 +10,14 @@ import msgspec
 
 from payintent.core import ids
 from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
 from payintent.db.sealing import PayerSealing
 from payintent.runtime.encryption import EncryptionKeyError
 
 ERASED = "(erased)"  # replaces `payer_uid`
 _UNREADABLE = "(cannot be decrypted)"
 _UNREADABLE_JSON = f'"{_UNREADABLE}"'
+_JSON_COLUMNS = ("sessions", "callbacks", "transfers", "refunds", "denials")
 T = TypeVar("T")
 
 
@@ -56,23 +58,17 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
     payment_id, email = row["id"], row["payer_email"]
     events = msgspec.json.decode(row["events"], type=list[_StoredEvent])
     bodies = [_unseal(sealing.body, event.id, event.body, _UNREADABLE_JSON) for event in events]
-    return ExportedPayment(
+    return build(
+        ExportedPayment,
+        row,
         id=ids.format_id(ids.PAYMENT, payment_id),
-        status=row["status"],
-        currency=row["currency"],
         amount=f"{row['amount'].normalize():f}",
         payer_email=email and _unseal(sealing.email, payment_id, email, _UNREADABLE),
         metadata=_to_raw_json(
             _unseal(sealing.metadata, payment_id, row["metadata"], _UNREADABLE_JSON)
         ),
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        sessions=_to_raw_json(row["sessions"]),
-        callbacks=_to_raw_json(row["callbacks"]),
-        transfers=_to_raw_json(row["transfers"]),
-        refunds=_to_raw_json(row["refunds"]),
-        denials=_to_raw_json(row["denials"]),
         events=_to_raw_json(f"[{', '.join(bodies)}]"),
+        **{name: _to_raw_json(row[name]) for name in _JSON_COLUMNS},
     )
 
 

@@ -13,6 +13,7 @@ from typing import LiteralString
 from prometheus_client import Counter
 
 from payintent.db.database import Database, Executor
+from payintent.db.lists import first_id_at
 from payintent.privacy import data_store
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import RetentionRule
@@ -22,11 +23,8 @@ PRUNED = Counter("payintent_retention_rows_total", "Rows deleted by retention", 
 _log = get_logger("retention")
 _PAUSE_RATIO = 4
 _PAUSE_MAX_S = 2.0  # limits how long a worker takes to stop
-#: A lower bound for the ids of the last `$1` days, but not before 1970.
-_CUTOFF_ID: LiteralString = """(lpad(to_hex(greatest(0,
-    extract(epoch FROM clock() - $1 * interval '1 day') * 1000)::bigint), 12, '0')
-    || repeat('0', 20))::uuid"""
 _CUTOFF: LiteralString = "clock() - $1 * interval '1 day'"
+_CUTOFF_ID = first_id_at(_CUTOFF)
 #: The payment `{0}` has no open case, no open dispute and no pending refund.
 _HAS_NO_OPEN_WORK: LiteralString = """
     NOT EXISTS (SELECT FROM money_case m WHERE m.payment_id = {0} AND m.status = 'OPEN')

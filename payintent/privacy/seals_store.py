@@ -15,6 +15,7 @@ from uuid import UUID
 from prometheus_client import Counter
 
 from payintent.db.database import Database, Executor, Row, Tx
+from payintent.db.lists import first_id_at
 from payintent.db.sealing import PayerSealing, report_unreadable
 from payintent.privacy.retention_store import pause_after_batch
 from payintent.runtime.encryption import EncryptionKeyError
@@ -47,9 +48,7 @@ def _select_old_keys(
 _OLD_EMAILS = _select_old_keys("payment", "starts_with(payer_email, 'sealed:')", "payer_email")
 _OLD_METADATA = _select_old_keys("payment", "json_typeof(metadata) = 'string'", "metadata #>> '{}'")
 _OLD_BODIES = _select_old_keys("event", "starts_with(body, 'sealed:')", "body")
-#: A lower bound for the ids of the last `$2` seconds. Ids are ordered by time.
-_CUTOFF_ID: LiteralString = """(lpad(to_hex((extract(epoch FROM clock()
-    - $2 * interval '1 second') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
+_CUTOFF_ID = first_id_at("clock() - $2 * interval '1 second'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,16 @@ index on the merchant. The index on all events is slow for merchants with few or
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
 from uuid import UUID
 
 from payintent.db.database import Database, Executor
-from payintent.db.lists import build
+from payintent.db.lists import build, first_id_at
 from payintent.runtime.settings import FEED_DAYS
 from payintent.webhooks.outbox_store import decrypt_bodies
 
 #: Maximum number of events that one call numbers or scans.
 SCANNED_MAX = 1_000
-#: The lowest event ID of the last `$2` days. IDs start with a timestamp.
-_IDS_SINCE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock() - $2 * interval '1 day')
-    * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
+_IDS_SINCE = first_id_at("clock() - $2 * interval '1 day'")
 
 
 @dataclass(frozen=True, slots=True)
