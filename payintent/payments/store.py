@@ -27,6 +27,8 @@ from payintent.runtime.encryption import EncryptionKeyError
 _FIELDS = tuple(field.name for field in fields(Payment))
 COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS))
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
+_SELECT: LiteralString = SNAPSHOT + "FROM payment p LEFT JOIN session s ON s.id = p.session_id "
+_SELECT_BY_CHECKOUT: LiteralString = _SELECT + "JOIN checkout c ON c.payment_id = p.id "
 # Rows are converted by position, because this conversion is the most frequent.
 _column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
@@ -53,29 +55,12 @@ class LockedPayments:
 
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
     """Return a payment; raises `EncryptionKeyError` if it cannot be decrypted."""
-    row = await database.row(
-        SNAPSHOT
-        + """
-        FROM payment p
-        LEFT JOIN session s ON s.id = p.session_id
-        WHERE p.id = $1
-        """,
-        payment_id,
-    )
+    row = await database.row(_SELECT + "WHERE p.id = $1", payment_id)
     return _snapshot(row, database.payer_sealing) if row else None
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
-    row = await database.row(
-        SNAPSHOT
-        + """
-        FROM checkout c
-        JOIN payment p ON p.id = c.payment_id
-        LEFT JOIN session s ON s.id = p.session_id
-        WHERE c.id = $1
-        """,
-        checkout_id,
-    )
+    row = await database.row(_SELECT_BY_CHECKOUT + "WHERE c.id = $1", checkout_id)
     return _snapshot(row, database.payer_sealing) if row else None
 
 
@@ -86,16 +71,7 @@ async def get_batch(
 
     Values that cannot be decrypted stay sealed.
     """
-    rows = await database.fetch(
-        SNAPSHOT
-        + """
-        FROM payment p
-        LEFT JOIN session s ON s.id = p.session_id
-        WHERE p.id = ANY($1::uuid[])
-        LIMIT 10000
-        """,
-        payment_ids,
-    )
+    rows = await database.fetch(_SELECT + "WHERE p.id = ANY($1::uuid[]) LIMIT 10000", payment_ids)
     snapshots = {row["id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
     return [snapshots.get(payment_id) for payment_id in payment_ids]
 
@@ -105,15 +81,7 @@ async def find_by_checkouts(
 ) -> list[PaymentSnapshot | None]:
     """Return payments in the order of `checkout_ids`; see `get_batch`."""
     rows = await database.fetch(
-        SNAPSHOT
-        + """
-        FROM checkout c
-        JOIN payment p ON p.id = c.payment_id
-        LEFT JOIN session s ON s.id = p.session_id
-        WHERE c.id = ANY($1::text[])
-        LIMIT 10000
-        """,
-        checkout_ids,
+        _SELECT_BY_CHECKOUT + "WHERE c.id = ANY($1::text[]) LIMIT 10000", checkout_ids
     )
     snapshots = {row["checkout_id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
     return [snapshots.get(checkout_id) for checkout_id in checkout_ids]
