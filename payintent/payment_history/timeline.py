@@ -211,7 +211,7 @@ def _describe_callback(details: Details) -> str:
     return join_parts(
         f"from account {details['account_id']}",
         f"reports {details['state']}" if "state" in details else None,
-        None if details["applied"] else "NOT applied",
+        None if details["applied"] else "not applied",
         f"callback {details['callback_id']}",
     )
 
@@ -288,7 +288,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
     "refund-callback": _describe_callback,
     "captured": lambda details: join_parts(
         _describe_amount(details),
-        "pays it" if details["credited"] else "pays nothing",
+        "credited" if details["credited"] else "not credited",
         f"account {details['account_id']}",
         f"reference {details['reference']}",
     ),
@@ -297,7 +297,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
         details["state"], details["reason"] or None, _describe_transaction(details)
     ),
     "seen": lambda details: join_parts(
-        "exact" if details["exact"] else "NOT exact", _describe_transaction(details)
+        "exact" if details["exact"] else "not exact", _describe_transaction(details)
     ),
     "gone": lambda details: join_parts("its block was replaced", _describe_transaction(details)),
     "final": _describe_transfer,

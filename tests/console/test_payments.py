@@ -185,10 +185,10 @@ async def test_what_an_operator_did_stands_in_the_story(operator: Api, world: Wo
     visitor = await signed_in(operator, role=Role.VIEWER)
     whole = words(await visitor.get(f"/payments/{name(payment)}"))
     assert "payment.refund: it is arranged by test" in whole
-    assert "pays it, account" in whole
+    assert "credited, account" in whole
     theirs = words(await visitor.get(f"/payments/{name(payment)}?of=operators"))
     assert "payment.refund: it is arranged" in theirs
-    assert "pays it" not in theirs
+    assert "credited, account" not in theirs
 
 
 async def test_a_story_of_many_attempts_is_read_in_pages(operator: Api, world: World) -> None:

@@ -98,7 +98,7 @@ async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: Wor
     }
     assert one(entries, "created").text == "1590.00 THB of payer buyer-1"
     assert one(entries, "selected").text.startswith("Card at fake, account 1, 1590.00 THB")
-    assert one(entries, "captured").text.startswith("1590.00 THB, pays it, account 1")
+    assert one(entries, "captured").text.startswith("1590.00 THB, credited, account 1")
     attempts = [entry.text for entry in entries if entry.what == "attempt"]
     assert attempts == [
         "attempt 1: http_error, HTTP 500, 12 ms, https://shop.example.com/hooks",
@@ -136,7 +136,7 @@ async def test_a_payment_on_a_chain_posted_seen_and_final(world: World) -> None:
     final, amount = one(entries, "final"), session.quote.price.total_amount
     assert final.text.startswith(f"credited, {amount} NATIVED, from 0x")
     assert f"0x{log.tx_hash.hex()} on native, in block 7" in final.text
-    assert one(entries, "captured").text.startswith(f"{amount} NATIVED, pays it")
+    assert one(entries, "captured").text.startswith(f"{amount} NATIVED, credited")
     assert final.id == ids.format_id(ids.SESSION, session.id)
 
 
