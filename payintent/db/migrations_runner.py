@@ -23,6 +23,7 @@ from payintent.db.driver import (
     POSTGRES_ERROR,
     UNAVAILABLE,
     Connection,
+    Row,
     connect,
     transaction,
 )
@@ -68,12 +69,6 @@ class Migration:
     @property
     def statements(self) -> list[str]:
         return [part for text in _COMMENT.sub("", self.sql).split(";") if (part := text.strip())]
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedMigration:
-    name: str
-    checksum: str
 
 
 class MigrationChangedError(Exception):
@@ -131,7 +126,7 @@ async def _migrate(connection: Connection) -> list[str]:
     migrations = all_migrations()
     applied = await _read_applied(connection)
     names = list[str]()
-    if (first := applied.get(1)) and first.name == _FIRST_BEFORE_1_0:
+    if (first := applied.get(1)) and first["name"] == _FIRST_BEFORE_1_0:
         _require_last_before_1_0(applied)
         await _upgrade(connection, migrations[0])
         names.append(migrations[0].name)
@@ -165,19 +160,19 @@ async def pending_migrations(url: str) -> list[str]:
     async with _connection(url, _READ_TIMEOUT_S) as connection:
         has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
         applied = await _read_applied(connection) if has_table else {}
-    checksums = {number: record.checksum for number, record in applied.items()}
+    checksums = {number: row["checksum"] for number, row in applied.items()}
     return [item.name for item in all_migrations() if checksums.get(item.number) != item.checksum]
 
 
-async def _read_applied(connection: Connection) -> dict[int, AppliedMigration]:
+async def _read_applied(connection: Connection) -> dict[int, Row]:
     rows = await connection.fetch(
         "SELECT number, name, checksum FROM schema_migration ORDER BY number LIMIT 10000"
     )
-    return {row["number"]: AppliedMigration(row["name"], row["checksum"]) for row in rows}
+    return {row["number"]: row for row in rows}
 
 
-def _require_last_before_1_0(applied: Mapping[int, AppliedMigration]) -> None:
-    history = "".join(f"{number} {record.checksum}\n" for number, record in applied.items())
+def _require_last_before_1_0(applied: Mapping[int, Row]) -> None:
+    history = "".join(f"{number} {row['checksum']}\n" for number, row in applied.items())
     if hashlib.sha256(history.encode()).hexdigest() != _LAST_BEFORE_1_0:
         raise OldSchemaError(
             "the schema is older than the last version before 1.0; upgrade to that version first"
@@ -195,11 +190,9 @@ async def _upgrade(connection: Connection, initial: Migration) -> None:
         raise OldSchemaError(f"the database cannot be upgraded: {error}") from error
 
 
-async def _apply(
-    connection: Connection, migration: Migration, applied: AppliedMigration | None
-) -> bool:
+async def _apply(connection: Connection, migration: Migration, applied: Row | None) -> bool:
     if applied is not None:
-        if applied.checksum != migration.checksum:
+        if applied["checksum"] != migration.checksum:
             raise MigrationChangedError(f"{migration.name} was edited after it was applied")
         return False
     if migration.is_concurrent:

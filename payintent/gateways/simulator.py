@@ -5,7 +5,6 @@ import hmac
 import re
 import time
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeGuard
 from urllib.parse import quote
 from uuid import UUID
@@ -68,24 +67,14 @@ _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
-class _Status(StrEnum):
-    OPEN = "open"
-    AUTHORISING = "authorising"
-    PAID = "paid"
-    DECLINED = "declined"
-    CANCELLED = "cancelled"
-    CLOSED = "closed"
-    EXPIRED = "expired"
-
-
 _STATES = {
-    _Status.OPEN: GatewaySessionState.OPEN,
-    _Status.AUTHORISING: GatewaySessionState.AUTHORISING,
-    _Status.PAID: GatewaySessionState.CAPTURED,
-    _Status.DECLINED: GatewaySessionState.DECLINED,
-    _Status.CANCELLED: GatewaySessionState.CANCELLED,
-    _Status.CLOSED: GatewaySessionState.CLOSED,
-    _Status.EXPIRED: GatewaySessionState.CLOSED,
+    "open": GatewaySessionState.OPEN,
+    "authorising": GatewaySessionState.AUTHORISING,
+    "paid": GatewaySessionState.CAPTURED,
+    "declined": GatewaySessionState.DECLINED,
+    "cancelled": GatewaySessionState.CANCELLED,
+    "closed": GatewaySessionState.CLOSED,
+    "expired": GatewaySessionState.CLOSED,
 }
 _REFUND_STATES = {
     "pending": GatewayRefundState.PENDING,
@@ -116,7 +105,7 @@ class _Capture(Struct, frozen=True):
 class _Session(Struct, frozen=True):
     id: _Name
     reference: _Name
-    status: _Status
+    status: Literal["open", "authorising", "paid", "declined", "cancelled", "closed", "expired"]
     pay_url: Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
     amount_minor: _Amount
     currency: _Name
@@ -332,7 +321,7 @@ def _refund_report(refund: _Refund) -> RefundReport:
 
 def _session_report(session: _Session) -> SessionReport | None:
     """Map a session to a report; None if its status and its capture are inconsistent."""
-    if (session.status is _Status.PAID) != (session.capture is not None):
+    if (session.status == "paid") != (session.capture is not None):
         return None
     capture = session.capture and Capture(
         reference=session.capture.id,
@@ -345,7 +334,7 @@ def _session_report(session: _Session) -> SessionReport | None:
 
 
 def _failure_reason(session: _Session) -> FailureReason | None:
-    if session.status is not _Status.DECLINED:
+    if session.status != "declined":
         return None
     return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
 

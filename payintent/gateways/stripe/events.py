@@ -44,23 +44,13 @@ from payintent.gateways.stripe.api import (
     to_stripe_units,
 )
 
+_DELAYED = """
+    acss_debit au_becs_debit bacs_debit boleto customer_balance konbini multibanco nz_bank_account
+    oxxo payto sepa_debit sofort us_bank_account
+"""
 #: Payment methods that take days to complete. Our payments expire within a day, so their intents
 #: would be cancelled or paid too late.
-DELAYED_METHODS = (
-    "acss_debit",
-    "au_becs_debit",
-    "bacs_debit",
-    "boleto",
-    "customer_balance",
-    "konbini",
-    "multibanco",
-    "nz_bank_account",
-    "oxxo",
-    "payto",
-    "sepa_debit",
-    "sofort",
-    "us_bank_account",
-)
+DELAYED_METHODS = tuple(_DELAYED.split())
 ORDER_CHARS_MAX = 100
 
 
@@ -129,10 +119,16 @@ _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 _REFUND_EVENTS = frozenset(
     {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
 )
-
 _WARNING_EVENTS = frozenset(
     {"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated"}
 )
+_SESSION_EVENTS = frozenset(
+    {"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"}
+)
+#: Events that the endpoint must send. `charge.refund.updated` is the old name of `refund.updated`.
+EVENTS = (_SESSION_EVENTS | _REFUND_EVENTS | _DISPUTE_EVENTS.keys() | _WARNING_EVENTS) - {
+    "charge.refund.updated"
+}
 #: The `object` of a thin event, which contains only the id of the object it is about.
 _THIN = "v2.core.event"
 
@@ -226,9 +222,14 @@ def _session_callback(event_id: str, kind: str, intent: StripePaymentIntent) -> 
     session_id = session_id_of(intent)
     if session_id is None:
         return VerifiedCallback(id=event_id)
-    return VerifiedCallback(
-        id=event_id, session_id=session_id, report=_SESSION_EVENTS[kind](intent)
-    )
+    if kind == "payment_intent.succeeded":
+        report = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture_of(intent))
+    elif kind == "payment_intent.payment_failed":
+        reason = failure_reason(intent.last_payment_error)
+        report = SessionReport(state=GatewaySessionState.ATTEMPTED, reason=reason)
+    else:
+        report = SessionReport(state=GatewaySessionState.CLOSED)
+    return VerifiedCallback(id=event_id, session_id=session_id, report=report)
 
 
 def _refund_callback(event_id: str, refund: StripeRefund) -> VerifiedCallback:
@@ -291,28 +292,3 @@ def _dispute_callback(event_id: str, kind: str, dispute: StripeDispute) -> Verif
         appeal=dispute.status.startswith("appeal_"),
     )
     return VerifiedCallback(id=event_id, dispute=report)
-
-
-def _succeeded(intent: StripePaymentIntent) -> SessionReport:
-    return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture_of(intent))
-
-
-def _failed(intent: StripePaymentIntent) -> SessionReport:
-    return SessionReport(
-        state=GatewaySessionState.ATTEMPTED, reason=failure_reason(intent.last_payment_error)
-    )
-
-
-def _canceled(_: StripePaymentIntent) -> SessionReport:
-    return SessionReport(state=GatewaySessionState.CLOSED)
-
-
-_SESSION_EVENTS = {
-    "payment_intent.succeeded": _succeeded,
-    "payment_intent.payment_failed": _failed,
-    "payment_intent.canceled": _canceled,
-}
-#: Events that the endpoint must send. `charge.refund.updated` is the old name of `refund.updated`.
-EVENTS = frozenset({*_SESSION_EVENTS, *_REFUND_EVENTS, *_DISPUTE_EVENTS, *_WARNING_EVENTS}) - {
-    "charge.refund.updated"
-}
