@@ -292,7 +292,7 @@ def _make_checkout_context(parts: RouteParts) -> CheckoutContext:
         buyer_simulator=service.buyer_simulator,
         pictures=service.pictures,
         viewers=parts.viewers,
-        addresses=parts.addresses,
+        address_limiter=parts.addresses,
         change_feed=parts.payment_changes,
     )
 

@@ -40,8 +40,9 @@ async def get_wallet_qr(visit: CheckoutVisit) -> Response:
 
 @with_error_pages
 async def get_wallet_handoff(request: Request) -> Response:
+    """`GET /c/wallet/open/{code}`: redirect a wallet's browser to the checkout page."""
     context = get_checkout_context(request)
-    context.addresses.take_token(context.viewers.viewer_address(request))
+    context.address_limiter.take_token(context.viewers.viewer_address(request))
     now = await current_time(context.database)
     session_id = context.wallet_handoff.parse_code(request.path_params["code"], now)
     snapshot = await _find_by_session(context, session_id) if session_id else None

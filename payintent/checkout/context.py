@@ -37,7 +37,7 @@ class CheckoutContext:
     buyer_simulator: BuyerSimulator
     pictures: PictureCache
     viewers: ViewerReader
-    addresses: AddressRateLimiter
+    address_limiter: AddressRateLimiter
     change_feed: ChangeFeed[UUID]  # notifies open event streams of payment changes
 
 

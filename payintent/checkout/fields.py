@@ -127,12 +127,12 @@ def _with_current_urls(
 
 def _public_metadata(metadata: str) -> dict[str, Any]:
     """Return the metadata that the buyer may see, with long texts truncated."""
-    parsed: dict[str, Any] = json.loads(metadata, parse_int=_parse_integer, parse_float=str)
+    values: dict[str, Any] = json.loads(metadata, parse_int=_parse_integer, parse_float=str)
     fields: dict[str, Any] = {}
-    product: object = parsed.get("product")
+    product: object = values.get("product")
     if isinstance(product, dict):
         fields["product"] = _product_fields(product)  # pyright: ignore[reportUnknownArgumentType]
-    order_id = parsed.get("order_id")
+    order_id = values.get("order_id")
     if isinstance(order_id, int) and not isinstance(order_id, bool):
         order_id = order_id_of(metadata)  # a numeric id keeps its original digits
     if isinstance(order_id, str):

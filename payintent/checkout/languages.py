@@ -66,12 +66,12 @@ def load_language(locale: str) -> Language:
     )
 
 
-def negotiate_language(requested: str | None, accepted: str, fallback: str) -> str:
-    """Choose the requested, the browser's or the merchant's language, or English, in this order.
+def negotiate_language(requested_locale: str | None, accept_language: str, fallback: str) -> str:
+    """Return the first supported language of the request, the browser and the merchant.
 
-    `accepted` is an `Accept-Language` header; only its first 500 characters are read.
+    The default is English. Only the first 500 characters of `accept_language` are read.
     """
-    for tag in (requested or "", *_preferred_tags(accepted), fallback):
+    for tag in (requested_locale or "", *_preferred_tags(accept_language), fallback):
         if (locale := _match_language(tag)) is not None:
             return locale
     return LOCALES[0]
@@ -89,14 +89,15 @@ def _match_language(tag: str) -> str | None:
 def _preferred_tags(header: str) -> list[str]:
     """Return the tags of an `Accept-Language` header (RFC 9110, 12.5.4), most preferred first.
 
-    Tags after `*` are ignored. They rank below any other language, so the merchant's is used.
+    Tags after `*` are ignored, because `*` accepts the merchant's language.
     """
     if len(header) > _HEADER_CHARS_MAX:  # the last tag may be incomplete
         header = header[:_HEADER_CHARS_MAX].rpartition(",")[0]
     ranges = [part.partition(";") for part in header.split(",")]
-    weighted = [(_weight(parameter.strip()), tag.strip()) for tag, _, parameter in ranges]
-    weighted.sort(key=lambda weighted_tag: -weighted_tag[0])  # stable for equal weights
-    return list(takewhile(lambda tag: tag != "*", (tag for weight, tag in weighted if weight > 0)))
+    weighted_tags = [(_weight(parameter.strip()), tag.strip()) for tag, _, parameter in ranges]
+    weighted_tags.sort(key=lambda weighted_tag: -weighted_tag[0])  # stable for equal weights
+    tags = [tag for weight, tag in weighted_tags if weight > 0]
+    return list(takewhile(lambda tag: tag != "*", tags))
 
 
 def _weight(parameter: str) -> float:

@@ -136,7 +136,7 @@ async def _load_page(visit: CheckoutVisit) -> _Page:
         "view": view,
         "page_url": page_url,
         "current_url": page_url.current,
-        "link": page_url.link,
+        "link": page_url.subpage,
         "embed": page_fields.embedding_frame(page_url, merchant),
         "api_url": api_url(context.settings)[0],
         "style": page_style(merchant.accent_colour),
@@ -198,8 +198,8 @@ async def _render_page(
 
 
 def _requested_country(request: Request, form: dict[str, str] | None) -> str | None:
-    requested = (form or {}).get("country") or request.query_params.get("country")
-    return requested if requested in COUNTRIES else None
+    country = (form or {}).get("country") or request.query_params.get("country")
+    return country if country in COUNTRIES else None
 
 
 async def _gateway_step(

@@ -25,7 +25,7 @@ _PARAMETER_CHARS_MAX = 300
 #: The page redirects to the shop only if the payment was paid this recently.
 _RETURN_WINDOW = timedelta(minutes=5)
 
-_FAILED = {
+_FAILURE_KEYS = {
     FailureReason.DECLINED: "failed_declined",
     FailureReason.TX_REVERTED: "failed_reverted",
     FailureReason.AMOUNT_MISMATCH: "failed_mismatch",
@@ -33,7 +33,7 @@ _FAILED = {
     FailureReason.ONCHAIN_TIMEOUT: "failed_timeout",
     FailureReason.UNKNOWN: "failed_unknown",
 }
-_PROBLEMS = {
+_PROBLEM_KEYS = {
     ErrorCode.PAYMENT_METHOD_NOT_FOUND: "problem_choose",
     ErrorCode.PG_NOT_AVAILABLE: "problem_unavailable",
     ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE: "problem_unavailable",
@@ -72,7 +72,7 @@ class PageUrl:
         names = [name for name in _PREFERENCES if name in self.parameters]
         return _add_query(self.path, {name: self.parameters[name] for name in names})
 
-    def link(self, name: str) -> str:
+    def subpage(self, name: str) -> str:
         return _add_query(f"{self.path}/{name}", self.parameters)
 
 
@@ -108,8 +108,9 @@ class PageResult:
 def page_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
     t, name = language.t, merchant.name
     if payment.status is PaymentStatus.FAILED:
-        reason = _FAILED.get(payment.failure_reason or FailureReason.UNKNOWN, "failed_unknown")
-        text = t("sentences", first=t(reason), second=t("again_from_shop"))
+        reason = payment.failure_reason or FailureReason.UNKNOWN
+        explanation = t(_FAILURE_KEYS.get(reason, "failed_unknown"))
+        text = t("sentences", first=explanation, second=t("again_from_shop"))
         return PageResult("bad", "failed", text)
     if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
         text = t("partly_refunded_text", amount=refunded_text(payment, language))
@@ -147,7 +148,7 @@ def problem_text(
         return language.t("problem_busy" if refusal.retry_after_s else "problem_total")
     if is_about_email(refusal):
         return language.t("problem_email")
-    return language.t(_PROBLEMS.get(refusal.code, "problem_other"))
+    return language.t(_PROBLEM_KEYS.get(refusal.code, "problem_other"))
 
 
 def is_about_email(refusal: RefusedError | None) -> bool:

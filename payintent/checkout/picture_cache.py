@@ -124,7 +124,7 @@ class _Fetch:
 
 
 class PictureCache:
-    """Pictures by URL. Concurrent requests for the same picture share one fetch."""
+    """A cache of pictures by URL. Concurrent requests for a picture share one fetch."""
 
     def __init__(
         self, encryption: Encryption, rules: EgressRules, tls: ssl.SSLContext | None = None
@@ -139,13 +139,13 @@ class PictureCache:
         self._permits = FairSemaphore(FETCHES_MAX, FETCHES_PER_MERCHANT_MAX)
         self._decoding = asyncio.Semaphore(1)  # decoding a large picture takes a lot of memory
 
-    def name_of(self, url: str, merchant_id: int) -> str:
-        """Return the signed name under which we serve a merchant's picture."""
+    def make_name(self, url: str, merchant_id: int) -> str:
+        """Return the signed file name under which we serve a merchant's picture."""
         owner = _base64(self._encryption.digest(f"{_OWNER_CONTEXT}{merchant_id}")[:_OWNER_BYTES])
         return self._signature(owner, url) + owner + _base64(url.encode())
 
-    def source_of(self, name: str) -> PictureSource | None:
-        """Return the source of a picture; None if the signature of the name is invalid."""
+    def parse_name(self, name: str) -> PictureSource | None:
+        """Return the picture's source; None if the name was not signed by us."""
         signature, rest = name[:_SIGNATURE_CHARS], name[_SIGNATURE_CHARS:]
         owner, encoded = rest[:_OWNER_CHARS], rest[_OWNER_CHARS:]
         try:

@@ -47,8 +47,9 @@ _NOT_RETRYABLE = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, Enc
 
 
 def page_language(request: Request, fallback: str) -> Language:
-    accepted = request.headers.get("accept-language", "")
-    return load_language(negotiate_language(request.query_params.get("lang"), accepted, fallback))
+    requested_locale = request.query_params.get("lang")
+    accept_language = request.headers.get("accept-language", "")
+    return load_language(negotiate_language(requested_locale, accept_language, fallback))
 
 
 @lru_cache(maxsize=_OPTION_LISTS_MAX)

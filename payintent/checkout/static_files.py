@@ -144,10 +144,10 @@ def _insert_hash(core: str, wallets: str) -> str:
 
 
 def _sdk_script(name: str, text: str) -> dict[str, _SdkFile]:
-    pinned = _pinned_name(name, text)
+    pinned_name = _pinned_name(name, text)
     return {
-        name: _sdk_file(_SCRIPT, text, pinned_url=f"/sdk/{pinned}"),
-        pinned: _sdk_file(_SCRIPT, text, cache_control=_IMMUTABLE),
+        name: _sdk_file(_SCRIPT, text, pinned_url=f"/sdk/{pinned_name}"),
+        pinned_name: _sdk_file(_SCRIPT, text, cache_control=_IMMUTABLE),
     }
 
 
@@ -174,12 +174,12 @@ def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) ->
         return None
     if context.pictures.has_failed(url):
         return None
-    return f"/c/static/pictures/{context.pictures.name_of(url, merchant_id)}.webp"
+    return f"/c/static/pictures/{context.pictures.make_name(url, merchant_id)}.webp"
 
 
 async def get_picture(request: Request) -> Response:
     pictures = get_checkout_context(request).pictures
-    source = pictures.source_of(request.path_params["name"])
+    source = pictures.parse_name(request.path_params["name"])
     content = await pictures.get(source) if source else None
     if content is None:
         response = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)

@@ -27,7 +27,7 @@ class WalletStep:
 
     @property
     def is_unpaid(self) -> bool:
-        """Whether the buyer still has to pay, as far as we know."""
+        """Whether the session accepts a payment and none has been detected."""
         return self.session["payable"] and self.session["status"] == "awaiting_payment"
 
 

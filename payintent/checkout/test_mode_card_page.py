@@ -60,13 +60,13 @@ async def post_card_page(request: Request) -> Response:
     if action is None:
         return _render(request, page, _UNKNOWN_CARD)
     try:
-        updated = await context.buyer_simulator.enter(page.session.id, action)
+        new_session = await context.buyer_simulator.enter(page.session.id, action)
     except RefusedError as refusal:
         if refusal.code is not ErrorCode.INVALID_CHECKOUT_STATE:
             raise
         return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the current state
     next_url = request.url.path
-    if updated.status is not TestSessionStatus.CHALLENGE:
+    if new_session.status is not TestSessionStatus.CHALLENGE:
         next_url = page.return_url or next_url
     return RedirectResponse(next_url, 303, HEADERS)
 
@@ -86,7 +86,7 @@ def _read_action(form: dict[str, str]) -> SessionAction | None:
 
 async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
     """Load the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
-    context.addresses.take_token(context.viewers.viewer_address(request))
+    context.address_limiter.take_token(context.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     database = context.database
     test_session = await test_mode_store.find_session(database, session_id) if session_id else None

@@ -59,7 +59,7 @@ def checkout_route(handler: Callable[[CheckoutVisit], Awaitable[Response]]) -> H
     @wraps(handler)
     async def respond(request: Request) -> Response:
         context = get_checkout_context(request)
-        context.addresses.take_token(context.viewers.viewer_address(request))
+        context.address_limiter.take_token(context.viewers.viewer_address(request))
         return await handler(await read_visit(request))
 
     return respond
@@ -114,7 +114,7 @@ async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> S
 
 
 async def cancel_checkout(visit: CheckoutVisit) -> None:
-    """Cancel the payment for the buyer; refused if the checkout has ended."""
+    """Cancel the payment for the buyer; raise `RefusedError` if the checkout has ended."""
     await require_open_checkout(visit.context.database, visit.snapshot)
     async with visit.context.database.transaction() as tx:
         await cancel_by_buyer(tx, visit.payment.id)

@@ -15,7 +15,7 @@ from payintent.approvals.operations import (
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import render_queue
 from payintent.console.operation_forms import read_operation
-from payintent.console.operations import render_done
+from payintent.console.operations import render_result
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.db.database import current_time
@@ -51,7 +51,7 @@ async def post_decision(visit: OperatorVisit) -> Response:
         if refusal.code is ErrorCode.NOT_FOUND:
             raise
         return await _approval_page(visit, note, refusal)
-    return render_done(visit, kind, result, back="/approvals")
+    return render_result(visit, kind, result, back="/approvals")
 
 
 async def _approval_page(

@@ -30,7 +30,7 @@ class ConsoleContext:
     viewers: ViewerReader
     overview: OverviewCache
     endpoints: EndpointComparison
-    change_feed: ChangeFeed[UUID]  # when it closes, the event stream of the first page ends
+    change_feed: ChangeFeed[UUID]  # when it closes, event streams end
     identity_provider: IdentityProvider | None  # None: only tokens can be used to sign in
 
 

@@ -28,8 +28,8 @@ from payintent.http.docs.pages import read_document, render_markdown
 
 _ERRORS_MAX = 5
 _LINK_TAG = re.compile(r'<a href="[^"<]*">|</a>')
-_HALTED = "A chain is halted"
-_UNWATCHED = "A chain is not watched"
+_HALTED_HEADING = "A chain is halted"
+_UNWATCHED_HEADING = "A chain is not watched"
 
 
 async def get_gateways(visit: OperatorVisit) -> Response:
@@ -83,8 +83,8 @@ class ChainSection:
         if self.cursor is None:
             return None
         if self.cursor.halted is not None:
-            return runbook_section(_HALTED)
-        return None if self.cursor.watched else runbook_section(_UNWATCHED)
+            return runbook_section(_HALTED_HEADING)
+        return None if self.cursor.watched else runbook_section(_UNWATCHED_HEADING)
 
 
 async def get_chains(visit: OperatorVisit) -> Response:

@@ -93,7 +93,7 @@ def read_operation(operation: OperationType, form: Mapping[str, str]) -> Any:
         raise InvalidFieldError(field.name, message) from refusal
 
 
-def has_required(operation: OperationType, form: Mapping[str, str]) -> bool:
+def has_required_fields(operation: OperationType, form: Mapping[str, str]) -> bool:
     return all(
         _read_field(field, form) is not None
         for field in list_fields(operation)
@@ -104,8 +104,8 @@ def has_required(operation: OperationType, form: Mapping[str, str]) -> bool:
 def find_field(operation: OperationType, message: str) -> OperationField | None:
     """Find the field that an error message mentions, in backticks or as its first word."""
     fields = {field.name: field for field in list_fields(operation)}
-    quoted = message.split("`")[1::2]
-    candidates = [*(part.partition("[")[0].partition(".")[0] for part in reversed(quoted))]
+    quoted_names = message.split("`")[1::2]
+    candidates = [*(part.partition("[")[0].partition(".")[0] for part in reversed(quoted_names))]
     candidates.append(message.partition(" ")[0])
     return next((fields[name] for name in candidates if name in fields), None)
 

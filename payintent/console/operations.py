@@ -13,7 +13,7 @@ from payintent.console.access import OperatorVisit
 from payintent.console.operation_forms import (
     build_form,
     find_invalid_field,
-    has_required,
+    has_required_fields,
     hidden_fields,
     read_operation,
 )
@@ -29,7 +29,7 @@ _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
 
 
 async def get_operations(visit: OperatorVisit) -> Response:
-    kinds = sorted(_list_allowed(visit), key=lambda kind: kind.action)
+    kinds = sorted(_list_allowed_operations(visit), key=lambda kind: kind.action)
     groups = groupby(kinds, key=lambda kind: kind.action.partition(".")[0])
     return visit.render(
         "operations.html", subjects={subject: list(members) for subject, members in groups}
@@ -37,9 +37,9 @@ async def get_operations(visit: OperatorVisit) -> Response:
 
 
 async def get_operation(visit: OperatorVisit) -> Response:
-    kind = _find_allowed(visit)
+    kind = _find_allowed_operation(visit)
     query = dict(visit.request.query_params)
-    if not issubclass(kind, ReadOperation) or not has_required(kind, query):
+    if not issubclass(kind, ReadOperation) or not has_required_fields(kind, query):
         return _form_page(visit, kind, query)
     try:
         operation = read_operation(kind, query)
@@ -53,7 +53,7 @@ async def get_operation(visit: OperatorVisit) -> Response:
 
 async def post_operation(visit: OperatorVisit) -> Response:
     """`POST /operations/{subject}/{verb}`: make a dry run, ask for confirmation, or execute."""
-    kind = _find_allowed(visit)
+    kind = _find_allowed_operation(visit)
     if not issubclass(kind, ChangeOperation):
         raise BadRequestError(f"{kind.action} is read-only; use GET")
     try:
@@ -63,14 +63,14 @@ async def post_operation(visit: OperatorVisit) -> Response:
 
 
 def allowed_actions(visit: OperatorVisit) -> set[str]:
-    return {kind.action for kind in _list_allowed(visit)}
+    return {kind.action for kind in _list_allowed_operations(visit)}
 
 
-def _list_allowed(visit: OperatorVisit) -> list[OperationType]:
+def _list_allowed_operations(visit: OperatorVisit) -> list[OperationType]:
     return [kind for kind in OPERATIONS.values() if visit.allows(kind)]
 
 
-def render_done(
+def render_result(
     visit: OperatorVisit, kind: OperationType, result: object, back: str | None = None
 ) -> Response:
     """Render a change's result, or its proposal if a second operator must approve it."""
@@ -98,10 +98,10 @@ async def _process_form(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) 
             hidden_fields=hidden_fields(kind, form),
             why=actor.why,
         )
-    return render_done(visit, kind, await submit(context, operation, actor))
+    return render_result(visit, kind, await submit(context, operation, actor))
 
 
-def _find_allowed(visit: OperatorVisit) -> OperationType:
+def _find_allowed_operation(visit: OperatorVisit) -> OperationType:
     """Return the operation in the path; raise `FORBIDDEN` if the role does not allow it."""
     path = visit.request.path_params
     kind = find_operation(OPERATIONS, f"{path['subject']}.{path['verb']}")
@@ -124,17 +124,17 @@ def _form_page(
 ) -> Response:
     """Render an operation's form with its values, and its error or result if there is one."""
     field = None if refusal is None else find_invalid_field(kind, refusal)
-    wrong = {} if refusal is None or field is None else {field: refusal.message}
+    errors = {} if refusal is None or field is None else {field: refusal.message}
     prefix = f"{kind.action.partition('.')[0]}."
     related_operations = [
         other
-        for other in _list_allowed(visit)
+        for other in _list_allowed_operations(visit)
         if other.action.startswith(prefix) and other is not kind
     ]
     fields: dict[str, Any] = {
         "kind": kind,
         "is_read": issubclass(kind, ReadOperation),
-        "fields": build_form(kind, form, wrong),
+        "fields": build_form(kind, form, errors),
         "why": form.get("why", ""),
         "refusal": None if refusal is None else _error_message(field, refusal),
         "related_operations": related_operations,

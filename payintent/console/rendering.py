@@ -132,10 +132,10 @@ def to_display_value(value: Any, name: str = "") -> DisplayValue:
     if value is None or value in ("", [], {}):
         return DisplayValue("none", None)
     href = find_link(value, name)
-    return DisplayValue(_kind(value, name) if href is None else "link", value, href)
+    return DisplayValue(_display_kind(value, name) if href is None else "link", value, href)
 
 
-def _kind(value: Any, name: str) -> str:
+def _display_kind(value: Any, name: str) -> str:
     if isinstance(value, list):
         items = cast("list[object]", value)
         return "table" if all(isinstance(item, dict) for item in items) else "list"
@@ -158,7 +158,7 @@ def has_secret(result: Any) -> bool:
     return False
 
 
-def label(name: str) -> str:
+def format_label(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
@@ -215,11 +215,11 @@ def format_moment(moment: datetime) -> str:
     return format_timestamp(moment)[:19].replace("T", " ")
 
 
-def tone(word: str) -> str:
+def status_tone(word: str) -> str:
     return _TONES.get(word.upper(), "")
 
 
-def summary(kind: OperationType) -> str:
+def plain_summary(kind: OperationType) -> str:
     return " ".join(summarize(kind).replace("`", "").split())
 
 
@@ -227,7 +227,7 @@ def is_long(value: object) -> bool:
     return isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _LONG_CHARS)
 
 
-def clock(text: str) -> str:
+def shorten_timestamp(text: str) -> str:
     return text[:19].replace("T", " ")
 
 
@@ -240,22 +240,22 @@ def format_age(at: datetime, now: datetime) -> str:
 
 
 def join_labels(fields: Mapping[str, object]) -> str:
-    return ", ".join(map(label, fields))
+    return ", ".join(map(format_label, fields))
 
 
 cast("dict[str, Any]", _templates.filters).update(
     age=format_age,
-    clock=clock,
+    clock=shorten_timestamp,
     columns=table_columns,
     is_amount=is_amount,
     is_long=is_long,
     keys=join_labels,
-    label=label,
+    label=format_label,
     link=find_link,
     moment=format_moment,
     rate=format_rate,
     shown=to_display_value,
-    summary=summary,
+    summary=plain_summary,
     timestamp=format_timestamp,
-    tone=tone,
+    tone=status_tone,
 )

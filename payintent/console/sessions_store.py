@@ -36,7 +36,7 @@ class ConsoleSessionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedConsoleSession:
+class ConsoleSessionSummary:
     id: UUID
     address: str | None
     browser: str
@@ -166,7 +166,7 @@ async def revoke(database: Executor, session_id: UUID, holder: SessionHolder) ->
 
 async def list_open(
     database: Executor, holder: SessionHolder, limit: int
-) -> list[ListedConsoleSession]:
+) -> list[ConsoleSessionSummary]:
     """Return the holder's open sessions, newest first."""
     rows = await database.fetch(
         """
@@ -182,7 +182,7 @@ async def list_open(
         holder.identity_id,
         limit,
     )
-    return [ListedConsoleSession(**cast("dict[str, Any]", row)) for row in rows]
+    return [ConsoleSessionSummary(**cast("dict[str, Any]", row)) for row in rows]
 
 
 async def delete_old(tx: Tx, days: int, limit: int) -> None:

@@ -17,7 +17,7 @@ from payintent.http.application import read_path_uuid
 from payintent.http.errors import http_status
 
 _NEXT_CHARS_MAX = 2_000
-_LISTED_MAX = 50
+_SESSIONS_MAX = 50
 _OIDC_PATH = "/sign-in/oidc?"
 _OIDC_MESSAGES = {
     "oidc_no_role": "Your account has no role here. Ask your administrator for access.",
@@ -95,7 +95,7 @@ async def post_sign_out(visit: OperatorVisit) -> Response:
 async def get_sessions(visit: OperatorVisit) -> Response:
     database, holder = visit.context.database, visit.session.holder
     return visit.render(
-        "sessions.html", sessions=await session_store.list_open(database, holder, _LISTED_MAX)
+        "sessions.html", sessions=await session_store.list_open(database, holder, _SESSIONS_MAX)
     )
 
 

@@ -60,7 +60,7 @@ class ChainRow:
     figure: ChainFigure
     state: str
     tone: str
-    behind: int | None
+    blocks_behind: int | None
     age: str
 
 
@@ -119,7 +119,7 @@ def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
         figure=chain,
         state=state,
         tone=tone,
-        behind=None if chain.head is None else max(0, chain.head - chain.block),
+        blocks_behind=None if chain.head is None else max(0, chain.head - chain.block),
         age="never" if chain.polled_at is None else approximate_age(chain.polled_at, now),
     )
 
@@ -179,12 +179,12 @@ def _chain_tile(figures: Figures) -> Tile:
     unwatched = [
         chain for chain in figures.overview.chains if chain.halted is not None or not chain.watched
     ]
-    halted = sum(chain.halted is not None for chain in unwatched)
+    halted_count = sum(chain.halted is not None for chain in unwatched)
     return Tile(
         key="chains",
         figure=f"{len(figures.overview.chains) - len(unwatched)} of {len(figures.overview.chains)}",
         label="chains watched",
-        note=f"{halted} halted" if halted else "",
+        note=f"{halted_count} halted" if halted_count else "",
         href="/chains",
         tone="bad" if unwatched else "",
     )
@@ -220,7 +220,7 @@ def _conversion_rows(figures: Figures, period: Period, subject: str) -> list[Con
             by_kind[figure.kind] = figures.count_of(figure, period)
     rows = sorted(
         (
-            _conversion_row(name, [by_kind], _filters(subject, name))
+            _conversion_row(name, [by_kind], _row_filters(subject, name))
             for name, by_kind in counts.items()
         ),
         key=lambda row: (-row.ended, row.name),
@@ -232,7 +232,7 @@ def _conversion_rows(figures: Figures, period: Period, subject: str) -> list[Con
     return [*rows[:_ROWS_MAX], _conversion_row("all others", rest, None)]
 
 
-def _filters(subject: str, name: str) -> Mapping[str, str]:
+def _row_filters(subject: str, name: str) -> Mapping[str, str]:
     if name == _NONE_SELECTED:
         return {"unselected": "true"}
     if subject == "country":
@@ -261,7 +261,7 @@ async def get_today(visit: OperatorVisit) -> Response:
     With `?reload=30`, the page reloads itself in browsers that do not run scripts.
     """
     figures = await visit.context.overview.get()
-    period = _period(visit)
+    period = _read_period(visit)
     reloads = visit.request.query_params.get("reload") == str(_RELOAD_S)
     response = visit.render(
         "today.html",
@@ -278,7 +278,7 @@ async def get_today(visit: OperatorVisit) -> Response:
 async def get_today_figures(visit: OperatorVisit) -> Response:
     """`GET /today/figures`: only the figures, for browsers that cannot keep a stream open."""
     figures = await visit.context.overview.get()
-    return html_response(visit.request, render_figures(figures, _period(visit)), HEADERS)
+    return html_response(visit.request, render_figures(figures, _read_period(visit)), HEADERS)
 
 
 async def get_today_events(visit: OperatorVisit) -> Response:
@@ -286,7 +286,7 @@ async def get_today_events(visit: OperatorVisit) -> Response:
 
     The stream ends after five minutes, so that the reconnecting browser is authenticated again.
     """
-    events = _stream_figures(visit.context, _period(visit))
+    events = _stream_figures(visit.context, _read_period(visit))
     return StreamingResponse(events, 200, {**HEADERS, **responses.STREAM_HEADERS})
 
 
@@ -315,7 +315,7 @@ def render_figures(figures: Figures, period: Period) -> str:
     return render_part("today_figures.html", **figure_fields(figures, period))
 
 
-def _period(visit: OperatorVisit) -> Period:
+def _read_period(visit: OperatorVisit) -> Period:
     try:
         return Period(visit.request.query_params.get("period", ""))
     except ValueError:

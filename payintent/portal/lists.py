@@ -62,7 +62,7 @@ async def get_portal_refunds(visit: MemberVisit) -> Response:
 
 @member_page()
 async def get_portal_cases(visit: MemberVisit) -> Response:
-    query = _query(visit)
+    query = _read_query(visit)
     case_filter = parse_case_filter(query, visit.merchant_id)
     cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
     return visit.render(
@@ -78,7 +78,7 @@ async def get_portal_cases(visit: MemberVisit) -> Response:
 
 @member_page()
 async def get_portal_events(visit: MemberVisit) -> Response:
-    query = _query(visit)
+    query = _read_query(visit)
     state = query.get("state")
     if state is not None and state not in outbox_store.STATES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "This state does not exist.")
@@ -146,14 +146,14 @@ async def post_revoke_key(visit: MemberVisit) -> Response:
 
 @member_page()
 async def get_catalog_preview(visit: MemberVisit) -> Response:
-    requested = visit.request.query_params.get("country") or None
-    if requested is not None and requested not in COUNTRIES:
+    requested_country = visit.request.query_params.get("country") or None
+    if requested_country is not None and requested_country not in COUNTRIES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "This country does not exist.")
     setup = await visit.context.merchants.get(visit.merchant_id)
     restrictions = await visit.context.policies.restrictions()
     markets = tuple(market for _, market in setup.payable.methods)
     countries = list_payable(setup.merchant.market, markets, restrictions, None)
-    country = requested or next((code for code, _ in countries), "")
+    country = requested_country or next((code for code, _ in countries), "")
     currencies = dict(list_payable(setup.merchant.market, markets, restrictions, country))
     has_crypto = restrictions.allows_crypto(country, country)
     return visit.render(
@@ -165,7 +165,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
         methods=[
             method
             for method, market in setup.payable.methods
-            if _includes(market, country) and (method.token is None or has_crypto)
+            if _is_available_in(market, country) and (method.token is None or has_crypto)
         ],
         has_crypto=has_crypto,
     )
@@ -174,19 +174,19 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
 @member_page(MemberRight.SEE_CALLS)
 async def get_calls(visit: MemberVisit) -> Response:
     """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
-    context, failed = visit.context, bool(visit.request.query_params.get("failed"))
+    context, only_failed = visit.context, bool(visit.request.query_params.get("failed"))
     calls = await call_log.list_calls(
-        context.database, visit.merchant_id, _CALLS_MAX, failed=failed
+        context.database, visit.merchant_id, _CALLS_MAX, failed=only_failed
     )
     days = context.settings.api_calls_days
-    return visit.render("calls.html", "API calls", calls=calls, failed=failed, days=days)
+    return visit.render("calls.html", "API calls", calls=calls, only_failed=only_failed, days=days)
 
 
-def _query(visit: MemberVisit) -> dict[str, str]:
+def _read_query(visit: MemberVisit) -> dict[str, str]:
     return {name: value for name, value in visit.request.query_params.items() if value}
 
 
-def _includes(market: Market, country: str) -> bool:
+def _is_available_in(market: Market, country: str) -> bool:
     return market.countries is None or country in market.countries
 
 

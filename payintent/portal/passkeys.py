@@ -150,8 +150,10 @@ def _state(response: RegistrationResponse | AuthenticationResponse) -> dict[str,
 
 
 def _credential(passkey: Passkey) -> AttestedCredentialData:
-    stored: Any = cast("Any", cbor).decode(passkey.public_key)
-    return AttestedCredentialData.create(Aaguid.NONE, passkey.credential_id, CoseKey.parse(stored))
+    cose_key: Any = cast("Any", cbor).decode(passkey.public_key)
+    return AttestedCredentialData.create(
+        Aaguid.NONE, passkey.credential_id, CoseKey.parse(cose_key)
+    )
 
 
 def _descriptor(passkey: Passkey) -> PublicKeyCredentialDescriptor:

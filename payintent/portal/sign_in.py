@@ -30,7 +30,7 @@ _log = get_logger("portal")
 _ACCESS_PAGE = "/merchant/access"
 _NO_SUCH_PASSKEY = "You have no such passkey."
 _NOT_ADDED = "This passkey could not be added. Try again."
-_FAILED = "The sign-in failed. Try again, or request a new link."
+_SIGN_IN_FAILED = "The sign-in failed. Try again, or request a new link."
 _LINK_FAILED = "This link is not valid. Links work once, within 72 hours. Request a new link."
 
 
@@ -74,7 +74,7 @@ async def post_portal_sign_in(request: Request) -> Response:
         async with context.attempts.attempt(request, MEMBER):
             token = await _sign_in_by_passkey(context, visitor, credential)
     except UnauthorizedError:
-        return _sign_in_page(request, context, next_path, _FAILED)
+        return _sign_in_page(request, context, next_path, _SIGN_IN_FAILED)
     return _enter_portal(context, token, next_path)
 
 

@@ -440,10 +440,10 @@ async def test_what_is_no_address_of_a_picture_is_not_shown(api: Api, image: obj
 async def test_only_names_that_we_have_signed_are_fetched(api: Api, shop: Shop) -> None:
     url = shop.give("/secret.png", picture())
     pictures = api.world.service.pictures
-    ours = pictures.name_of(url, 7)
-    assert pictures.source_of(ours) is not None
+    ours = pictures.make_name(url, 7)
+    assert pictures.parse_name(ours) is not None
     encoded = urlsafe_b64encode(url.encode()).decode().rstrip("=")
-    other = pictures.name_of(shop.url("/other.png"), 7)
+    other = pictures.make_name(shop.url("/other.png"), 7)
     for name in (
         encoded,
         "A" * 28 + encoded,

@@ -28,7 +28,7 @@ def _paths(stage: Stage) -> dict[str, str]:
         "event_id": stage.known["event"],
         "merchant_id": stage.known["merchant"],
         "approval_id": stage.known["approval"],
-        "form": "csv",
+        "extension": "csv",
         "subject": "payment",
         "verb": "list",
     }

@@ -81,7 +81,7 @@ def _addresses(stage: Stage, route: str) -> list[str]:
         "event_id": stage.known["event"],
         "merchant_id": stage.known["merchant"],
         "session_id": stage.known["run"],
-        "form": "csv",
+        "extension": "csv",
     }
     if "{approval_id}" not in route:
         return [route.format_map(known)]

@@ -166,7 +166,7 @@ async def test_a_host_of_pictures_that_hangs_takes_no_slot_of_a_buyer(
     [other] = await checkouts(api, 1)
 
     async def get(number: int) -> Answer:
-        name = pictures.name_of(f"{hanging.base}/{number}.png", api.world.merchant_id)
+        name = pictures.make_name(f"{hanging.base}/{number}.png", api.world.merchant_id)
         return await api.send("GET", f"/c/static/pictures/{name}.webp")
 
     async with waiting(PICTURES, get) as getting:
@@ -194,7 +194,7 @@ async def test_while_gateway_and_pictures_of_one_merchant_hang_no_buyer_of_anoth
         if number < _CROWD:
             body = {"payment_method_id": api.world.card}
             return await api.send("POST", f"/v1/checkout/{ours[number]}/quotes", json=body)
-        name = pictures.name_of(f"{hanging.base}/{number}.png", api.world.merchant_id)
+        name = pictures.make_name(f"{hanging.base}/{number}.png", api.world.merchant_id)
         return await api.send("GET", f"/c/static/pictures/{name}.webp")
 
     new = await api.world.other_merchant()
@@ -212,7 +212,7 @@ async def test_while_gateway_and_pictures_of_one_merchant_hang_no_buyer_of_anoth
 
 
 async def test_a_picture_whose_host_hangs_has_so_many_waiters(api: Api, hanging: Hanging) -> None:
-    name = api.world.service.pictures.name_of(f"{hanging.base}/book.png", 1)
+    name = api.world.service.pictures.make_name(f"{hanging.base}/book.png", 1)
     path = f"/c/static/pictures/{name}.webp"
     async with waiting(WAITERS_PER_PICTURE_MAX, lambda _: api.send("GET", path)) as getting:
         await until(lambda: bool(hanging.asked), "the fetch is under way")

@@ -70,8 +70,8 @@ async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, 
         raise sign_in_error("signature")
     key = _find_key(await provider.keys(kid), kid, algorithm)
     try:
-        signed = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
-        claims = msgspec.json.decode(signed.payload or b"")
+        message = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
+        claims = msgspec.json.decode(message.payload or b"")
     except _PARSE_ERRORS:
         raise sign_in_error("signature") from None
     if not isinstance(claims, dict):
@@ -132,10 +132,10 @@ def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
 
 
 def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
-    issued = _read_time(claims.get("iat"))
+    issued_at = _read_time(claims.get("iat"))
     if _read_time(claims.get("exp")) <= now_s - LEEWAY_S:
         raise sign_in_error("expired")
-    if max(issued, _read_time(claims.get("nbf", issued))) > now_s + LEEWAY_S:
+    if max(issued_at, _read_time(claims.get("nbf", issued_at))) > now_s + LEEWAY_S:
         raise sign_in_error("time")
 
 

@@ -1,4 +1,4 @@
-"""An identity provider client for metadata, signing keys and the token endpoint."""
+"""A client for an identity provider's metadata, signing keys and token endpoint."""
 
 import base64
 import time
@@ -31,7 +31,7 @@ _RETRY_S = 2.0  # before metadata is requested again after a failure
 _KEYS_MAX = 100
 _SIGN_INS_MAX = 64  # concurrent sign-ins per process
 _OK = 200
-_REFUSALS = frozenset({400, 401, 403})
+_REJECTION_STATUSES = frozenset({400, 401, 403})
 _BASIC, _POST = "client_secret_basic", "client_secret_post"
 _CODE_CHARS_MAX = 4_096
 FAILURES = Counter(
@@ -137,7 +137,7 @@ class IdentityProvider:
             response = await self._request(
                 "token", "POST", metadata.token_endpoint, headers, fields
             )
-        if response.status in _REFUSALS:
+        if response.status in _REJECTION_STATUSES:
             raise sign_in_error("code")
         return _decode("token", response, _TokenResponse).id_token
 
