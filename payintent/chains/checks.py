@@ -262,7 +262,7 @@ async def check_refund_setup(
 
 async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
     try:
-        identity = await signer.identity()
+        identity = await signer.get_identity()
     except ChainUnavailableError as error:
         return CheckResult(False, f"refunds are on hold: {error}")
     if identity.network_id != chain.network_id:

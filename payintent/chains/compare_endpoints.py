@@ -1,4 +1,4 @@
-"""Compare the newest blocks of a chain's endpoints."""
+"""Compares the newest blocks of a chain's endpoints."""
 
 import asyncio
 import time
@@ -14,8 +14,8 @@ from payintent.evm.port import ChainHeads
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
 
-_ANSWER_S = 2.0  # separately for the newest blocks and for the compared block
-_CACHED_S = 10.0
+_REQUEST_TIMEOUT_S = 2.0  # separately for the newest blocks and for the compared block
+_CACHE_S = 10.0
 _CHAINS_MAX = 100
 
 
@@ -36,7 +36,7 @@ class EndpointComparison:
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
-        self._cache: TtlMap[str, list[EndpointState]] = TtlMap(_CACHED_S, _CHAINS_MAX, monotonic)
+        self._cache: TtlMap[str, list[EndpointState]] = TtlMap(_CACHE_S, _CHAINS_MAX, monotonic)
         self._tasks: dict[str, asyncio.Task[list[EndpointState]]] = {}
 
     async def compare(self, chain: ChainRecord) -> list[EndpointState]:
@@ -70,14 +70,17 @@ async def compare_endpoints(reader: RpcChainReader) -> list[EndpointState]:
     results = await asyncio.gather(*(_fetch_heads(reader, name) for name in names))
     heads = [head for head in results if isinstance(head, ChainHeads)]
     hashes = await _fetch_final_hashes(reader, heads)
-    majority = _most_common(list(hashes.values()))
-    return [_state(name, head, hashes, majority) for name, head in zip(names, results, strict=True)]
+    majority = _find_majority_hash(list(hashes.values()))
+    return [
+        _build_state(name, head, hashes, majority)
+        for name, head in zip(names, results, strict=True)
+    ]
 
 
 async def _fetch_heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
     """Return an endpoint's newest blocks, or a description of the problem."""
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(_REQUEST_TIMEOUT_S):
             return await reader.get_endpoint_heads(name)
     except ChainUnavailableError as error:
         return endpoint_fault(name, error).removeprefix(f"{name} ")
@@ -97,7 +100,7 @@ async def _fetch_final_hashes(
         if head.final.number == number:
             return head.final.hash
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 block = await reader.block(head.endpoint, number)
         except (ChainUnavailableError, TimeoutError):
             return None
@@ -111,7 +114,7 @@ async def _fetch_final_hashes(
     }
 
 
-def _most_common(hashes: Sequence[bytes]) -> bytes | None:
+def _find_majority_hash(hashes: Sequence[bytes]) -> bytes | None:
     """Return the most frequent hash, or None if there is a tie."""
     counts = sorted((hashes.count(block_hash), block_hash) for block_hash in set(hashes))
     if not counts or (len(counts) > 1 and counts[-1][0] == counts[-2][0]):
@@ -119,18 +122,18 @@ def _most_common(hashes: Sequence[bytes]) -> bytes | None:
     return counts[-1][1]
 
 
-def _state(
-    name: str, head: ChainHeads | str, hashes: dict[str, bytes], majority: bytes | None
+def _build_state(
+    name: str, heads: ChainHeads | str, hashes: dict[str, bytes], majority: bytes | None
 ) -> EndpointState:
-    if isinstance(head, str):
+    if isinstance(heads, str):
         return EndpointState(
-            name=name, latest=None, latest_at=None, final=None, agrees=None, problem=head
+            name=name, latest=None, latest_at=None, final=None, agrees=None, problem=heads
         )
     return EndpointState(
         name=name,
-        latest=head.latest.number,
-        latest_at=head.latest.at,
-        final=head.final.number,
+        latest=heads.latest.number,
+        latest_at=heads.latest.at,
+        final=heads.final.number,
         agrees=hashes[name] == majority if name in hashes else None,
         problem=None,
     )

@@ -33,7 +33,7 @@ from payintent.evm.rpc import (
     RpcFault,
     RpcLimits,
     make_session,
-    result,
+    require_result,
 )
 from payintent.evm.rpc_answers import (
     LogSearch,
@@ -213,7 +213,7 @@ class RpcChainReader:
             raise answer
         if isinstance(answer, RpcErrorAnswer):
             # Not a failure of the endpoint: an external caller may have chosen the request.
-            self._endpoints[endpoint].count(RpcFault.REFUSED)
+            self._endpoints[endpoint].count_fault(RpcFault.REFUSED)
             raise ChainUnavailableError(f"{endpoint} refuses a call")
         return answer
 
@@ -227,7 +227,9 @@ class RpcChainReader:
     async def code(self, endpoint: str, address: bytes) -> bytes:
         """Read an account's code at the latest block; empty if it is not a contract."""
         calls = [RpcCall("eth_getCode", [to_hex(address), "latest"])]
-        return await self._request(endpoint, calls, lambda answers: read_bytes(result(answers[0])))
+        return await self._request(
+            endpoint, calls, lambda answers: read_bytes(require_result(answers[0]))
+        )
 
     async def block(self, endpoint: str, number: int) -> Block | None:
         """Read a block header; None if the endpoint does not have the block."""
@@ -250,12 +252,12 @@ class RpcChainReader:
         return await rpc.request(calls, read, timeout_s)
 
     def _check_identity(self, answers: list[RpcAnswer]) -> None:
-        if read_rpc_number(result(answers[0])) != self._config.network_id:
+        if read_rpc_number(require_result(answers[0])) != self._config.network_id:
             raise RpcAnswerError(RpcFault.WRONG_CHAIN)
         genesis_hash = self._config.genesis_hash
         if genesis_hash is None:
             return
-        genesis = read_block(result(answers[1]), 0)
+        genesis = read_block(require_result(answers[1]), 0)
         if genesis is None or genesis.hash != genesis_hash:
             raise RpcAnswerError(RpcFault.WRONG_GENESIS)
 
@@ -298,7 +300,7 @@ class RpcChainReader:
     def _narrow_span(self, endpoint: str, blocks: int) -> BlockRangeTooLargeError:
         """Halve the span, to at least one block; a refused single block is an `RpcAnswerError`."""
         self._spans[endpoint] = max(1, min(self._spans[endpoint], blocks) // 2)
-        self._endpoints[endpoint].count(RpcFault.RANGE)
+        self._endpoints[endpoint].count_fault(RpcFault.RANGE)
         return BlockRangeTooLargeError(f"{endpoint} refuses to search {blocks} blocks")
 
     def _widen_span(self, endpoint: str, blocks: int) -> None:
@@ -308,20 +310,20 @@ class RpcChainReader:
 
 
 def _read_latest(answers: list[RpcAnswer]) -> Block:
-    if (latest := read_block(result(answers[0]))) is None:
+    if (latest := read_block(require_result(answers[0]))) is None:
         raise RpcAnswerError(RpcFault.MALFORMED)
     return latest
 
 
 def _read_block_at(answers: list[RpcAnswer], number: int) -> Block | None:
-    return read_block(result(answers[0]), number)
+    return read_block(require_result(answers[0]), number)
 
 
 def _read_receipts(
     tx_hashes: Sequence[bytes], answers: list[RpcAnswer]
 ) -> list[TransactionReceipt | None]:
     return [
-        read_receipt(result(answer), tx_hash)
+        read_receipt(require_result(answer), tx_hash)
         for answer, tx_hash in zip(answers, tx_hashes, strict=True)
     ]
 

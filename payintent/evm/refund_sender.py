@@ -50,9 +50,9 @@ class RpcRefundSender:
             await self._reader.close()
 
     async def trace(
-        self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
+        self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, last_final_block: int
     ) -> RefundTransactionState | OutcomeUnknown:
-        """Query the endpoints for the state of a refund. Blocks after `read_up_to` are not final.
+        """Query the endpoints for a refund's state, given the last final block.
 
         A wrong answer can only delay the refund: the contract rejects a second transaction for it,
         and only a log settles it.
@@ -64,7 +64,7 @@ class RpcRefundSender:
                 return OutcomeUnknown(detail="an endpoint has an invalid URL")
         try:
             async with asyncio.timeout(_TRACE_TIMEOUT_S):
-                return await _trace(self._reader, sender, call, tx_hash, read_up_to)
+                return await _trace(self._reader, sender, call, tx_hash, last_final_block)
         except TimeoutError:
             return OutcomeUnknown(detail="the endpoints did not respond in time")
 
@@ -103,11 +103,11 @@ async def _trace(
     sender: bytes,
     call: ContractRefundCall,
     tx_hash: bytes | None,
-    read_up_to: int,
+    last_final_block: int,
 ) -> RefundTransactionState | OutcomeUnknown:
     tx_state: RefundTransactionState | OutcomeUnknown = RefundTransactionState.UNKNOWN
     if tx_hash is not None:
-        tx_state = await _find_transaction_state(reader, tx_hash, read_up_to)
+        tx_state = await _find_transaction_state(reader, tx_hash, last_final_block)
     if tx_state is RefundTransactionState.PENDING or isinstance(tx_state, OutcomeUnknown):
         return tx_state
     # A different transaction may have executed this refund.
@@ -116,7 +116,7 @@ async def _trace(
 
 
 async def _find_transaction_state(
-    reader: RpcChainReader, tx_hash: bytes, read_up_to: int
+    reader: RpcChainReader, tx_hash: bytes, last_final_block: int
 ) -> RefundTransactionState | OutcomeUnknown:
     """Look up a transaction. A single endpoint that knows it outweighs all others."""
     has_answer = False
@@ -128,7 +128,7 @@ async def _find_transaction_state(
             continue
         has_answer = True
         if receipt is not None and receipt.status != _SUCCESS:
-            is_final = receipt.block_number <= read_up_to
+            is_final = receipt.block_number <= last_final_block
             return RefundTransactionState.REVERTED if is_final else RefundTransactionState.PENDING
         if receipt is not None or tx is not None:
             return RefundTransactionState.PENDING

@@ -167,7 +167,7 @@ class RpcEndpoint:
         self._session = session
         self._clock = clock
         self._backoff_until_s = 0.0
-        self._batch = limits.batch_max
+        self._batch_size = limits.batch_max
         self._successes = 0
         self._ids = itertools.count(1)
         self._logged_fault: RpcFault | None = None
@@ -179,7 +179,7 @@ class RpcEndpoint:
     def is_backing_off(self) -> bool:
         return self.failures > 0 and self._clock() < self._backoff_until_s
 
-    def count(self, fault: RpcFault) -> None:
+    def count_fault(self, fault: RpcFault) -> None:
         counter = INCIDENTS if fault in _INCIDENTS else ERRORS
         counter.labels(self.chain, self.name, fault.value).inc()
 
@@ -212,7 +212,7 @@ class RpcEndpoint:
     async def _send_batches(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
         """Send calls in batches, and halve a batch if the node or our size limit requires it."""
         answers: list[RpcAnswer] = []
-        size = self._batch
+        size = self._batch_size
         while batch := calls[len(answers) : len(answers) + size]:
             try:
                 answers += await self._send_batch(batch, timeout_s)
@@ -222,7 +222,7 @@ class RpcEndpoint:
                     continue
                 size = (len(batch) + 1) // 2
                 if error.is_permanent:
-                    self._batch = size
+                    self._batch_size = size
         return answers
 
     async def _send_batch(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
@@ -277,21 +277,21 @@ class RpcEndpoint:
         self.failures, self._logged_fault = 0, None
         self._successes += 1
         if self._successes % ROUNDS_UNTIL_LARGER_BATCH == 0:  # the limit may have been temporary
-            self._batch = min(self._limits.batch_max, 2 * self._batch)
+            self._batch_size = min(self._limits.batch_max, 2 * self._batch_size)
 
     def _record_failure(self, fault: RpcFault) -> None:
         backoff_s = BACKOFF_FIRST_S * 2 ** min(self.failures, _DOUBLINGS_MAX)
         self._backoff_until_s = self._clock() + min(backoff_s, BACKOFF_MAX_S)
         self.failures += 1
         self.is_identified = False  # it may serve a different chain after it recovers
-        self.count(fault)
+        self.count_fault(fault)
         if fault is not self._logged_fault:  # log once, not at every poll
             self._logged_fault = fault
             name = "chain_incident" if fault in _INCIDENTS else "chain_endpoint_failed"
             _log.warning(name, chain=self.chain, endpoint=self.name, kind=fault.value)
 
 
-def result(answer: RpcAnswer) -> msgspec.Raw:
+def require_result(answer: RpcAnswer) -> msgspec.Raw:
     """Return the result of a call; an error answer raises `RpcAnswerError`."""
     if isinstance(answer, RpcErrorAnswer):
         raise RpcAnswerError(RpcFault.TOO_LARGE if answer is TOO_LARGE else RpcFault.REFUSED)

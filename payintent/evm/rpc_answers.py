@@ -27,7 +27,14 @@ from payintent.evm.port import (
     TransactionReceipt,
     Unanswered,
 )
-from payintent.evm.rpc import RpcAnswer, RpcAnswerError, RpcCall, RpcErrorAnswer, RpcFault, result
+from payintent.evm.rpc import (
+    RpcAnswer,
+    RpcAnswerError,
+    RpcCall,
+    RpcErrorAnswer,
+    RpcFault,
+    require_result,
+)
 
 _ADDRESS = 20
 _CALLS_PER_BLOCK = 2
@@ -171,14 +178,16 @@ class LogSearch:
 
     def read(self, answers: list[RpcAnswer]) -> "LogSearchResult":
         """Decode the answers; logs that contradict the last block's hash are rejected."""
-        end = read_block(result(answers[0]), self.end)
-        before = None if self.before is None else read_block(result(answers[1]), self.before)
+        end = read_block(require_result(answers[0]), self.end)
+        before = (
+            None if self.before is None else read_block(require_result(answers[1]), self.before)
+        )
         if end is None:
             return LogSearchResult(None, before, None)
         answer = answers[-1]
         if isinstance(answer, RpcErrorAnswer) and self.start < self.end:
             return LogSearchResult(end, before, None)
-        raw = result(answer)  # a smaller span would not help with a single block
+        raw = require_result(answer)  # a smaller span would not help with a single block
         return LogSearchResult(
             end, before, _read_logs(raw, self.contracts, self.start, self.end, end.hash)
         )

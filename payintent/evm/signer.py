@@ -26,7 +26,7 @@ from payintent.evm.rpc import (
     RpcErrorAnswer,
     RpcLimits,
     make_session,
-    result,
+    require_result,
 )
 from payintent.evm.rpc_answers import (
     read_addresses,
@@ -100,7 +100,7 @@ class ExternalSigner:
     async def close(self) -> None:
         await self._session.close()
 
-    async def identity(self) -> SignerIdentity:
+    async def get_identity(self) -> SignerIdentity:
         """Return the signer's chain and senders; raises `ChainUnavailableError`."""
         return await self._endpoint.request(_IDENTITY_CALLS, _read_identity)
 
@@ -108,7 +108,7 @@ class ExternalSigner:
         """Return a sender's balance of the native coin; raises `ChainUnavailableError`."""
         call = RpcCall("eth_getBalance", [to_hex(sender), "latest"])
         return await self._endpoint.request(
-            [call], lambda answers: read_uint256(result(answers[0]))
+            [call], lambda answers: read_uint256(require_result(answers[0]))
         )
 
     async def estimate(
@@ -118,7 +118,7 @@ class ExternalSigner:
         calls = (
             *_IDENTITY_CALLS,
             RpcCall("eth_getCode", [to_hex(call.contract), "latest"]),
-            RpcCall("eth_estimateGas", [_transaction(sender, call)]),
+            RpcCall("eth_estimateGas", [_build_transaction(sender, call)]),
         )
         try:
             async with asyncio.timeout(_ESTIMATE_TIMEOUT_S):
@@ -146,7 +146,9 @@ class ExternalSigner:
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
-        request = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
+        request = RpcCall(
+            "eth_sendTransaction", [_build_transaction(sender, call) | {"gas": hex(gas)}]
+        )
         try:
             answer = await self._endpoint.request([request], _read_tx_hash, _SEND_TIMEOUT_S)
         except ChainUnavailableError as error:
@@ -206,13 +208,19 @@ _IDENTITY_CALLS = (RpcCall("eth_chainId", []), RpcCall("eth_accounts", []))
 
 
 def _read_identity(answers: list[RpcAnswer]) -> SignerIdentity:
-    return SignerIdentity(read_rpc_number(result(answers[0])), read_addresses(result(answers[1])))
+    return SignerIdentity(
+        read_rpc_number(require_result(answers[0])), read_addresses(require_result(answers[1]))
+    )
 
 
 def _read_estimate(
     answers: list[RpcAnswer],
 ) -> tuple[SignerIdentity, bytes, int | CallRevertedError | RpcErrorAnswer]:
-    identity, code, gas = _read_identity(answers), read_bytes(result(answers[2])), answers[3]
+    identity, code, gas = (
+        _read_identity(answers),
+        read_bytes(require_result(answers[2])),
+        answers[3],
+    )
     if isinstance(gas, RpcErrorAnswer):
         return identity, code, read_revert(gas) or gas
     return identity, code, read_rpc_number(gas)
@@ -223,7 +231,7 @@ def _read_tx_hash(answers: list[RpcAnswer]) -> bytes | RpcErrorAnswer:
     return answer if isinstance(answer, RpcErrorAnswer) else read_tx_hash(answer)
 
 
-def _transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:
+def _build_transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:
     return {
         "from": to_hex(sender),
         "to": to_hex(call.contract),

@@ -135,7 +135,7 @@ class OnchainGateway:
             return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
         return await self._send(refunder, sender, call, facts)
 
-    async def _estimate(
+    async def _estimate_and_reserve_gas(
         self,
         refunder: RpcRefundSender,
         sender: bytes,
@@ -162,7 +162,7 @@ class OnchainGateway:
         facts: OnchainRefundFacts,
     ) -> RefundResult:
         """Send a refund. The attempt is stored before the signer is called."""
-        gas = await self._estimate(refunder, sender, call, facts)
+        gas = await self._estimate_and_reserve_gas(refunder, sender, call, facts)
         if isinstance(gas, RefundReport | NotContacted):
             return gas
         refund_id = UUID(bytes=call.refund_id)

@@ -12,11 +12,11 @@ from payintent.gateways.port import GatewayRefundRequest
 from payintent.refunds.model import AUTO_REFUND
 
 #: Condition: log `l` on chain `h` is from one of our senders and has the refund's values.
-_MATCHES = """
+_MATCHES_REFUND = """
     l.sender = ANY(h.refunders) AND l.account_id = c.account_id AND l.token = r.token
     AND l.amount = {amount} AND l.destination = {destination}
 """
-_BYTES = "decode(right({}, -2), 'hex')"  # converts `0x` and hex digits to bytes
+_HEX_TO_BYTES = "decode(right({}, -2), 'hex')"  # converts `0x` and hex digits to bytes
 
 
 class RefundLogDisposition(StrEnum):
@@ -121,7 +121,9 @@ async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
         """
         SELECT l.tx_hash, f.id AS refund_id, f.capture_id, l.sender = ANY(h.refunders) AS is_ours,
             coalesce("""
-        + _MATCHES.format(amount="f.amount_minor", destination=_BYTES.format("f.destination"))
+        + _MATCHES_REFUND.format(
+            amount="f.amount_minor", destination=_HEX_TO_BYTES.format("f.destination")
+        )
         + """, false) AS matches,
             EXISTS (SELECT FROM chain_refund o WHERE o.refund_id = f.id) AS is_duplicate
         FROM chain_refund l
@@ -189,8 +191,9 @@ async def get_refund_facts(
             EXISTS (SELECT FROM refund f WHERE f.id = $3 AND f.requested_by = $6
                 AND f.approved_by IS NULL) AS automatic,
             (SELECT l.tx_hash FROM chain_refund l WHERE l.refund_ref = $3 AND"""
-        + _MATCHES.format(
-            amount="$4::numeric", destination=f"coalesce({_BYTES.format('$5::text')}, r.payer)"
+        + _MATCHES_REFUND.format(
+            amount="$4::numeric",
+            destination=f"coalesce({_HEX_TO_BYTES.format('$5::text')}, r.payer)",
         )
         + """LIMIT 1) AS final_tx_hash
         FROM capture c

@@ -171,12 +171,12 @@ async def settle_refund_logs(database: Database, chain: str) -> None:
             classified = await refund_log_store.lock(tx, log_id)
             if classified is None:
                 continue
-            await _apply(tx, classified)
+            await _apply_disposition(tx, classified)
             await refund_log_store.set_disposition(tx, log_id, classified)
         _report_disposition(chain, classified)
 
 
-async def _apply(tx: Tx, classified: ClassifiedRefundLog) -> None:
+async def _apply_disposition(tx: Tx, classified: ClassifiedRefundLog) -> None:
     if classified.refund_id is None:
         return
     if classified.disposition is RefundLogDisposition.SETTLES:

@@ -33,7 +33,7 @@ class TransferDisposition(StrEnum):
 
 
 #: Every transfer that is not credited opens a case, so that no received money is lost.
-CASES: Mapping[TransferDisposition, CaseKind] = {
+CASE_KINDS: Mapping[TransferDisposition, CaseKind] = {
     TransferDisposition.DUPLICATE: CaseKind.DOUBLE_PAYMENT,
     TransferDisposition.UNDERPAID: CaseKind.AMOUNT_MISMATCH,
     TransferDisposition.OVERPAID: CaseKind.AMOUNT_MISMATCH,
@@ -44,7 +44,7 @@ CASES: Mapping[TransferDisposition, CaseKind] = {
     TransferDisposition.UNKNOWN_UUID: CaseKind.UNKNOWN_REFERENCE,
 }
 #: Failure reason of a payment after a mismatch, if no exact transfer follows.
-MISMATCHES: Mapping[TransferDisposition, FailureReason] = {
+MISMATCH_REASONS: Mapping[TransferDisposition, FailureReason] = {
     TransferDisposition.UNDERPAID: FailureReason.AMOUNT_MISMATCH,
     TransferDisposition.OVERPAID: FailureReason.AMOUNT_MISMATCH,
     TransferDisposition.WRONG_TOKEN: FailureReason.TOKEN_MISMATCH,
@@ -87,7 +87,7 @@ def classify_transfer(
         return TransferDisposition.DUPLICATE
     if payment.status in TERMINAL:
         return TransferDisposition.LATE
-    return _compare(transfer, expected)
+    return _compare_with_expected(transfer, expected)
 
 
 _CREDIT = SettlementDecision(
@@ -98,17 +98,19 @@ _CREDIT = SettlementDecision(
 def decide_transfer(disposition: TransferDisposition) -> SettlementDecision:
     if disposition is TransferDisposition.CREDITED:
         return _CREDIT
-    return SettlementDecision(case=CASES[disposition])
+    return SettlementDecision(case=CASE_KINDS[disposition])
 
 
 def is_exact_transfer(transfer: TransferDetails, expected: ExpectedTransfer) -> bool:
     return (
         transfer.receiver == expected.receiver
-        and _compare(transfer, expected) is TransferDisposition.CREDITED
+        and _compare_with_expected(transfer, expected) is TransferDisposition.CREDITED
     )
 
 
-def _compare(transfer: TransferDetails, expected: ExpectedTransfer) -> TransferDisposition:
+def _compare_with_expected(
+    transfer: TransferDetails, expected: ExpectedTransfer
+) -> TransferDisposition:
     if transfer.token != expected.token:
         return TransferDisposition.WRONG_TOKEN
     if transfer.amount == expected.amount:
@@ -176,58 +178,58 @@ def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
     if evidence.is_exact_pending:
         return _IN_PROGRESS  # waits for finality without a time limit
     if evidence.now < evidence.deadline:
-        return _before_deadline(evidence)
-    return _after_deadline(evidence)
+        return _decide_before_deadline(evidence)
+    return _decide_after_deadline(evidence)
 
 
 _IN_PROGRESS = SessionReport(state=GatewaySessionState.AUTHORISING)
 _UNPAID = SessionReport(state=GatewaySessionState.CLOSED)
 
 
-def _declined(reason: FailureReason) -> SessionReport:
+def _decline(reason: FailureReason) -> SessionReport:
     return SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
 
 
-def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
+def _decide_before_deadline(evidence: OnchainEvidence) -> SessionReport:
     """Decline early only because of transactions that the checkout page has posted."""
-    reverts = _reverts(evidence)
+    reverts = _list_final_reverts(evidence)
     if any(revert.reason == "expired" for revert in reverts) or _is_retry_over(evidence, reverts):
-        return _declined(FailureReason.TX_REVERTED)
+        return _decline(FailureReason.TX_REVERTED)
     mismatches = [
         mismatch
         for mismatch in evidence.mismatches
         if mismatch.was_posted and evidence.now - mismatch.final_at >= RETRY_GRACE
     ]
     if mismatches:
-        return _declined(MISMATCHES[mismatches[-1].disposition])
+        return _decline(MISMATCH_REASONS[mismatches[-1].disposition])
     has_recent_post = any(
         evidence.now - transaction.posted_at < POSTED_TRANSACTION_HOLD
-        for transaction in _undecided(evidence)
+        for transaction in _list_undecided(evidence)
     )
     return _IN_PROGRESS if has_recent_post else SessionReport(state=GatewaySessionState.OPEN)
 
 
-def _after_deadline(evidence: OnchainEvidence) -> SessionReport:
+def _decide_after_deadline(evidence: OnchainEvidence) -> SessionReport:
     if evidence.final_at is not None and evidence.final_at > evidence.deadline:
-        return _after_final_deadline(evidence)
+        return _decide_after_final_deadline(evidence)
     has_evidence = evidence.posted_transactions or evidence.mismatches or evidence.is_exact_gone
     # Not `>=`, since many chains produce several blocks per second.
     is_window_over = evidence.window_at is not None and evidence.window_at > evidence.deadline
     return _UNPAID if is_window_over and not has_evidence else _IN_PROGRESS
 
 
-def _after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
+def _decide_after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
     """Decide when all blocks up to the deadline are final."""
     if evidence.mismatches:
-        return _declined(MISMATCHES[evidence.mismatches[-1].disposition])
-    if _reverts(evidence):
-        return _declined(FailureReason.TX_REVERTED)
-    if evidence.is_exact_gone or _undecided(evidence):
-        return _declined(FailureReason.ONCHAIN_TIMEOUT)
+        return _decline(MISMATCH_REASONS[evidence.mismatches[-1].disposition])
+    if _list_final_reverts(evidence):
+        return _decline(FailureReason.TX_REVERTED)
+    if evidence.is_exact_gone or _list_undecided(evidence):
+        return _decline(FailureReason.ONCHAIN_TIMEOUT)
     return _UNPAID
 
 
-def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
+def _list_final_reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
     return [
         transaction
         for transaction in evidence.posted_transactions
@@ -235,7 +237,7 @@ def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
     ]
 
 
-def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
+def _list_undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
     ignored = {PostedTransactionState.FOREIGN, PostedTransactionState.DUPLICATE}
     return [
         transaction
@@ -246,7 +248,7 @@ def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
 
 def _is_retry_over(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> bool:
     """Return whether the buyer's time to retry after a revert is over."""
-    if not reverts or _undecided(evidence):
+    if not reverts or _list_undecided(evidence):
         return False
     times = [revert.settled_at for revert in reverts if revert.settled_at is not None]
     return bool(times) and evidence.now - max(times) >= RETRY_GRACE

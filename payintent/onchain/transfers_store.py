@@ -22,7 +22,7 @@ from payintent.onchain.settlement_rules import (
 )
 from payintent.payments.captures_store import MoneyOrigin
 
-_OF_PAYMENT_MAX = 1_000
+_LISTED_MAX = 1_000
 _Log = TypeVar("_Log", bound=ContractLog)
 
 
@@ -127,11 +127,11 @@ async def filter_new(database: Executor, chain: str, logs: Sequence[_Log]) -> li
     return [log for log in logs if (log.tx_hash, log.log_index) not in stored]
 
 
-async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
+async def add(tx: Tx, transfers: Sequence[NewTransfer], at: datetime) -> None:
     """Store transfers. They must not exist yet."""
-    if not new:
+    if not transfers:
         return
-    logs = [transfer.log for transfer in new]
+    logs = [transfer.log for transfer in transfers]
     await tx.fetch(
         """
         INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
@@ -143,9 +143,9 @@ async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
             $13::uuid[], $14::text[]) AS r (id, chain, account_id, block, block_hash, tx_hash,
             log_index, uuid, payer, token, receiver, amount, session_id, disposition)
         """,
-        [transfer.id for transfer in new],
-        [transfer.chain for transfer in new],
-        [transfer.account_id for transfer in new],
+        [transfer.id for transfer in transfers],
+        [transfer.chain for transfer in transfers],
+        [transfer.account_id for transfer in transfers],
         [log.block_number for log in logs],
         [log.block_hash for log in logs],
         [log.tx_hash for log in logs],
@@ -155,8 +155,8 @@ async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
         [log.token for log in logs],
         [log.receiver for log in logs],
         [str(log.amount) for log in logs],
-        [transfer.origin.session_id for transfer in new],
-        [transfer.disposition for transfer in new],
+        [transfer.origin.session_id for transfer in transfers],
+        [transfer.disposition for transfer in transfers],
         at,
     )
 
@@ -174,13 +174,13 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Transfe
         LIMIT $2
         """,
         payment_id,
-        _OF_PAYMENT_MAX,
+        _LISTED_MAX,
     )
     return [TransferRecord(**row) for row in rows]
 
 
 async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
-    """Return a session's on-chain facts; None if it is not on a chain."""
+    """Return a session's on-chain facts; None if the session is not on a chain."""
     row = await database.row(
         """
         SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,
@@ -188,7 +188,8 @@ async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence 
                 WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NULL) AS is_exact_pending,
             EXISTS (SELECT FROM chain_sighting g
                 WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NOT NULL) AS is_exact_gone,
-            k.reference AS k_reference, k.amount_minor AS k_amount_minor, k.currency AS k_currency
+            k.reference AS capture_reference, k.amount_minor AS capture_amount_minor,
+            k.currency AS capture_currency
         FROM session s
         JOIN payment p ON p.id = s.payment_id
         LEFT JOIN chain_cursor c ON c.chain = s.chain
@@ -201,11 +202,11 @@ async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence 
     if row is None:
         return None
     capture = None
-    if row["k_reference"] is not None:
+    if row["capture_reference"] is not None:
         capture = Capture(
-            reference=row["k_reference"],
-            amount_minor=int(row["k_amount_minor"]),
-            currency=row["k_currency"],
+            reference=row["capture_reference"],
+            amount_minor=int(row["capture_amount_minor"]),
+            currency=row["capture_currency"],
         )
     return build(
         OnchainEvidence,

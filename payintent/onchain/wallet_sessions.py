@@ -46,7 +46,7 @@ class WalletHandoff:
     def create_code(self, session_id: UUID, now: datetime) -> str:
         until_s = int((now + _HANDOFF_VALIDITY).timestamp())
         payload = session_id.bytes + until_s.to_bytes(_TIME_BYTES)
-        return urlsafe_b64encode(payload + self._sign(payload)).decode()
+        return urlsafe_b64encode(payload + self._compute_signature(payload)).decode()
 
     def parse_code(self, code: str, now: datetime) -> UUID | None:
         """Return the session id; None if the code is invalid or has expired."""
@@ -55,13 +55,13 @@ class WalletHandoff:
         except ValueError:
             return None
         payload, signature = decoded[:-_SIGNATURE_BYTES], decoded[-_SIGNATURE_BYTES:]
-        if not hmac.compare_digest(self._sign(payload), signature):
+        if not hmac.compare_digest(self._compute_signature(payload), signature):
             return None
         until_s = int.from_bytes(payload[_ID_BYTES:])
         is_valid = now.astimezone(UTC).timestamp() < until_s
         return UUID(bytes=payload[:_ID_BYTES]) if is_valid else None
 
-    def _sign(self, payload: bytes) -> bytes:
+    def _compute_signature(self, payload: bytes) -> bytes:
         return self.encryption.digest(_CONTEXT + payload.hex())[:_SIGNATURE_BYTES]
 
 
@@ -95,7 +95,7 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
         "slug": chain.slug,
         "name": chain.name,
         "network_id": chain.network_id,
-        "status": _chain_status(cursor),
+        "status": _describe_chain_status(cursor),
     }
     if contract is not None:
         fields |= {
@@ -103,10 +103,10 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
             "contract_version": VERSION,
             "contract_abi": public_abi(),
             "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
-            "event_topics": _event_topics(),
+            "event_topics": _read_event_topics(),
         }
     return fields | {
-        "native_currency": _native_currency(chain, chain.coin_symbol),
+        "native_currency": _currency_fields(chain, chain.coin_symbol),
         "tokens": [
             _token_fields(token) | {"min_amount_smallest_unit": f"{token.minimum:f}"}
             for token in tokens
@@ -114,7 +114,7 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
         ],
         "finality": {"mode": chain.finality, "typical_seconds": chain.typical_s},
         "block_time_seconds": chain.block_time_ms / 1000,
-        "wallet_chain": _wallet_chain(chain),
+        "wallet_chain": _build_wallet_chain(chain),
         "updated_at": format_timestamp(chain.updated_at),
     }
 
@@ -126,14 +126,14 @@ async def get_session_view(
 
     Raises `NOT_FOUND` if the session is unknown, `SESSION_GONE` if it has ended or was replaced.
     """
-    snapshot = await _load(database, session_id)
+    snapshot = await _load_snapshot(database, session_id)
     amount = snapshot.session.quote.total_minor
     deadline = int(snapshot.payment.expires_at.timestamp())
     uuid = bytes.fromhex((snapshot.session.reference or "")[2:])
     return {
         "id": ids.format_id(ids.SESSION, snapshot.session.id),
-        "status": _session_status(snapshot),
-        **_payability(snapshot),
+        "status": _describe_status(snapshot),
+        **_payability_fields(snapshot),
         "pay_uuid": f"0x{uuid.hex()}",
         "amount": snapshot.session.quote.price.total_amount,
         "amount_smallest_unit": str(amount),
@@ -142,16 +142,16 @@ async def get_session_view(
             "slug": snapshot.chain.slug,
             "network_id": snapshot.chain.network_id,
             "name": snapshot.chain.name,
-            "wallet_chain": _wallet_chain(snapshot.chain),
+            "wallet_chain": _build_wallet_chain(snapshot.chain),
         },
         "contract_address": to_checksum_address(snapshot.contract.address),
         "receiver": to_checksum_address(snapshot.contract.receiver),
         "deadline": deadline,
         "expires_at": format_timestamp(snapshot.payment.expires_at),
-        "steps": _steps(snapshot, uuid, amount, deadline),
-        "checks": _checks(snapshot, uuid, amount),
-        "links": _links(snapshot, uuid, handoff),
-        "confirmations": _confirmations(snapshot),
+        "steps": _build_steps(snapshot, uuid, amount, deadline),
+        "checks": _build_checks(snapshot, uuid, amount),
+        "links": _build_links(snapshot, uuid, handoff),
+        "confirmations": _confirmation_fields(snapshot),
         "transactions": [
             {
                 "tx_hash": f"0x{transaction.tx_hash.hex()}",
@@ -165,10 +165,10 @@ async def get_session_view(
 
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
     """Return a session that accepts posted transactions; raises as `get_session_view` does."""
-    return (await _load(database, session_id)).session
+    return (await _load_snapshot(database, session_id)).session
 
 
-async def _load(database: Database, session_id: UUID | None) -> _Snapshot:
+async def _load_snapshot(database: Database, session_id: UUID | None) -> _Snapshot:
     session = await session_store.get(database, session_id) if session_id else None
     if session is None or session.quote.provider != PROVIDER:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")
@@ -194,12 +194,12 @@ async def _load(database: Database, session_id: UUID | None) -> _Snapshot:
     )
 
 
-def _payability(snapshot: _Snapshot) -> dict[str, Any]:
-    reason = _unpayable_reason(snapshot)
+def _payability_fields(snapshot: _Snapshot) -> dict[str, Any]:
+    reason = _find_unpayable_reason(snapshot)
     return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
 
 
-def _unpayable_reason(snapshot: _Snapshot) -> str | None:
+def _find_unpayable_reason(snapshot: _Snapshot) -> str | None:
     if (
         snapshot.payment.status is not PaymentStatus.PROCESSING
         or snapshot.session.status is not SessionStatus.OPEN
@@ -215,9 +215,9 @@ def _unpayable_reason(snapshot: _Snapshot) -> str | None:
     return None if watched else "chain_not_watched"
 
 
-def _session_status(snapshot: _Snapshot) -> str:
+def _describe_status(snapshot: _Snapshot) -> str:
     if any(transaction.exact for transaction in snapshot.transactions):
-        return "confirming" if _depth(snapshot) > 1 else "detected"
+        return "confirming" if _count_confirmations(snapshot) > 1 else "detected"
     if any(transaction.state == "mismatch" for transaction in snapshot.transactions):
         return "mismatch"
     unconfirmed = {"unknown", "pending", "mined"}
@@ -228,7 +228,7 @@ def _session_status(snapshot: _Snapshot) -> str:
     return "submitted" if has_posted else "awaiting_payment"
 
 
-def _depth(snapshot: _Snapshot) -> int:
+def _count_confirmations(snapshot: _Snapshot) -> int:
     """Return the confirmations of an exact pending transfer, including its own block."""
     blocks = [
         transaction.block
@@ -239,26 +239,30 @@ def _depth(snapshot: _Snapshot) -> int:
     return max(0, head - max(blocks) + 1) if blocks and head is not None else 0
 
 
-def _confirmations(snapshot: _Snapshot) -> dict[str, Any]:
-    depth = _depth(snapshot)
-    elapsed_s = depth * snapshot.chain.block_time_ms / 1000
+def _confirmation_fields(snapshot: _Snapshot) -> dict[str, Any]:
+    confirmations = _count_confirmations(snapshot)
+    elapsed_s = confirmations * snapshot.chain.block_time_ms / 1000
     by_count = snapshot.chain.finality == "confirmations"
     return {
         "mode": snapshot.chain.finality,
-        "seen": depth,
+        "seen": confirmations,
         "needed": snapshot.chain.confirmations if by_count else None,
         "eta_seconds": max(0, round(snapshot.chain.typical_s - elapsed_s)),
     }
 
 
-def _steps(snapshot: _Snapshot, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
+def _build_steps(
+    snapshot: _Snapshot, uuid: bytes, amount: int, deadline: int
+) -> list[dict[str, Any]]:
     """Return the transactions to send, each with the condition under which it is needed."""
     token, contract = snapshot.token, snapshot.contract.address
     steps: list[dict[str, Any]] = []
     if not token.native:
         if token.approve_zero_first:
-            steps.append(_approval("approve_reset", "allowance_nonzero_lt_amount", snapshot, 0))
-        steps.append(_approval("approve", "allowance_lt_amount", snapshot, amount))
+            steps.append(
+                _build_approval("approve_reset", "allowance_nonzero_lt_amount", snapshot, 0)
+            )
+        steps.append(_build_approval("approve", "allowance_lt_amount", snapshot, amount))
     address = token.address or NATIVE
     steps.append(
         {
@@ -279,7 +283,7 @@ def _steps(snapshot: _Snapshot, uuid: bytes, amount: int, deadline: int) -> list
     return steps
 
 
-def _approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> dict[str, Any]:
+def _build_approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> dict[str, Any]:
     return {
         "kind": kind,
         "when": when,
@@ -289,7 +293,7 @@ def _approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> dict[st
     }
 
 
-def _checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
+def _build_checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
     """Return calls that check balance, allowance and payment status; see `_PAYER`."""
     address = snapshot.token.address or NATIVE
     is_paid_call = {
@@ -312,7 +316,7 @@ def _checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
     }
 
 
-def _links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
+def _build_links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
     """Return links that open wallets.
 
     An EIP-681 URL describes a single call, so it cannot pay tokens, which need an approval first.
@@ -320,11 +324,11 @@ def _links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str
     metamask = handoff.build_link(snapshot.session.id, snapshot.now)
     links = {} if metamask is None else {"metamask": metamask}
     if snapshot.token.native:
-        links["eip681"] = _eip681_url(snapshot, uuid)
+        links["eip681"] = _build_eip681_url(snapshot, uuid)
     return links
 
 
-def _eip681_url(snapshot: _Snapshot, uuid: bytes) -> str:
+def _build_eip681_url(snapshot: _Snapshot, uuid: bytes) -> str:
     """Return the contract call as an EIP-681 URL."""
     amount = snapshot.session.quote.total_minor
     deadline = int(snapshot.payment.expires_at.timestamp())
@@ -347,16 +351,16 @@ def _token_fields(token: TokenRecord) -> dict[str, Any]:
     }
 
 
-def _native_currency(chain: ChainRecord, symbol: str) -> dict[str, Any]:
+def _currency_fields(chain: ChainRecord, symbol: str) -> dict[str, Any]:
     return {"name": chain.coin_name, "symbol": symbol, "decimals": 18}
 
 
-def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
+def _build_wallet_chain(chain: ChainRecord) -> dict[str, Any]:
     """Return the parameter of `wallet_addEthereumChain` (EIP-3085)."""
     fields: dict[str, Any] = {
         "chainId": hex(chain.network_id),
         "chainName": chain.name,
-        "nativeCurrency": _native_currency(chain, chain.wallet_symbol),
+        "nativeCurrency": _currency_fields(chain, chain.wallet_symbol),
     }
     # Wallets reject an empty list.
     if chain.public_rpc_urls:
@@ -366,12 +370,12 @@ def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
     return fields
 
 
-def _event_topics() -> Mapping[str, str]:
+def _read_event_topics() -> Mapping[str, str]:
     topics: dict[str, str] = compiled_contract()["topics"]
     return {name.partition("(")[0]: topic for name, topic in topics.items()}
 
 
-def _chain_status(cursor: ChainCursor | None) -> str:
+def _describe_chain_status(cursor: ChainCursor | None) -> str:
     if cursor is not None and cursor.halted:
         return "halted"
     return "active" if cursor is not None and cursor.watched else "degraded"

@@ -54,7 +54,7 @@ _RECHECKED_RANGES_MAX = 20  # per pass
 RECEIPTS = Counter(
     "payintent_chain_receipts_total", "Finalized logs by disposition", ["chain", "disposition"]
 )
-LATE = Counter("payintent_chain_late_logs_total", "Logs that only a recheck found", ["chain"])
+LATE_LOGS = Counter("payintent_chain_late_logs_total", "Logs that only a recheck found", ["chain"])
 FINAL = Gauge("payintent_chain_final", "The newest final block", ["chain"])
 CURSOR = Gauge("payintent_chain_cursor", "The last block that was read", ["chain"])
 HALTED = Gauge("payintent_chain_halted", "1 while the chain needs manual review", ["chain"])
@@ -343,7 +343,7 @@ class FinalBlockReader:
             await self._settle([], unproven, contracts)
         for start in range(0, len(proof.logs), LOGS_MAX):
             logs = proof.logs[start : start + LOGS_MAX]
-            LATE.labels(slug).inc(await self._settle(logs, {}, contracts))
+            LATE_LOGS.labels(slug).inc(await self._settle(logs, {}, contracts))
 
 
 def agreed_final_block(heads: Sequence[ChainHeads]) -> int:

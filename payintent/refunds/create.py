@@ -144,7 +144,7 @@ class RefundCreator:
         capabilities = gateway.capabilities if gateway else None
         remainder = payment.amount - payment.refunded_amount
         remainder -= await payment_store.get_reserved_amount(tx, payment.id)
-        refundable_amount = _undisputed_remainder(payment, capture, remainder, capabilities)
+        refundable_amount = _find_undisputed_remainder(payment, capture, remainder, capabilities)
         amount, amount_text = _parse_refund_amount(payment, request.amount, refundable_amount)
         amount_minor = _to_gateway_units(payment, capture, amount, remainder, capabilities)
         if capabilities is None or (capture.account_id, GatewayChannel.REFUNDS) in unavailable:
@@ -257,16 +257,16 @@ def _parse_refund_amount(
     """Return the requested amount as a number and as text; default: the full remainder."""
     if raw is None:
         if refundable_amount == 0:
-            raise _exceeds_remainder(payment, refundable_amount)
+            raise _remainder_error(payment, refundable_amount)
         return refundable_amount, format_payment_amount(refundable_amount, payment.currency)
     # Amounts above the remainder have a separate error code.
     amount = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
     if amount > refundable_amount:
-        raise _exceeds_remainder(payment, refundable_amount)
+        raise _remainder_error(payment, refundable_amount)
     return amount, raw
 
 
-def _exceeds_remainder(payment: Payment, remainder: Decimal) -> RefusedError:
+def _remainder_error(payment: Payment, remainder: Decimal) -> RefusedError:
     text = format_payment_amount(remainder, payment.currency)
     return RefusedError(
         ErrorCode.REFUND_EXCEEDS_REMAINING,
@@ -274,7 +274,7 @@ def _exceeds_remainder(payment: Payment, remainder: Decimal) -> RefusedError:
     )
 
 
-def _undisputed_remainder(
+def _find_undisputed_remainder(
     payment: Payment,
     capture: LockedCapture,
     remainder: Decimal,
@@ -306,14 +306,16 @@ def _to_gateway_units(
     unit = 1
     if capabilities is not None:
         if capabilities.refunds is RefundSupport.NONE:
-            raise _unsupported("does not support refunds")
+            raise _unsupported_error("does not support refunds")
         if capabilities.refunds is RefundSupport.WHOLE and amount != payment.amount:
-            raise _unsupported("supports full refunds only")
+            raise _unsupported_error("supports full refunds only")
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
             # The full remainder is always refundable, since it was collected at this precision.
             if amount != remainder and to_smallest_unit(amount, decimals) is None:
-                raise _unsupported(f"refunds {capture.currency} with {decimals} decimals only")
+                raise _unsupported_error(
+                    f"refunds {capture.currency} with {decimals} decimals only"
+                )
             unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
     refundable_remainder = RefundableRemainder(
         amount=payment.amount,
@@ -325,9 +327,9 @@ def _to_gateway_units(
     if amount_minor > capture.undisputed_minor:  # the rest is disputed
         amount_minor = capture.undisputed_minor // unit * unit
     if amount_minor == 0:
-        raise _unsupported("cannot refund such a small amount")
+        raise _unsupported_error("cannot refund such a small amount")
     return amount_minor
 
 
-def _unsupported(problem: str) -> RefusedError:
+def _unsupported_error(problem: str) -> RefusedError:
     return RefusedError(ErrorCode.UNPROCESSABLE, f"the provider of this payment {problem}")

@@ -101,7 +101,7 @@ class RefundEffect(StrEnum):
 
 def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:
     if status is RefundStatus.PENDING:
-        return _PENDING[report.state]
+        return _EFFECTS_WHILE_PENDING[report.state]
     contradiction = {
         RefundStatus.SUCCEEDED: GatewayRefundState.DECLINED,
         RefundStatus.FAILED: GatewayRefundState.DONE,
@@ -109,7 +109,7 @@ def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:
     return RefundEffect.CONTRADICT if report.state is contradiction[status] else RefundEffect.NONE
 
 
-_PENDING = {
+_EFFECTS_WHILE_PENDING = {
     GatewayRefundState.DONE: RefundEffect.SUCCEED,
     GatewayRefundState.PENDING: RefundEffect.WAIT,
     GatewayRefundState.ABSENT: RefundEffect.WAIT,

@@ -57,7 +57,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
         if self.resolution == "refund":
             await self._refund(context, tx, case)
         else:
-            await _lock(tx, case)
+            await _lock_open_case(tx, case)
             await case_store.close(tx, case.id, _STATUSES[self.resolution], context.who, self.note)
             await ledger_store.add_resolution(tx, case.id)
         return await read_case_details(tx, self.case_id)
@@ -66,7 +66,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
         capture_id = case.capture_id
         if capture_id is None or case.credited or case.kind in _KINDS_WITHOUT_MONEY:
             raise UnprocessableError(_explain_no_money(case))
-        await _lock(tx, case)
+        await _lock_open_case(tx, case)
         refund = await refund_case(tx, case.id, capture_id, context.who, self.destination)
         if refund.step is RefundStep.APPROVAL and context.is_approved:
             await refund_store.skip_approval(tx, refund.id)
@@ -76,7 +76,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
 _STATUSES = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 
 
-async def _lock(tx: Tx, case: CaseState) -> None:
+async def _lock_open_case(tx: Tx, case: CaseState) -> None:
     """Lock the payment, the capture and the case, in this order.
 
     Raises `CONFLICT` if the case is closed or being refunded, or if money has arrived since `case`

@@ -13,7 +13,7 @@ import pytest
 from payintent.cases.model import CaseKind
 from payintent.chains import store as chain_store
 from payintent.db.database import Database
-from payintent.onchain.settlement_rules import CASES, MISMATCHES
+from payintent.onchain.settlement_rules import CASE_KINDS, MISMATCH_REASONS
 from payintent.runtime.settings import Settings
 from tests.docs.command_line import take_or_name, written
 from tests.docs.reading import ROOT, examples, page, rows, section, spans
@@ -65,11 +65,11 @@ def test_the_settings_on_the_page_are_those_of_the_code() -> None:
 
 
 def test_every_case_that_a_chain_can_cause_is_on_the_page() -> None:
-    kinds = {str(one) for one in CASES.values()}
+    kinds = {str(one) for one in CASE_KINDS.values()}
     kinds |= {str(CaseKind.RECONCILIATION), str(CaseKind.UNDECIDED)}
     assert set(_named("### Cases")) == kinds
     told = spans(section(_PAGE, "## How payments end there"))
-    assert kinds | {str(one) for one in MISMATCHES.values()} <= set(told)
+    assert kinds | {str(one) for one in MISMATCH_REASONS.values()} <= set(told)
 
 
 async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(

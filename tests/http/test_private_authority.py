@@ -102,7 +102,7 @@ async def _contract_code(service: Service, _: str) -> None:
 
 async def _signer(service: Service, _: str) -> None:
     with suppress(ChainUnavailableError):
-        await service.refund_senders["ethereum"].signer.identity()
+        await service.refund_senders["ethereum"].signer.get_identity()
 
 
 async def _refund_on_chain(service: Service, _: str) -> None:

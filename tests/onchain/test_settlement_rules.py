@@ -9,7 +9,7 @@ import pytest
 
 from payintent.gateways.port import FailureReason, GatewaySessionState, SessionReport
 from payintent.onchain.settlement_rules import (
-    CASES,
+    CASE_KINDS,
     OUTAGE_MAX,
     POSTED_TRANSACTION_HOLD,
     ExpectedTransfer,
@@ -106,7 +106,7 @@ def test_a_replaced_session_never_touches_its_payment(status: PaymentStatus) -> 
 
 
 def test_whatever_is_not_credited_is_a_case() -> None:
-    assert set(TransferDisposition) - set(CASES) == {TransferDisposition.CREDITED}
+    assert set(TransferDisposition) - set(CASE_KINDS) == {TransferDisposition.CREDITED}
 
 
 @pytest.mark.parametrize("disposition", TransferDisposition)
@@ -119,7 +119,7 @@ def test_a_transfer_pays_and_ends_its_session_or_is_a_case_and_changes_nothing(
         assert decision.credited
         assert decision.case is None
     else:
-        assert decision == SettlementDecision(case=CASES[disposition])
+        assert decision == SettlementDecision(case=CASE_KINDS[disposition])
 
 
 def evidence(**changes: Any) -> OnchainEvidence:
