@@ -59,114 +59,8 @@ from payintent.runtime.settings_checks import (
 from payintent.runtime.version import VERSION
 from payintent.service import BUILT_IN, Service, max_connections, open_service
 
-
-async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
-    chain = await chain_store.get_chain(service.database, slug)
-    reader = open_configured_reader(service.settings, chain) if chain else None
-    if chain is None or reader is None:
-        yield CheckResult(False, "cannot be watched with this configuration")
-        return
-    cursor = await chain_store.get_cursor(service.database, slug)
-    if cursor is not None and cursor.halted:
-        yield CheckResult(False, f"halted: {cursor.halted}")
-    tokens = await chain_store.list_tokens(service.database, slug)
-    contracts = await chain_store.list_contracts(service.database, slug)
-    try:
-        async for finding in check_chain(reader, chain, tokens, contracts):
-            yield finding
-        refunder = service.refund_senders.get(slug)
-        signer = refunder.signer if refunder else None
-        async for finding in check_refund_setup(signer, reader, chain, tokens, contracts):
-            yield finding
-    finally:
-        await reader.close()
-
-
 _ACCOUNTS_MAX = 10_000
 _ADMINS_MIN = 2  # a proposer and an approver
-
-
-@dataclass(frozen=True, slots=True)
-class SetupFinding:
-    """A line in the output of `doctor`."""
-
-    subject: str
-    works: bool
-    text: str
-
-
-async def check_setup(context: OperationContext) -> list[SetupFinding]:
-    """Check operators and gateway accounts.
-
-    In the sandbox, operators are not checked, because its terminals do not need approval. Raises
-    `EncryptionKeyError` if credentials cannot be decrypted.
-    """
-    findings = [] if context.settings.sandbox else [await _check_admins(context)]
-    records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
-    findings.extend(_check_accounts(context, records))
-    return findings
-
-
-async def _check_admins(context: OperationContext) -> SetupFinding:
-    if not await tokens_store.is_readable(context.database):
-        return SetupFinding("operators", True, "not examined: this database role cannot read them")
-    count = await tokens_store.count_live(context.database, Role.ADMIN)
-    text = f"admins with a valid token: {count}"
-    settings = context.database.settings
-    if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():
-        return SetupFinding("operators", True, f"{text}; other admins sign in with OpenID Connect")
-    if count < _ADMINS_MIN:
-        text += f"; at least {_ADMINS_MIN} are needed to approve the operations of admins"
-    return SetupFinding("operators", count >= _ADMINS_MIN, text)
-
-
-def _check_accounts(
-    context: OperationContext, records: list[AccountRecord]
-) -> Iterator[SetupFinding]:
-    unbound: list[str] = []
-    incomplete: dict[tuple[str, str], list[str]] = {}
-    orphaned: dict[str, list[str]] = {}
-    for account in records:
-        names, is_bound = _credential_names(context.encryption, account)
-        if not is_bound:
-            unbound.append(str(account.id))
-        if not account.enabled:
-            continue
-        capabilities = context.capabilities(account.provider)
-        if capabilities is None:
-            orphaned.setdefault(account.provider, []).append(str(account.id))
-        elif missing := capabilities.credentials - names:
-            key = account.provider, ", ".join(sorted(missing))
-            incomplete.setdefault(key, []).append(str(account.id))
-    for provider, ids in sorted(orphaned.items()):
-        text = (
-            f"accounts at {provider}, whose gateway is not installed: {', '.join(ids)}; "
-            "install its package before you start the service"
-        )
-        yield SetupFinding("accounts", False, text)
-    for (provider, names), ids in sorted(incomplete.items()):
-        text = f"accounts at {provider} without {names}, which cannot be used: {', '.join(ids)}"
-        yield SetupFinding("accounts", False, text)
-    if unbound:
-        text = (
-            "accounts whose credentials are not bound to provider and base_url: "
-            f"{', '.join(unbound)}; run payintent keyring rotate"
-        )
-        yield SetupFinding("accounts", False, text)
-    if not incomplete and not unbound and not orphaned:
-        yield SetupFinding("accounts", True, f"{len(records)}, with all required credentials")
-
-
-def _credential_names(
-    encryption: Encryption, account: AccountRecord
-) -> tuple[frozenset[str], bool]:
-    """Return an account's credential names, and whether its encryption context is current."""
-    decrypted, is_bound = decrypt_credentials(
-        encryption, account.id, account.provider, account.base_url, account.sealed
-    )
-    return frozenset(msgspec.json.decode(decrypted, type=dict[str, str])), is_bound
-
-
 _CLOCK_DIFFERENCE_MAX_S = 2.0
 
 
@@ -400,6 +294,87 @@ def _database_problem(error: Exception) -> str:
     return str(error)
 
 
+@dataclass(frozen=True, slots=True)
+class SetupFinding:
+    """A line in the output of `doctor`."""
+
+    subject: str
+    works: bool
+    text: str
+
+
+async def check_setup(context: OperationContext) -> list[SetupFinding]:
+    """Check operators and gateway accounts.
+
+    In the sandbox, operators are not checked, because its terminals do not need approval. Raises
+    `EncryptionKeyError` if credentials cannot be decrypted.
+    """
+    findings = [] if context.settings.sandbox else [await _check_admins(context)]
+    records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)
+    findings.extend(_check_accounts(context, records))
+    return findings
+
+
+async def _check_admins(context: OperationContext) -> SetupFinding:
+    if not await tokens_store.is_readable(context.database):
+        return SetupFinding("operators", True, "not examined: this database role cannot read them")
+    count = await tokens_store.count_live(context.database, Role.ADMIN)
+    text = f"admins with a valid token: {count}"
+    settings = context.database.settings
+    if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():
+        return SetupFinding("operators", True, f"{text}; other admins sign in with OpenID Connect")
+    if count < _ADMINS_MIN:
+        text += f"; at least {_ADMINS_MIN} are needed to approve the operations of admins"
+    return SetupFinding("operators", count >= _ADMINS_MIN, text)
+
+
+def _check_accounts(
+    context: OperationContext, records: list[AccountRecord]
+) -> Iterator[SetupFinding]:
+    unbound: list[str] = []
+    incomplete: dict[tuple[str, str], list[str]] = {}
+    orphaned: dict[str, list[str]] = {}
+    for account in records:
+        names, is_bound = _credential_names(context.encryption, account)
+        if not is_bound:
+            unbound.append(str(account.id))
+        if not account.enabled:
+            continue
+        capabilities = context.capabilities(account.provider)
+        if capabilities is None:
+            orphaned.setdefault(account.provider, []).append(str(account.id))
+        elif missing := capabilities.credentials - names:
+            key = account.provider, ", ".join(sorted(missing))
+            incomplete.setdefault(key, []).append(str(account.id))
+    for provider, ids in sorted(orphaned.items()):
+        text = (
+            f"accounts at {provider}, whose gateway is not installed: {', '.join(ids)}; "
+            "install its package before you start the service"
+        )
+        yield SetupFinding("accounts", False, text)
+    for (provider, names), ids in sorted(incomplete.items()):
+        text = f"accounts at {provider} without {names}, which cannot be used: {', '.join(ids)}"
+        yield SetupFinding("accounts", False, text)
+    if unbound:
+        text = (
+            "accounts whose credentials are not bound to provider and base_url: "
+            f"{', '.join(unbound)}; run payintent keyring rotate"
+        )
+        yield SetupFinding("accounts", False, text)
+    if not incomplete and not unbound and not orphaned:
+        yield SetupFinding("accounts", True, f"{len(records)}, with all required credentials")
+
+
+def _credential_names(
+    encryption: Encryption, account: AccountRecord
+) -> tuple[frozenset[str], bool]:
+    """Return an account's credential names, and whether its encryption context is current."""
+    decrypted, is_bound = decrypt_credentials(
+        encryption, account.id, account.provider, account.base_url, account.sealed
+    )
+    return frozenset(msgspec.json.decode(decrypted, type=dict[str, str])), is_bound
+
+
 async def _check_rights(report: _Report, service: Service) -> None:
     text = "the secrets match this database"
     if not service.settings.sandbox and await audit_store.is_writable(service.database):
@@ -420,3 +395,25 @@ async def _check_chains(report: _Report, service: Service) -> None:
     for slug in service.settings.endpoints:
         async for finding in _check_chain(service, slug):
             (report.ok if finding.is_ok else report.fail)(slug, finding.text)
+
+
+async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
+    chain = await chain_store.get_chain(service.database, slug)
+    reader = open_configured_reader(service.settings, chain) if chain else None
+    if chain is None or reader is None:
+        yield CheckResult(False, "cannot be watched with this configuration")
+        return
+    cursor = await chain_store.get_cursor(service.database, slug)
+    if cursor is not None and cursor.halted:
+        yield CheckResult(False, f"halted: {cursor.halted}")
+    tokens = await chain_store.list_tokens(service.database, slug)
+    contracts = await chain_store.list_contracts(service.database, slug)
+    try:
+        async for finding in check_chain(reader, chain, tokens, contracts):
+            yield finding
+        refunder = service.refund_senders.get(slug)
+        signer = refunder.signer if refunder else None
+        async for finding in check_refund_setup(signer, reader, chain, tokens, contracts):
+            yield finding
+    finally:
+        await reader.close()

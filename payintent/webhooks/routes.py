@@ -44,6 +44,7 @@ from payintent.webhooks.operations import ReplayEvent, replay_own_event
 WAIT_MAX_S = 25
 FEED_WAITS_MAX = 5  # waiting requests per merchant and process
 _PENDING = "pending"
+_NUMBER_MAX = 10**18 - 1  # fits in a bigint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +206,6 @@ async def _wake_on_disconnect(request: Request, subscriber: ChangeSubscriber) ->
     while (await request.receive())["type"] != "http.disconnect":
         pass
     subscriber.changed.set()
-
-
-_NUMBER_MAX = 10**18 - 1  # fits in a bigint
 
 
 @dataclass(frozen=True, slots=True)
