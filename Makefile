@@ -57,8 +57,8 @@ docs: tools ## Write the generated files: schema, dashboards, compiled contracts
 	$(BIN)/python -m tools.contract
 	REWRITE_GRADER_REPORTS=1 $(BIN)/pytest -k reports_of_the_page tests/sdks/test_grader.py
 
-release: tools ## Build what is published into var/release: wheels, source, npm packages, bill of materials
-	$(BIN)/python -m tools.release $(VAR_DIR)/release
+release: tools ## Build a release into dist/, install it into an empty environment and pay once
+	$(BIN)/python -m tools.release dist --verify
 
 drill-cells: $(VENV)/dev ## Drill two installations behind HAProxy (RUNS=3 ONLY=kill-database-a1,join RATE=40)
 	@$(BIN)/python -m drills.cells --runs $(or $(RUNS),3) --rate $(or $(RATE),40) --only "$(ONLY)"

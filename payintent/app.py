@@ -34,6 +34,7 @@ from payintent.gateway_accounts.calls import GatewayCallLog
 from payintent.http.address_limits import Attempts
 from payintent.http.application import RoutedApplication
 from payintent.http.docs import pages
+from payintent.http.docs.packages import PackageRoutes
 from payintent.http.errors import HANDLERS, RefusalLog, on_bug
 from payintent.http.health import LIVENESS_ROUTE, HealthRoutes, Readiness
 from payintent.http.middleware import CommonHeaders, RequestTimes, metrics_route
@@ -89,7 +90,7 @@ PUBLIC_ROUTES: list[Route] = [
     *CHECKOUT_ROUTES,
     *PORTAL_ROUTES,
     LIVENESS_ROUTE,
-    Route("/openapi.yaml", pages.openapi_yaml, methods=["GET"]),
+    Route("/openapi.yaml", pages.get_openapi_yaml, methods=["GET"]),
     Route("/docs", pages.get_docs_index, methods=["GET"]),
     Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
 ]
@@ -143,6 +144,7 @@ def api_routes(parts: RouteParts) -> list[Route]:
             database, service.wallet_handoff, parts.viewers, parts.addresses, body_max
         ).routes(),
         *HealthRoutes(parts.readiness).routes(),
+        *PackageRoutes(settings.packages_dir).routes(),
     ]
 
 

@@ -24,7 +24,8 @@ from payintent.gateway_accounts.providers_operations import (
     ListGatewayOutages,
     ListProviders,
 )
-from payintent.http.docs.pages import read_document, render_markdown
+from payintent.http.docs.documents import RUNBOOK, read_document
+from payintent.http.docs.markdown import render_markdown
 
 _ERRORS_MAX = 5
 _LINK_TAG = re.compile(r'<a href="[^"<]*">|</a>')
@@ -122,7 +123,7 @@ def runbook_section(heading: str) -> str:
 
     Links are removed, because their targets are not on the page.
     """
-    _, _, text = read_document("runbook.md").partition(f"\n### {heading}\n")
+    _, _, text = read_document(RUNBOOK).partition(f"\n### {heading}\n")
     section = text.partition("\n### ")[0].partition("\n## ")[0]
     _, _, steps = section.partition("\n\n- **See**")
     return _LINK_TAG.sub("", render_markdown("- **See**" + steps)[1])

@@ -106,6 +106,7 @@ class Settings(BaseSettings):
     portal_base: BaseUrl = ""
     #: The start of the public part of new API keys, which lets a proxy route to an installation.
     key_mark: KeyMark = "00"
+    packages_dir: str = ""  # packages for merchants; "": the packages of the release
     sandbox: bool = False  # allow webhooks to loopback and private addresses
 
     # Console sign-in with OpenID Connect; without an issuer, operators need tokens

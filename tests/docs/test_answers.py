@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from payintent.gateways.port import GatewayCapabilities, GatewayRefundState, GatewaySessionState
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from tests.docs.reading import PAGES, name, page, prose, rows, section
 
 _ANSWER = re.compile(r"\b([1-5]\d\d) `([A-Z]+(?:_[A-Z]+)*)`")

@@ -4,7 +4,7 @@ import json
 import re
 from datetime import timedelta
 
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from payintent.payments.model import PaymentStatus
 from payintent.runtime.settings import Settings
 from payintent.webhooks.model import ATTEMPTS_MAX, WAITS_S, EventType, event_payload_fields

@@ -1,5 +1,6 @@
-"""The documentation as it is served: whole, without scripts, and no link leads nowhere."""
+"""The documentation that the service publishes: pages, search index, and links that work."""
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -7,15 +8,22 @@ from typing import Any
 
 import pytest
 
-from payintent.http.docs import pages as shipped
-from payintent.http.docs.pages import openapi_document, render_markdown
+from payintent.http.docs.documents import (
+    GUIDES,
+    OPENAPI,
+    OPENAPI_PAGES,
+    RUNBOOK,
+    openapi_document,
+)
+from payintent.http.docs.markdown import render_markdown
+from payintent.runtime.version import read_commit
 from tests.docs.reading import ROOT
 from tests.support.world import Api
 
-PAGES = ("/docs", "/docs/integrate", "/docs/reference", "/docs/glossary")
+PAGES = ("/docs", "/docs/reference", *(guide.url for guide in GUIDES))
 POLICY = (
-    "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; "
-    "frame-ancestors 'none'; form-action 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
 )
 
 
@@ -52,18 +60,22 @@ async def _read(api: Api, path: str) -> Page:
     return page
 
 
-async def test_the_contract_is_served_as_it_is_written(api: Api) -> None:
+async def test_the_openapi_document_is_served_with_the_commit_of_the_installation(
+    api: Api,
+) -> None:
     answer = await api.send("GET", "/openapi.yaml")
-    assert answer.body == (ROOT / "docs" / "openapi.yaml").read_bytes()
+    text = (ROOT / OPENAPI).read_text()
+    assert answer.body.decode() == text.replace("x-commit: unknown", f"x-commit: {read_commit()}")
+    assert openapi_document()["info"]["x-commit"] == read_commit()
     assert answer.headers["Content-Type"] == "application/yaml"
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_has_no_script_and_loads_nothing_but_its_style(api: Api, path: str) -> None:
+async def test_a_page_loads_nothing_but_its_style_and_the_search(api: Api, path: str) -> None:
     page = await _read(api, path)
-    assert page.tags.isdisjoint({"script", "img", "iframe", "form", "style", "object"})
-    assert page.loaded == ["data:,", "/docs/docs.css"]
+    assert page.tags.isdisjoint({"img", "iframe", "style", "object"})
+    assert page.loaded == ["data:,", "/docs/docs.css", "/docs/search.js"]
     assert {"h1", "main", "nav"} <= page.tags
     style = await api.send("GET", "/docs/docs.css")
     assert (style.status, style.headers["Content-Type"]) == (200, "text/css; charset=utf-8")
@@ -79,7 +91,7 @@ async def test_every_link_leads_to_a_page_that_is_served_and_to_an_anchor_there(
             if link.startswith("https://"):
                 continue
             where, _, anchor = link.partition("#")
-            if where == "/openapi.yaml":
+            if where in {"/openapi.yaml", "/packages/"}:
                 continue
             target = pages[where or path]
             assert not anchor or anchor in target.anchors, (path, link)
@@ -112,12 +124,14 @@ async def test_the_guide_is_the_page_of_the_repository(api: Api) -> None:
 def test_a_link_to_what_is_not_served_is_plain_text_and_markup_stays_text() -> None:
     contents, body = render_markdown(
         "# A\n\n## B, and C\n\n[one](operate.md#x) [two](#b-and-c) [three](https://a.example/) "
-        "[four](javascript:alert(1)) <script>alert(1)</script>"
+        "[four](javascript:alert(1)) [five](glossary.md#x) <script>alert(1)</script>",
+        "docs/integrate/guide.md",
     )
     assert contents == [("b-and-c", "B, and C")]
     assert '<h2 id="b-and-c">' in body
     assert '<p>one <a href="#b-and-c">two</a> <a href="https://a.example/">three</a> ' in body
-    assert body.count("<a ") == 2
+    assert '<a href="/docs/glossary#x">five</a>' in body
+    assert body.count("<a ") == 3
     assert "<script" not in body
 
 
@@ -127,9 +141,33 @@ async def test_a_page_that_is_not_there_is_404(api: Api) -> None:
         assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND"), name
 
 
-def test_the_wheel_carries_the_documents_where_the_service_looks_for_them() -> None:
+async def test_the_search_index_has_every_section_and_leads_to_anchors_that_exist(
+    api: Api,
+) -> None:
+    answer = await api.send("GET", "/docs/search.json")
+    sections = answer.json["sections"]
+    anchors = {path: (await _read(api, path)).anchors for path in PAGES}
+    for section in sections:
+        path, _, anchor = section["url"].partition("#")
+        assert not anchor or anchor in anchors[path], section
+    assert {section["page"] for section in sections} == {
+        "API reference",
+        *(guide.title for guide in GUIDES),
+    }
+    assert any(section["heading"] == "POST /v1/payments" for section in sections)
+    assert any(section["heading"] == "IDEMPOTENCY_CONFLICT" for section in sections)
+
+
+def test_every_page_for_merchants_is_published() -> None:
+    published = {guide.path for guide in GUIDES}
+    pages = [*ROOT.glob("docs/integrate/*.md"), *ROOT.glob("sdks/*/README.md")]
+    assert {str(page.relative_to(ROOT)) for page in pages} == published
+
+
+def test_the_wheel_contains_the_documents_that_the_service_publishes() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    for name, place in shipped.CHECKOUT_PATHS.items():
-        assert carried[place] == f"payintent/http/docs/templates/{name}"
-        assert (ROOT / place).is_file()
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for path in (OPENAPI, OPENAPI_PAGES, RUNBOOK, *(guide.path for guide in GUIDES)):
+        [source] = [source for source in included if re.match(rf"{source}(/|$)", path)]
+        assert included[source] == f"payintent/http/docs/templates/{source}"
+        assert (ROOT / path).is_file()

@@ -14,7 +14,7 @@ from schemathesis.checks import (
 )
 from schemathesis.schemas import APIOperation
 
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from tests.support.conformance import METHODS, check, closed
 from tests.support.world import Answer
 

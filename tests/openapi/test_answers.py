@@ -317,6 +317,10 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /docs": (200, _get("/docs")),
     "GET /sdk/{name}": (200, _get("/sdk/v1.js")),
     "GET /docs/{name}": (200, _get("/docs/reference")),
+    "GET /packages": (308, _get("/packages")),
+    "GET /packages/": (200, _get("/packages/")),
+    "GET /packages/{project}/": (404, _get("/packages/payintent-sdk/")),
+    "GET /packages/files/{name}": (404, _get("/packages/files/payintent-sdk.tgz")),
 }
 
 

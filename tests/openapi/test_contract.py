@@ -17,14 +17,14 @@ from payintent.core.errors import ErrorCode
 from payintent.core.money import CURRENCIES
 from payintent.fraud.model import RiskLevel
 from payintent.gateways.port import DisputedFunds, DisputeState, FailureReason
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from payintent.http.errors import STATUS
 from payintent.http.pagination import _LISTED_DEFAULT, LISTED_MAX
 from payintent.merchants.model import FeeMode, TaxManager
 from payintent.payments.model import PaymentStatus
 from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.refunds.model import RefundFailureReason, RefundStatus
-from payintent.runtime.version import API_VERSION
+from payintent.runtime.version import API_VERSION, VERSION
 from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
 from payintent.webhooks.model import EventType, event_payload_fields
 from tests.docs.reading import ROOT
@@ -44,7 +44,9 @@ def test_it_is_valid_openapi_3_1() -> None:
 
 def test_it_has_the_version_that_is_served() -> None:
     assert openapi_document()["info"]["version"] == API_VERSION == "0.9.9"
-    assert _SCHEMAS["Health"]["properties"]["version"]["const"] == API_VERSION
+    versions = _SCHEMAS["Health"]["properties"]
+    assert versions["version"]["const"] == VERSION
+    assert versions["api_version"]["const"] == API_VERSION
 
 
 def test_its_routes_are_those_that_are_served() -> None:

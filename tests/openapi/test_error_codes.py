@@ -21,7 +21,7 @@ from payintent.gateways.port import (
     OutcomeUnknown,
     SessionReport,
 )
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from payintent.http.errors import STATUS
 from payintent.payments.model import PaymentStatus, PaymentTrigger, find_transition
 from payintent.runtime.settings import Settings

@@ -29,7 +29,7 @@ from schemathesis.core.failures import FailureGroup
 from payintent.core.ids import SESSION, format_id
 from payintent.gateways.port import GatewaySessionState, SessionReport
 from payintent.http import responses
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
@@ -100,6 +100,10 @@ REQUESTS = {
     "GET /openapi.yaml": 4,
     "GET /docs": 2,
     "GET /docs/{name}": 20,
+    "GET /packages": 2,
+    "GET /packages/": 2,
+    "GET /packages/{project}/": 10,
+    "GET /packages/files/{name}": 10,
 }
 READS = [name for name in REQUESTS if name.startswith("GET ")]
 #: Operations that share a world: one that changes something has a world of its own.

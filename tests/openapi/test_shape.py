@@ -11,7 +11,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from payintent.core.errors import RefusedError
 from payintent.http.bodies import read_idempotency_key
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from tests.conformance.adapters import HARNESSES
 from tests.conformance.traits import TRAITS
 from tests.openapi.conforming import METHODS, OWN_ACTIONS, operations

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 
 
 def contract() -> dict[str, Any]:

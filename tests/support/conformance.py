@@ -17,7 +17,7 @@ import aiohttp
 import jsonschema_rs
 from starlette.routing import Route
 
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from payintent.http.middleware import _CORS_PATHS, _STATIC_PATHS, _UNCACHED_PATHS
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -31,7 +31,7 @@ _CAREFUL = {
     "x-robots-tag",
 }  # fmt: skip
 _NEGOTIATED = {"vary", "content-encoding"}
-_PAGES = ("/c/", "/sdk/", "/docs")
+_PAGES = ("/c/", "/sdk/", "/docs", "/packages/")
 #: What `info.description` says of every route, with the code of its body.
 _ANY_ROUTE = {404: "NOT_FOUND", 405: "BAD_REQUEST", 408: "BAD_REQUEST", 431: "BAD_REQUEST"}
 #: One event of a stream, of which OpenAPI 3.1 can only say that it is text.

@@ -15,7 +15,7 @@ from payintent.accounting.ledger_operations import BackfillLedger
 from payintent.core.errors import RefusedError
 from payintent.core.ids import STATEMENT, format_id
 from payintent.gateway_accounts.operations import AddAccount
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant

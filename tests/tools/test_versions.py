@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from payintent.http.docs.pages import openapi_document
+from payintent.http.docs.documents import openapi_document
 from payintent.runtime import version
 from payintent.runtime.version import API_VERSION, UNKNOWN, VERSION
 

@@ -1,0 +1,112 @@
+"""The documents that the service publishes, read from an installed wheel or from a checkout."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from payintent.runtime.version import read_commit
+
+TEMPLATES = resources.files("payintent") / "http" / "docs" / "templates"
+_CHECKOUT = Path(__file__).parents[3]
+OPENAPI = "docs/openapi.yaml"
+OPENAPI_PAGES = "docs/openapi-pages.yaml"
+RUNBOOK = "docs/operate/runbook.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """A Markdown page at `/docs/{name}`; `path` is its path in the repository."""
+
+    name: str
+    path: str
+    title: str
+    about: str
+
+    @property
+    def url(self) -> str:
+        return f"/docs/{self.name}"
+
+
+#: The pages for merchants, in reading order.
+GUIDES = (
+    Guide(
+        "quickstart",
+        "docs/integrate/quickstart.md",
+        "Quickstart",
+        "Take a test payment from creation to its webhook, on your own machine.",
+    ),
+    Guide(
+        "integrate",
+        "docs/integrate/guide.md",
+        "Integration guide",
+        "Create payments, send buyers to the checkout, and handle webhooks.",
+    ),
+    Guide(
+        "sdk-python",
+        "sdks/python/README.md",
+        "Python SDK",
+        "Install and use the client library for Python.",
+    ),
+    Guide(
+        "sdk-typescript",
+        "sdks/typescript/README.md",
+        "TypeScript SDK",
+        "Install and use the client library for Node.js, Deno, Bun and workers.",
+    ),
+    Guide(
+        "sdk-cli",
+        "sdks/cli/README.md",
+        "Command line",
+        "List payments, forward webhooks to your machine, and grade your integration.",
+    ),
+    Guide(
+        "sdk-mcp",
+        "sdks/mcp/README.md",
+        "MCP server",
+        "Give a coding agent access to your test payments.",
+    ),
+    Guide(
+        "grader",
+        "docs/integrate/grader.md",
+        "Integration checks",
+        "Run automated checks against your webhook receiver.",
+    ),
+    Guide("glossary", "docs/integrate/glossary.md", "Glossary", "The terms of the API."),
+)
+
+
+def read_document(path: str) -> str:
+    """Return the text of a published document. A wheel contains it among the templates."""
+    file: Traversable = TEMPLATES / path
+    if not file.is_file():
+        file = _CHECKOUT / path
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def openapi_yaml() -> bytes:
+    """Return the OpenAPI document with the commit of this installation."""
+    text = read_document(OPENAPI)
+    return text.replace("x-commit: unknown", f"x-commit: {read_commit()}", 1).encode()
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document, including page routes. The result is shared: do not modify it.
+
+    `/openapi.yaml` omits page routes, because generated API clients do not need them.
+    """
+    import yaml  # imported here because few processes need it
+
+    document, pages = (
+        yaml.load(text, Loader=yaml.CSafeLoader)
+        for text in (openapi_yaml(), read_document(OPENAPI_PAGES))
+    )
+    document["tags"] += pages["tags"]
+    document["paths"] |= pages["paths"]
+    for kind, components in pages["components"].items():
+        document["components"][kind] |= components
+    return document

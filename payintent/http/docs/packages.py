@@ -1,0 +1,129 @@
+"""Packages for merchants, such as the SDKs, for pip and npm: `/packages/`.
+
+A release contains the packages that were built with it, so that merchants install the version
+that matches the service. The setting `packages_dir` names a different folder.
+"""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.http.responses import etag_response
+
+_PACKAGE_FOLDER = "packages"  # tools/build_hook.py adds it to the wheel
+_MEDIA_TYPES = {".whl": "application/zip", ".zip": "application/zip", ".tgz": "application/gzip"}
+_PYTHON_SUFFIX = ".whl"
+_VERSION = re.compile(r"-(?=\d)")
+_HEADERS = {
+    "Cache-Control": "public, max-age=300",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A file that can be installed; `project` is its normalized name (PEP 503)."""
+
+    file_name: str
+    project: str
+    media_type: str
+    content: bytes
+    digest: str
+
+    @property
+    def is_python(self) -> bool:
+        return self.file_name.endswith(_PYTHON_SUFFIX)
+
+    @property
+    def url(self) -> str:
+        return f"/packages/files/{self.file_name}"
+
+
+@cache
+def _read_packages(folder: Traversable) -> dict[str, Package]:
+    packages: dict[str, Package] = {}
+    if not folder.is_dir():
+        return packages
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        media_type = _MEDIA_TYPES.get(Path(file.name).suffix)
+        if media_type is not None:
+            content = file.read_bytes()
+            project = re.sub(r"[-_.]+", "-", _VERSION.split(file.name)[0]).lower()
+            digest = sha256(content).hexdigest()
+            packages[file.name] = Package(file.name, project, media_type, content, digest)
+    return packages
+
+
+class PackageRoutes:
+    """Routes that serve the packages of a folder; "" is the folder of the release."""
+
+    def __init__(self, folder: str = "") -> None:
+        self._folder = folder
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/packages", self._redirect, methods=["GET"]),
+            Route("/packages/", self._get_index, methods=["GET"]),
+            Route("/packages/files/{name}", self._get_file, methods=["GET"]),
+            Route("/packages/{project}/", self._get_project, methods=["GET"]),
+        ]
+
+    async def _packages(self) -> dict[str, Package]:
+        folder = resources.files("payintent") / _PACKAGE_FOLDER
+        return await asyncio.to_thread(
+            _read_packages, Path(self._folder) if self._folder else folder
+        )
+
+    async def _get_index(self, request: Request) -> Response:
+        """`GET /packages/`: Python projects for pip (PEP 503), and all other files."""
+        del request
+        packages = (await self._packages()).values()
+        projects = sorted({package.project for package in packages if package.is_python})
+        links = [(f"/packages/{project}/", project) for project in projects]
+        links += [(each.url, each.file_name) for each in packages if not each.is_python]
+        return _list("Packages", links)
+
+    async def _get_project(self, request: Request) -> Response:
+        """`GET /packages/{project}/`: the files of a project with their digests."""
+        project: str = request.path_params["project"]
+        files = [each for each in (await self._packages()).values() if each.project == project]
+        if not files:
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such package")
+        links = [(f"{file.url}#sha256={file.digest}", file.file_name) for file in files]
+        return _list(project, links)
+
+    async def _get_file(self, request: Request) -> Response:
+        """`GET /packages/files/{name}`: a wheel, an npm package or a plugin archive."""
+        package = (await self._packages()).get(request.path_params["name"])
+        if package is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such package")
+        return etag_response(
+            request, package.content, f'"{package.digest}"', _HEADERS, package.media_type
+        )
+
+    async def _redirect(self, request: Request) -> Response:
+        del request
+        return RedirectResponse("/packages/", 308)
+
+
+def _list(title: str, links: list[tuple[str, str]]) -> Response:
+    items = "\n".join(f'<a href="{escape(url)}">{escape(text)}</a><br>' for url, text in links)
+    page = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="pypi:repository-version" content="1.0">\n'
+        f"<title>{escape(title)}</title>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
+        f"{items}\n</body>\n</html>\n"
+    )
+    return Response(page, 200, _HEADERS, "text/html")
