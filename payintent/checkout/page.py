@@ -227,7 +227,7 @@ def _script_sources(step: dict[str, Any], language: Language) -> ScriptSources:
     """Allow our own scripts and, in the wallet step, the inline script."""
     if step["kind"] != "wallet":
         return rendering.OWN_SCRIPTS
-    return ScriptSources(inline=(offer_script(language.locale).source,))
+    return ScriptSources(inline=(offer_script(language.locale).csp_source,))
 
 
 def _prefetch_scripts(step: dict[str, Any], methods: _AvailableMethods) -> tuple[str, ...]:

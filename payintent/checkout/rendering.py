@@ -111,7 +111,7 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     fields = _error_fields(
         page_language(request, "en"), "sorry", _MESSAGE_KEYS.get(reason, "sorry_other")
     )
-    policy = content_security_policy(styles=[page_style().source])
+    policy = content_security_policy(styles=[page_style().csp_source])
     page = fields | {"tone": "bad", "retry_url": retry_url}
     return render_page(request, "sorry.html", page, policy, failure.status)
 
@@ -144,7 +144,7 @@ def merchant_policy(
         frame_ancestors=merchant.origins,
         form_targets=form_targets,
         scripts=replace(scripts, connections=connections),
-        styles=[page_style(merchant.accent_colour).source],
+        styles=[page_style(merchant.accent_colour).csp_source],
     )
 
 

@@ -124,12 +124,12 @@ async def get_sdk_file(request: Request) -> Response:
 
 @cache
 def _sdk_files() -> Mapping[str, _SdkFile]:
-    wallets = files.minify(_read_source("v1.onchain.js"))
-    core = files.minify(_insert_hash(_read_source("v1.js"), wallets))
+    wallets = files.minify_script(_read_source("v1.onchain.js"))
+    core = files.minify_script(_insert_hash(_read_source("v1.js"), wallets))
     return {
         **_sdk_script("v1.js", core),
         **_sdk_script("v1.onchain.js", wallets),
-        "loader.js": _sdk_file(_SCRIPT, files.minify(_read_source("loader.js"))),
+        "loader.js": _sdk_file(_SCRIPT, files.minify_script(_read_source("loader.js"))),
         "v1.d.ts": _sdk_file("text/plain", _read_source("v1.d.ts")),
     }
 

@@ -119,6 +119,6 @@ def _render(request: Request, page: _CardPage, problem: str | None = None) -> Re
     policy = content_security_policy(
         frame_ancestors=merchant.origins,
         form_targets=[web_origin(page.return_url)],
-        styles=[style.source],
+        styles=[style.csp_source],
     )
     return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

@@ -167,7 +167,7 @@ def console_style(name: str) -> InlinePart:
     return inline_part(CONSOLE_FILES.text(name))
 
 
-_STYLE_SOURCES = [console_style(name).source for name in _FILES if name.endswith(".css")]
+_STYLE_SOURCES = [console_style(name).csp_source for name in _FILES if name.endswith(".css")]
 #: Headers of every page and page fragment.
 HEADERS = COMMON_HEADERS | {
     "Content-Security-Policy": content_security_policy(

@@ -12,7 +12,7 @@ from payintent.core.ids import to_base62
 PROPOSAL_HOURS = 24  # until a proposal expires
 TOKEN_DAYS = 90  # default validity
 TOKEN_DAYS_MAX = 365
-#: Validity of a role from an identity provider: a session plus a proposal made at its end.
+#: Validity of a role from an identity provider: a session, and a proposal made at its end.
 IDENTITY_HOURS = 12 + PROPOSAL_HOURS
 #: Number of tokens that can be issued without a token on a new installation.
 FIRST_OPERATORS = 2
@@ -44,11 +44,11 @@ def parse_claim_roles(text: str) -> dict[str, Role]:
         value, _, role = (part.strip() for part in item.rpartition("="))
         if not value or role not in list(Role):
             raise ValueError(
-                f"has an entry, number {number}, that is not like payments-admins=admin; "
-                f"the roles are {', '.join(Role)}"
+                f"contains an invalid entry (number {number}); write it like "
+                f"payments-admins=admin, with one of the roles {', '.join(Role)}"
             )
         if value in roles:
-            raise ValueError(f"has two roles for entry number {number}")
+            raise ValueError(f"contains a value with two roles (number {number})")
         roles[value] = Role(role)
     return roles
 

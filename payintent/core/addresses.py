@@ -1,4 +1,4 @@
-"""Parse IP addresses, web origins and e-mail addresses."""
+"""Parsing of IP addresses, web origins and e-mail addresses."""
 
 import re
 from functools import lru_cache
@@ -21,17 +21,17 @@ UNREADABLE_ADDRESS = "unreadable"
 
 _CLIENT_PREFIX = 64  # an IPv6 client controls all addresses in its /64
 _MAPPED_PREFIX = 96
-_TEXT_MAX = 64  # 45 characters plus an interface name
+_ADDRESS_CHARS_MAX = 64  # 45 characters plus an interface name
 _CACHED_MAX = 10_000  # about 200 bytes each
 
 
 def parse_ip_address(text: str) -> Address | None:
     """Parse an address, or return None if it is invalid. IPv4-mapped addresses become IPv4."""
-    return _parse(text) if len(text) <= _TEXT_MAX else None
+    return _parse_cached(text) if len(text) <= _ADDRESS_CHARS_MAX else None
 
 
 @lru_cache(maxsize=_CACHED_MAX)  # the peer and client address of every request is parsed
-def _parse(text: str) -> Address | None:
+def _parse_cached(text: str) -> Address | None:
     try:
         address = ip_address(text)
     except ValueError:
@@ -85,7 +85,7 @@ def web_origin(url: str) -> str | None:
     if not separator or scheme not in _DEFAULT_PORTS:
         return None
     authority = rest.partition("/")[0].partition("?")[0].partition("#")[0].lower()
-    host, port = _split(authority)
+    host, port = _split_authority(authority)
     if port is None or not _is_host(host):
         return None
     suffix = "" if port in {0, _DEFAULT_PORTS[scheme]} else f":{port}"
@@ -103,10 +103,10 @@ def is_confidential(url: str) -> bool:
     if origin is None:
         return False
     scheme, _, authority = origin.partition("://")
-    return scheme == "https" or _split(authority)[0] in _LOOPBACK
+    return scheme == "https" or _split_authority(authority)[0] in _LOOPBACK
 
 
-def _split(authority: str) -> tuple[str, int | None]:
+def _split_authority(authority: str) -> tuple[str, int | None]:
     """Split host and port; the port is 0 if it is missing and None if it is invalid."""
     end = authority.find("]") + 1  # an IPv6 address contains colons
     host, colon, port = authority[end:].partition(":")

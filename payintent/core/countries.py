@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from payintent.core.errors import ErrorCode, RefusedError
-from payintent.core.money import CRYPTO, SETTLING, accepted_currencies
+from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
+from payintent.core.money import CRYPTO, SETTLEMENT_TOKENS, accepted_currencies
 
 GLOBAL = "GL"  # no particular country; tokens only
 #: Codes that edge networks send for viewers in an unknown country and for Tor users.
@@ -25,8 +25,8 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = (
     | dict.fromkeys(DOLLAR_COUNTRIES, ("USD", *CRYPTO))
 )
 #: Currencies that buyers can pay with in each country.
-TENDERED: Mapping[str, tuple[str, ...]] = {
-    country: (*codes, *SETTLING) for country, codes in COUNTRIES.items()
+TENDER_BY_COUNTRY: Mapping[str, tuple[str, ...]] = {
+    country: (*codes, *SETTLEMENT_TOKENS) for country, codes in COUNTRIES.items()
 }
 COUNTRY_NAMES: dict[str, str] = {
     "GL": "Global", "TH": "Thailand", "JP": "Japan", "TW": "Taiwan", "ID": "Indonesia",
@@ -50,14 +50,14 @@ def is_edge_country(code: str) -> bool:
 
 def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
     """Return whether a payment in `currency` can be paid in a country."""
-    offered = TENDERED[country]
+    offered = TENDER_BY_COUNTRY[country]
     return any(code in offered for code in accepted_currencies(currency, pegged=pegged))
 
 
 def require_supported_country(code: str) -> str:
     """Return the code; raises a `RefusedError` if it is not in spec section 2.5."""
     if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
-        raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
+        raise BadRequestError("country must be a two-letter code")
     if code not in COUNTRIES:
         raise RefusedError(ErrorCode.UNSUPPORTED_COUNTRY, f"country {code!r} is not supported")
     return code

@@ -1,4 +1,4 @@
-"""Money as text, `Decimal` or smallest units, never as float."""
+"""Currencies, and amounts as text, `Decimal` or smallest units. Floats are never used."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -14,14 +14,14 @@ from payintent.core.errors import ErrorCode, RefusedError
 class Currency:
     code: str
     crypto: bool
-    display_decimals: int  # shown to buyers: ISO 4217 for fiat, 4 for tokens
-    amount_decimals: int  # allowed in amounts; for tokens, the highest number on any chain
+    display_decimals: int  # shown to buyers: ISO 4217 decimals for fiat, 4 for tokens
+    amount_decimals: int  # allowed in amounts; for tokens, the maximum number on any chain
 
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
 #: Tokens that can only pay payments in the fiat currency to which they are pegged.
-SETTLING = ("USDC",)
+SETTLEMENT_TOKENS = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
 
@@ -36,18 +36,18 @@ TENDER: dict[str, Currency] = {
         display_decimals=CRYPTO_DISPLAY_DECIMALS,
         amount_decimals=TOKEN_DECIMALS_MAX,
     )
-    for code in (*CRYPTO, *SETTLING)
+    for code in (*CRYPTO, *SETTLEMENT_TOKENS)
 }
 #: Currencies in which payments can be created; only these appear in the API and the catalog.
 CURRENCIES: dict[str, Currency] = {code: TENDER[code] for code in (*FIAT, *CRYPTO)}
 
-_NO_DECIMALS = """
+_ZERO_DECIMAL_CODES = """
     BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF
 """
-_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
+_THREE_DECIMAL_CODES = "BHD IQD JOD KWD LYD OMR TND"
 _ISO_DECIMALS: dict[str, int] = {
     code: decimals
-    for decimals, codes in ((0, _NO_DECIMALS), (3, _THREE_DECIMALS))
+    for decimals, codes in ((0, _ZERO_DECIMAL_CODES), (3, _THREE_DECIMAL_CODES))
     for code in codes.split()
 }
 #: Decimals of minor units other than 2, including currencies that payments do not support.
@@ -56,7 +56,7 @@ MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
 }
 MINOR_DECIMALS_DEFAULT = 2
 #: Tokens that are pegged to a fiat currency (spec 2.2, `include_pegged_assets`).
-PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
+PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLEMENT_TOKENS)}
 
 
 def minor_decimals(currency: str) -> int:
@@ -71,24 +71,24 @@ def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
 def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
     """Raise if a currency is unknown, or if none of the merchant's methods can pay it."""
     if code not in CURRENCIES:
-        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not supported")
     if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):
         raise RefusedError(
-            ErrorCode.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}"
+            ErrorCode.UNSUPPORTED_CURRENCY, f"the merchant has no payment method for {code}"
         )
 
 
-#: For exact products of amounts and rates; the default context rounds to 28 digits.
+#: Context for exact products of amounts and rates. The default context rounds to 28 digits.
 EXACT = Context(prec=80)
 
-_PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
+_PLAIN_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
 
 
-def parse_amount(raw: object, currency: str, lowest: Decimal, highest: Decimal) -> Decimal:
+def parse_amount(raw: object, currency: str, minimum: Decimal, maximum: Decimal) -> Decimal:
     """Parse the `amount` of a request in a supported currency.
 
     Raises `INVALID_AMOUNT` if it is not a plain decimal string (malformed), or if the value is not
-    positive, has too many decimals, or is not between `lowest` and `highest`.
+    positive, has too many decimals, or is not between `minimum` and `maximum`.
     """
     if not is_plain_decimal(raw):
         raise RefusedError(
@@ -100,16 +100,16 @@ def parse_amount(raw: object, currency: str, lowest: Decimal, highest: Decimal) 
     decimals = CURRENCIES[currency].amount_decimals
     if len(raw.partition(".")[2]) > decimals:
         raise RefusedError(
-            ErrorCode.INVALID_AMOUNT, f"amount of {currency} has at most {decimals} decimals"
+            ErrorCode.INVALID_AMOUNT, f"amount in {currency} must have at most {decimals} decimals"
         )
-    if not lowest <= value <= highest:
-        raise RefusedError(ErrorCode.INVALID_AMOUNT, f"amount must be from {lowest} to {highest}")
+    if not minimum <= value <= maximum:
+        raise RefusedError(ErrorCode.INVALID_AMOUNT, f"amount must be from {minimum} to {maximum}")
     return value
 
 
 def is_plain_decimal(raw: object) -> TypeGuard[str]:
     """Return whether a value is decimal ASCII text without exponent, plus sign or leading zeros."""
-    return isinstance(raw, str) and _PLAIN.fullmatch(raw) is not None
+    return isinstance(raw, str) and _PLAIN_DECIMAL.fullmatch(raw) is not None
 
 
 def trim_zeros(text: str | None) -> str | None:
@@ -126,7 +126,7 @@ def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
     """
     if value == 0:
         return "0"
-    text = format(value.quantize(_unit(decimals), context=EXACT), "f")
+    text = format(value.quantize(_smallest_unit(decimals), context=EXACT), "f")
     return text.rstrip("0").rstrip(".") if trim and "." in text else text
 
 
@@ -143,12 +143,12 @@ def format_smallest_units(
 
 def round_half_up(value: Decimal, decimals: int) -> Decimal:
     """Round a fee or a tax, half away from zero."""
-    return value.quantize(_unit(decimals), ROUND_HALF_UP, EXACT)
+    return value.quantize(_smallest_unit(decimals), ROUND_HALF_UP, EXACT)
 
 
 def round_up(value: Decimal, decimals: int) -> Decimal:
     """Round a token amount up, so that the merchant receives at least the payment's amount."""
-    return value.quantize(_unit(decimals), ROUND_UP, EXACT)
+    return value.quantize(_smallest_unit(decimals), ROUND_UP, EXACT)
 
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
@@ -159,7 +159,7 @@ def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
 
 
 @lru_cache(maxsize=100)
-def _unit(decimals: int) -> Decimal:
+def _smallest_unit(decimals: int) -> Decimal:
     return Decimal(1).scaleb(-decimals)
 
 

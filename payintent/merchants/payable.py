@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 
-from payintent.core.countries import COUNTRY_NAMES, TENDERED
+from payintent.core.countries import COUNTRY_NAMES, TENDER_BY_COUNTRY
 from payintent.core.money import CURRENCIES, TENDER
 from payintent.gateways.port import GatewayCapabilities
 from payintent.merchants.model import Acceptance, Market, PaymentMethod
@@ -68,7 +68,7 @@ def payable_by_country(
             if market.includes(code, country)
             and any(method.includes(code, country) for method in methods)
         )
-        for country, accepted in TENDERED.items()
+        for country, accepted in TENDER_BY_COUNTRY.items()
     }
 
 

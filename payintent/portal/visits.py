@@ -72,7 +72,7 @@ def _format_time(moment: datetime | None) -> str:
 
 _templates.filters["time"] = _format_time
 _templates.filters["rate"] = format_rate
-_POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.source])
+_POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.csp_source])
 
 
 def render_portal_page(
@@ -175,7 +175,7 @@ async def read_portal_form(
 ) -> Mapping[str, str]:
     """Read a form; raise `FORBIDDEN` unless our own page issued it to `holder`."""
     form = await forms.read_form_fields(request)
-    forms.check_sender(request, web_origin(context.settings.portal_address))
+    forms.check_request_origin(request, web_origin(context.settings.portal_address))
     forms.check_form_token(form, context.encryption, holder)
     return form
 

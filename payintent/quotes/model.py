@@ -4,7 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 
-from payintent.core.countries import COUNTRIES, TENDERED, is_payable_in, require_supported_country
+from payintent.core.countries import (
+    COUNTRIES,
+    TENDER_BY_COUNTRY,
+    is_payable_in,
+    require_supported_country,
+)
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import (
     EXACT,
@@ -162,7 +167,7 @@ def _explain(
     tax_rate: Decimal,
 ) -> Quote | QuoteRefusal:
     country, market = quote_country.country, usable_market(method)
-    if currency not in TENDERED[country]:
+    if currency not in TENDER_BY_COUNTRY[country]:
         return QuoteRefusal(f"{currency} is not used in {country}")
     if TENDER[currency].crypto and not quote_country.crypto:
         return QuoteRefusal(f"crypto is restricted in {country}")
@@ -186,7 +191,7 @@ def get_tax_rate(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
 
 def _select_currencies(payment: Payment, country: str, requested: str | None) -> tuple[str, ...]:
     accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
-    payable = tuple(code for code in accepted_codes if code in TENDERED[country])
+    payable = tuple(code for code in accepted_codes if code in TENDER_BY_COUNTRY[country])
     if requested is None:
         return payable
     if requested not in TENDER:

@@ -11,7 +11,13 @@ from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
 from payintent.core.errors import ErrorCode, RefusedError, quote_input
-from payintent.core.money import CRYPTO, MINOR_DECIMALS, SETTLING, format_amount, minor_decimals
+from payintent.core.money import (
+    CRYPTO,
+    MINOR_DECIMALS,
+    SETTLEMENT_TOKENS,
+    format_amount,
+    minor_decimals,
+)
 from payintent.db.database import Executor, Tx
 from payintent.gateways.port import GatewayCapabilities
 from payintent.gateways.settlement_reports import PayoutLine
@@ -109,7 +115,7 @@ def _format_money(amount: Decimal | None, currency: str | None) -> str:
     if amount is None or currency is None:
         return ""
     fraction = format(amount, "f").partition(".")[2].rstrip("0")
-    min_decimals = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
+    min_decimals = 0 if currency in {*CRYPTO, *SETTLEMENT_TOKENS} else minor_decimals(currency)
     decimals = max(min_decimals, len(fraction))
     return f"{format_amount(amount, decimals)} {currency}"
 

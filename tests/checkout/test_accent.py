@@ -46,4 +46,4 @@ def test_a_colour_is_the_end_of_the_style_and_changes_what_allows_it() -> None:
     plain, tinted = page_style(), page_style("#0b5bd3")
     assert tinted.text.startswith(plain.text)
     assert tinted.text != plain.text
-    assert len({plain.source, tinted.source, page_style("#0b5bd4").source}) == 3
+    assert len({plain.csp_source, tinted.csp_source, page_style("#0b5bd4").csp_source}) == 3

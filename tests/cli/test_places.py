@@ -93,5 +93,5 @@ def test_an_entry_that_is_no_origin_is_refused_by_its_number(
     with pytest.raises(ValidationError) as refused:
         changed(settings, gateway_origins=origins)
     [error] = refused.value.errors()
-    assert f"invalid entry, number {number}" in error["msg"]
+    assert f"invalid entry (number {number})" in error["msg"]
     assert "example" not in error["msg"]

@@ -1,6 +1,6 @@
 """The countries and currencies of the specification's section 2.5, written out again."""
 
-from payintent.core.countries import COUNTRIES, COUNTRY_NAMES, TENDERED, is_payable_in
+from payintent.core.countries import COUNTRIES, COUNTRY_NAMES, TENDER_BY_COUNTRY, is_payable_in
 from payintent.core.money import CURRENCIES, TENDER, accepted_currencies
 
 _CODES = (
@@ -56,5 +56,5 @@ def test_a_token_that_only_settles_pays_dollars_everywhere_and_is_asked_for_nowh
     assert TENDER.keys() - CURRENCIES.keys() == {"USDC"}
     assert all(TENDER[code] is CURRENCIES[code] for code in CURRENCIES)
     for country, asked in COUNTRIES.items():
-        assert set(TENDERED[country]) - set(asked) == {"USDC"}
+        assert set(TENDER_BY_COUNTRY[country]) - set(asked) == {"USDC"}
     assert "USDC" not in accepted_currencies("USD", pegged=False)

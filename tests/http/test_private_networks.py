@@ -130,7 +130,7 @@ def test_ports_that_are_listed_are_open_beside_the_usual_ones(any_settings: Sett
         ({"webhook_networks": "10.0.0.0/7"}, "'10.0.0.0/7', which is not a private network"),
         ({"webhook_networks": "10.0.0.0/8,169.254.169.254"}, "'169.254.169.254', which is no"),
         ({"webhook_networks": "fe80::/64"}, "'fe80::/64', which is not a private network"),
-        ({"webhook_networks": "8.8.8.0/24"}, "public networks are allowed"),
+        ({"webhook_networks": "8.8.8.0/24"}, "public networks are always allowed"),
         ({"webhook_networks": "64:ff9b::/96"}, "'64:ff9b::/96', which is not a private network"),
         ({"webhook_networks": "10.0.0.1/8"}, "which is not an address or a network"),
         ({"webhook_networks": "shop.internal"}, "which is not an address or a network"),

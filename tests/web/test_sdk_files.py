@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser
 
 import payintent
-from payintent.http.pages.static_files import minify
+from payintent.http.pages.static_files import minify_script
 from payintent_sandbox.chains.anvil_binary import npm
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer
@@ -101,7 +101,7 @@ def test_a_lighter_script_leaves_texts_templates_and_expressions_alone() -> None
       const c = /[/'"]  \\/*  \\/\\//.test( a ) ? a / 2 : b  /  2; // tail
       return   a
     """
-    assert minify(source) == (
+    assert minify_script(source) == (
         "const a=\"  // no /* comment */ 'x' \" + '\\' /* \" ';"
         "const b=`  // ${ a }   /* kept */\n          kept \\` too`;"
         "const c=/[/'\"]  \\/*  \\/\\//.test(a)?a / 2 : b  / 2;return a"
@@ -115,7 +115,7 @@ SCRIPTS = [one for folder in ("sdk", "static") for one in sorted((CHECKOUT / fol
 def test_what_is_served_has_the_very_tokens_of_the_source(path: Path, tmp_path: Path) -> None:
     source = path.read_text()
     (tmp_path / "source.js").write_text(source)
-    (tmp_path / "lighter.js").write_text(minify(source))
+    (tmp_path / "lighter.js").write_text(minify_script(source))
     acorn = json.dumps((FOLDER / "node_modules/acorn/dist/acorn.mjs").as_uri())
     (tmp_path / "compare.mjs").write_text(_TOKENS.replace("ACORN", acorn))
     count, same = json.loads(node("compare.mjs", "source.js", "lighter.js", cwd=tmp_path))

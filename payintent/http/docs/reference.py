@@ -76,7 +76,7 @@ class SchemaDoc:
 class ApiReference:
     def __init__(self, contract: Json) -> None:
         self._contract = contract
-        self._members = _used_once(contract)
+        self._inline_schemas = _find_inline_schemas(contract)
 
     def groups(self) -> list[OperationGroup]:
         operations = list(self._operations(self._contract["paths"]))
@@ -97,11 +97,11 @@ class ApiReference:
     def shapes(self) -> list[SchemaDoc]:
         """Return the schemas that are not shown inline, objects first."""
         schemas = self._contract["components"]["schemas"]
-        inline = (self._bodies() - set(_references(schemas))) | self._members
+        inline = (self._body_schemas() - set(_referenced_names(schemas))) | self._inline_schemas
         shapes = [self._shape(name, schemas[name]) for name in schemas if name not in inline]
         return sorted(shapes, key=lambda shape: shape.value is not None)
 
-    def _bodies(self) -> set[str]:
+    def _body_schemas(self) -> set[str]:
         items = [*self._contract["paths"].values(), *self._contract["webhooks"].values()]
         operations = [item[method] for item in items for method in item if method in _METHODS]
         schemas = [
@@ -117,7 +117,7 @@ class ApiReference:
 
     def _operation(self, path: str, method: str, spec: Json, shared: list[Json]) -> OperationDoc:
         parameters = [
-            self._target(parameter) for parameter in (*shared, *spec.get("parameters", []))
+            self._resolve(parameter) for parameter in (*shared, *spec.get("parameters", []))
         ]
         content = _content(spec.get("requestBody", {}))
         return OperationDoc(
@@ -132,10 +132,10 @@ class ApiReference:
                 for parameter in parameters
                 if parameter["name"] != _COMMON_HEADER
             ),
-            body=tuple(self._fields(self._target(content.get("schema", {})))),
+            body=tuple(self._fields(self._resolve(content.get("schema", {})))),
             example=_example(content),
             answers=tuple(
-                self._answer(status, self._target(response))
+                self._answer(status, self._resolve(response))
                 for status, response in spec["responses"].items()
             ),
         )
@@ -147,7 +147,7 @@ class ApiReference:
             status=status,
             about=spec["description"],
             codes=tuple(spec.get("x-codes", [])),
-            shape=_type(schema) if schema and "x-codes" not in spec else (),
+            shape=_type_parts(schema) if schema and "x-codes" not in spec else (),
             headers=tuple(name for name in spec.get("headers", {}) if name != _COMMON_HEADER),
             example=_example(content),
         )
@@ -164,12 +164,12 @@ class ApiReference:
         )
 
     def _shape(self, name: str, schema: Json) -> SchemaDoc:
-        plain = schema.get("type") != "object"
+        is_scalar = schema.get("type") != "object"
         return SchemaDoc(
             name=name,
             about=schema.get("description", ""),
-            value=self._field("", schema, required=True) if plain else None,
-            fields=() if plain else tuple(self._fields(schema)),
+            value=self._field("", schema, required=True) if is_scalar else None,
+            fields=() if is_scalar else tuple(self._fields(schema)),
         )
 
     def _fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
@@ -179,33 +179,33 @@ class ApiReference:
         for name, member in schema.get("properties", {}).items():
             is_list = "items" in member
             inner = member.get("items", member)
-            is_inline = _name(inner) in self._members
+            is_inline = _schema_name(inner) in self._inline_schemas
             field = self._field(prefix + name, member, required=name in required)
             if is_inline:
-                about = member.get("description") or self._target(inner).get("description", "")
-                kind = _type({"type": "array" if is_list else "object"})
+                about = member.get("description") or self._resolve(inner).get("description", "")
+                kind = _type_parts({"type": "array" if is_list else "object"})
                 field = replace(field, type=kind, about=about)
             yield field
             if is_inline:
                 yield from self._fields(
-                    self._target(inner), f"{prefix}{name}{'[]' if is_list else ''}."
+                    self._resolve(inner), f"{prefix}{name}{'[]' if is_list else ''}."
                 )
 
     def _field(self, name: str, schema: Json, *, required: bool) -> FieldDoc:
-        target = self._target(schema)
+        target = self._resolve(schema)
         is_reference = target is not schema
         description = schema.get("description")
         inherited = "" if "properties" in target else target.get("description", "")
         return FieldDoc(
             name=name,
-            type=_type(schema),
+            type=_type_parts(schema),
             required=required,
             rules=() if is_reference else tuple(_rules(schema)),
             values=() if is_reference else tuple(str(value) for value in schema.get("enum", [])),
             about=inherited if description is None else description,
         )
 
-    def _target(self, node: Json) -> Json:
+    def _resolve(self, node: Json) -> Json:
         """Resolve a `$ref`; return the node itself if it is not a reference."""
         if "$ref" not in node:
             return node
@@ -220,19 +220,19 @@ def _content(body: Json) -> Json:
     return next(iter(contents.values()), _EMPTY)
 
 
-def _name(schema: Json) -> str:
+def _schema_name(schema: Json) -> str:
     return schema.get("$ref", "").rpartition("/")[2]
 
 
-def _used_once(contract: Json) -> set[str]:
+def _find_inline_schemas(contract: Json) -> set[str]:
     """Return the object schemas that only one field uses. They are shown inline there."""
     schemas = contract["components"]["schemas"]
     members = Counter(
-        _name(member.get("items", member))
+        _schema_name(member.get("items", member))
         for schema in schemas.values()
         for member in schema.get("properties", {}).values()
     )
-    references = Counter(_references(contract))
+    references = Counter(_referenced_names(contract))
     return {
         name
         for name, count in members.items()
@@ -240,30 +240,30 @@ def _used_once(contract: Json) -> set[str]:
     }
 
 
-def _references(node: Any) -> Iterator[str]:
+def _referenced_names(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
         members = cast("dict[str, Any]", node)
         if isinstance(members.get("$ref"), str):
-            yield _name(members)
+            yield _schema_name(members)
         for member in members.values():
-            yield from _references(member)
+            yield from _referenced_names(member)
     elif isinstance(node, list):
         for member in cast("list[Any]", node):
-            yield from _references(member)
+            yield from _referenced_names(member)
 
 
-def _type(schema: Json) -> tuple[TypePart, ...]:
+def _type_parts(schema: Json) -> tuple[TypePart, ...]:
     if "$ref" in schema:
         return (TypePart(schema["$ref"].rpartition("/")[2], shape=True),)
     if "oneOf" in schema:
-        names = [_type(variant) for variant in schema["oneOf"]]
+        names = [_type_parts(variant) for variant in schema["oneOf"]]
         return tuple(
             part
             for number, name in enumerate(names)
             for part in ((TypePart(" or "),) if number else ()) + name
         )
     if schema.get("type") == "array":
-        return (TypePart("list of "), *_type(schema.get("items", {"type": "objects"})))
+        return (TypePart("list of "), *_type_parts(schema.get("items", {"type": "objects"})))
     types = schema.get("type", "any")
     return (TypePart(types if isinstance(types, str) else " or ".join(types)),)
 
@@ -273,14 +273,14 @@ def _rules(schema: Json) -> Iterator[str]:
         yield schema["format"]
     if "const" in schema:
         yield f"always {schema['const']}"
-    yield from _span(schema, "minimum", "maximum", "")
-    yield from _span(schema, "minLength", "maxLength", " characters")
+    yield from _describe_range(schema, "minimum", "maximum", "")
+    yield from _describe_range(schema, "minLength", "maxLength", " characters")
     pattern = schema.get("pattern", "")
     if pattern and "format" not in schema and len(pattern) <= _PATTERN_CHARS_MAX:
         yield f"matches {pattern}"
 
 
-def _span(schema: Json, low: str, high: str, unit: str) -> Iterator[str]:
+def _describe_range(schema: Json, low: str, high: str, unit: str) -> Iterator[str]:
     if low in schema and high in schema:
         yield f"{schema[low]} to {schema[high]}{unit}"
     elif low in schema:

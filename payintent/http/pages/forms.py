@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.http.bodies import read_raw
 from payintent.runtime.encryption import Encryption
 
@@ -18,11 +18,11 @@ Context = TypeVar("Context")
 Session = TypeVar("Session")
 #: The form field that contains the CSRF token.
 FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
-_EXPIRED = "this form has expired: reload the page and try again"
+_EXPIRED = "the form has expired; reload the page and try again"
 _BYTES_MAX = 16 * 1024
 _FIELDS_MAX = 20
-#: `Sec-Fetch-Site` values of requests from our own pages or directly from the user.
-_OWN_SITES = frozenset({"same-origin", "none"})
+#: `Sec-Fetch-Site` values of requests from our pages, or directly from the user.
+_TRUSTED_SITES = frozenset({"same-origin", "none"})
 #: `Origin` of requests from pages with the policy `no-referrer`, such as the sign-in link page.
 _NULL_ORIGIN = "null"
 
@@ -43,7 +43,7 @@ async def read_form_fields(request: Request) -> dict[str, str]:
     try:
         fields = parse_qsl(raw.decode(), max_num_fields=_FIELDS_MAX)
     except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "the form cannot be read") from error
+        raise BadRequestError("the form is malformed") from error
     return {name: value.strip() for name, value in fields if value.strip()}
 
 
@@ -60,11 +60,11 @@ def check_form_token(form: Mapping[str, str], encryption: Encryption, holder: st
         raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
 
 
-def check_sender(request: Request, origin: str | None) -> None:
+def check_request_origin(request: Request, origin: str | None) -> None:
     """Raise `FORBIDDEN` if the form was submitted from a page of a different origin."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origins = set(request.headers.getlist("origin"))
-    if site not in _OWN_SITES or not origins <= {origin, _NULL_ORIGIN}:
+    if site not in _TRUSTED_SITES or not origins <= {origin, _NULL_ORIGIN}:
         raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
 
 
@@ -75,8 +75,8 @@ _VALUE_CHARS_MAX = 4_096  # the browsers' limit
 def read_cookie(request: Request, name: str, chars_max: int = _VALUE_CHARS_MAX) -> str | None:
     """Return a cookie's value; None if it is missing, longer than `chars_max` or escaped.
 
-    Our own values never need escapes. This does not use the standard library's parser, which takes
-    quadratic time to decode escapes before Python 3.11.10 and 3.12.6 (CVE-2024-7592).
+    Our values never need escapes. The standard library's parser is not used, because it decodes
+    escapes in quadratic time before Python 3.11.10 and 3.12.6 (CVE-2024-7592).
     """
     value = None
     for header in request.headers.getlist("cookie"):

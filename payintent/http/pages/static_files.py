@@ -16,26 +16,26 @@ from starlette.responses import Response
 from payintent.core.errors import ErrorCode, RefusedError
 
 # Strings, template literals and regular expressions are left unchanged.
-_PARTS = re.compile(
+_SCRIPT_PARTS = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
     r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
     r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
     re.DOTALL,
 )
 # In CSS, whitespace before a colon is significant.
-_BLANK = r"(?:\s|/\*.*?\*/)"
+_CSS_SPACE = r"(?:\s|/\*.*?\*/)"
 _STYLE_PARTS = re.compile(
     r"""(?P<string>"[^"]*"|'[^']*')"""
-    rf"""|{_BLANK}*(?P<mark>[{{}};,>]){_BLANK}*|(?P<colon>:){_BLANK}+|(?P<gap>{_BLANK}+)""",
+    rf"""|{_CSS_SPACE}*(?P<mark>[{{}};,>]){_CSS_SPACE}*|(?P<colon>:){_CSS_SPACE}+|(?P<gap>{_CSS_SPACE}+)""",
     re.DOTALL,
 )
-_AROUND_SPACE = frozenset("{}()[],;:=<>?&|!")
-_BEFORE_LINE = frozenset("{(,;")
-_AFTER_LINE = frozenset("})")
+_SPACE_NEIGHBOURS = frozenset("{}()[],;:=<>?&|!")
+_BEFORE_NEWLINE = frozenset("{(,;")
+_AFTER_NEWLINE = frozenset("})")
 
 
-def minify(source: str) -> str:
-    return _PARTS.sub(_minify_part, source).strip()
+def minify_script(source: str) -> str:
+    return _SCRIPT_PARTS.sub(_minify_part, source).strip()
 
 
 def minify_style(source: str) -> str:
@@ -52,14 +52,14 @@ def _minify_part(part: re.Match[str]) -> str:
     before = part.string[part.start() - 1 : part.start()]
     after = part.string[part.end() : part.end() + 1]
     if "\n" in part[0]:  # a newline may stand in for a semicolon
-        return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
-    return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "
+        return "" if before in _BEFORE_NEWLINE or after in _AFTER_NEWLINE else "\n"
+    return "" if before in _SPACE_NEIGHBOURS or after in _SPACE_NEIGHBOURS else " "
 
 
 @dataclass(frozen=True, slots=True)
 class InlinePart:
     text: str
-    source: str  # 'sha256-…' of the exact text (CSP Level 3, section 6.7.2.4)
+    csp_source: str  # 'sha256-…' of the exact text (CSP Level 3, section 6.7.2.4)
 
 
 def inline_part(text: str) -> InlinePart:
@@ -93,13 +93,16 @@ def html_response(
 
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_MINIFIERS = {"css": minify_style, "js": minify}
-_MARK_CHARS = 12
+_MINIFIERS = {"css": minify_style, "js": minify_script}
+_HASH_CHARS = 12
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'",  # an SVG image can be opened as a document
     "X-Content-Type-Options": "nosniff",
 }
-_CACHED = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+_CACHED = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "Vary": "Accept-Encoding",
+}
 #: Used if the hash differs: during a rolling update, the page may come from a different release.
 _NOT_CACHED = {"Cache-Control": "no-store"}
 
@@ -112,10 +115,10 @@ class StaticFile:
 
 
 class StaticFiles:
-    """Serves files from a folder of this package under URLs that contain a hash, the mark.
+    """Serves files from a folder of this package under URLs that contain a hash (`mark`).
 
     `prefix` is the start of each URL, for example `/c/static` for `/c/static/{mark}/{name}`.
-    `prepare` transforms each file's text before it is minified. `suffix` is added to the mark.
+    `prepare` transforms each file's text before it is minified. `suffix` is appended to the hash.
     """
 
     def __init__(
@@ -134,14 +137,14 @@ class StaticFiles:
         self._suffix = suffix
 
     def url(self, name: str) -> str:
-        return f"{self._prefix}/{self._mark}/{name}"
+        return f"{self._prefix}/{self._content_hash}/{name}"
 
     async def get(self, request: Request) -> Response:
-        """Respond with a file. It can be cached forever if the URL has the current mark."""
+        """Respond with a file, which can be cached forever if the URL contains the current hash."""
         file = self._files.get(request.path_params["name"])
         if file is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
-        caching = _CACHED if request.path_params["mark"] == self._mark else _NOT_CACHED
+        caching = _CACHED if request.path_params["mark"] == self._content_hash else _NOT_CACHED
         headers = {**HEADERS, **caching}
         if not accepts_gzip(request):
             return Response(file.plain, 200, headers, file.type)
@@ -159,9 +162,9 @@ class StaticFiles:
         }
 
     @cached_property
-    def _mark(self) -> str:
+    def _content_hash(self) -> str:
         content = b"".join(file.plain for file in self._files.values())
-        return sha256(content).hexdigest()[:_MARK_CHARS] + self._suffix
+        return sha256(content).hexdigest()[:_HASH_CHARS] + self._suffix
 
 
 def _make_file(name: str, text: str) -> StaticFile:
