@@ -62,8 +62,8 @@ class GatewayOutage:
     channel: str
     since: datetime
     until: datetime  # when the next probe is allowed
-    trips: int  # number of consecutive times the circuit opened
-    detail: str  # detail of the last failure
+    trips: int  # consecutive openings of the circuit
+    detail: str  # of the last failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

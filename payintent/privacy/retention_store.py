@@ -197,7 +197,10 @@ async def pause_after_batch(started_s: float) -> None:
 
 
 async def prune_step(database: Database, days: Mapping[RetentionRule, int], limit: int) -> bool:
-    """Prune a batch for each rule; return whether more may remain. 0 days disables a rule."""
+    """Prune a batch for each rule; return whether more may remain.
+
+    A period of 0 days disables a rule.
+    """
     started_s = time.monotonic()
     has_more = False
     for rule, period in days.items():

@@ -23,7 +23,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("payer_sealing")
 _SCAN_ROWS = 500  # per statement
-_SEAL_ROWS = 100  # per transaction, which locks them
+_SEAL_ROWS = 100  # locked and sealed per transaction
 _UNREADABLE_MAX = 10_000  # per table; above this, all unreadable rows are retried
 _SETTLED_S = 60.0  # rows newer than this may commit out of id order
 SEALED = Counter(

@@ -39,7 +39,7 @@ SessionAction = Callable[[TestSession, datetime], TestSession | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRequest:
-    """A test mode request; `operation` and `fields` identify a retry with its idempotency key."""
+    """A request to a test mode route. A retry has the same `operation`, `fields` and `key`."""
 
     operation: str
     fields: tuple[str, ...]

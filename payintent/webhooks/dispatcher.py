@@ -49,7 +49,7 @@ DELAY = Histogram(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseOutbox:
-    """The outbox of the database. It adds the decrypted signing secrets to deliveries."""
+    """The deliveries in the database, to which it adds the decrypted signing secrets."""
 
     database: Database
     encryption: Encryption

@@ -1,4 +1,4 @@
-"""Webhook values: event types with their payload fields, delivery results and signatures."""
+"""Webhook values: event types, attempt results, signatures and the retry schedule."""
 
 import base64
 import hashlib
