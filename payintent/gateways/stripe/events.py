@@ -52,6 +52,43 @@ _DELAYED = """
 #: would be cancelled or paid too late.
 DELAYED_METHODS = tuple(_DELAYED.split())
 ORDER_CHARS_MAX = 100
+CALLBACK_TOLERANCE_S = 300
+
+_DISPUTE_STATES = {
+    "warning_needs_response": DisputeState.INQUIRY,
+    "warning_under_review": DisputeState.INQUIRY,
+    "warning_closed": DisputeState.CLOSED,
+    "prevented": DisputeState.CLOSED,
+    "needs_response": DisputeState.OPEN,
+    "under_review": DisputeState.UNDER_REVIEW,
+    "appeal_needs_response": DisputeState.OPEN,
+    "appeal_under_review": DisputeState.UNDER_REVIEW,
+    "won": DisputeState.WON,
+    "lost": DisputeState.LOST,
+}
+_DISPUTE_EVENTS = {
+    "charge.dispute.created": DisputedFunds.UNTOUCHED,
+    "charge.dispute.updated": DisputedFunds.UNTOUCHED,
+    "charge.dispute.closed": DisputedFunds.UNTOUCHED,
+    "charge.dispute.funds_withdrawn": DisputedFunds.WITHDRAWN,
+    "charge.dispute.funds_reinstated": DisputedFunds.REINSTATED,
+}
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
+_REFUND_EVENTS = frozenset(
+    {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
+)
+_WARNING_EVENTS = frozenset(
+    {"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated"}
+)
+_SESSION_EVENTS = frozenset(
+    {"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"}
+)
+#: Events that the endpoint must send. `charge.refund.updated` is the old name of `refund.updated`.
+EVENTS = (_SESSION_EVENTS | _REFUND_EVENTS | _DISPUTE_EVENTS.keys() | _WARNING_EVENTS) - {
+    "charge.refund.updated"
+}
+#: The `object` of a thin event, which contains only the id of the object it is about.
+_THIN = "v2.core.event"
 
 
 def session_form(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
@@ -92,45 +129,6 @@ def session_reference(session: GatewaySessionRequest | GatewaySessionRef) -> str
 
 def refund_reference(request: GatewayRefundRequest) -> str:
     return ids.format_id(ids.REFUND, request.refund_id)
-
-
-_DISPUTE_STATES = {
-    "warning_needs_response": DisputeState.INQUIRY,
-    "warning_under_review": DisputeState.INQUIRY,
-    "warning_closed": DisputeState.CLOSED,
-    "prevented": DisputeState.CLOSED,
-    "needs_response": DisputeState.OPEN,
-    "under_review": DisputeState.UNDER_REVIEW,
-    "appeal_needs_response": DisputeState.OPEN,
-    "appeal_under_review": DisputeState.UNDER_REVIEW,
-    "won": DisputeState.WON,
-    "lost": DisputeState.LOST,
-}
-_DISPUTE_EVENTS = {
-    "charge.dispute.created": DisputedFunds.UNTOUCHED,
-    "charge.dispute.updated": DisputedFunds.UNTOUCHED,
-    "charge.dispute.closed": DisputedFunds.UNTOUCHED,
-    "charge.dispute.funds_withdrawn": DisputedFunds.WITHDRAWN,
-    "charge.dispute.funds_reinstated": DisputedFunds.REINSTATED,
-}
-
-CALLBACK_TOLERANCE_S = 300
-_TIMESTAMP = re.compile(r"[0-9]{1,12}")
-_REFUND_EVENTS = frozenset(
-    {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
-)
-_WARNING_EVENTS = frozenset(
-    {"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated"}
-)
-_SESSION_EVENTS = frozenset(
-    {"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"}
-)
-#: Events that the endpoint must send. `charge.refund.updated` is the old name of `refund.updated`.
-EVENTS = (_SESSION_EVENTS | _REFUND_EVENTS | _DISPUTE_EVENTS.keys() | _WARNING_EVENTS) - {
-    "charge.refund.updated"
-}
-#: The `object` of a thin event, which contains only the id of the object it is about.
-_THIN = "v2.core.event"
 
 
 class _Evidence(Struct, frozen=True):

@@ -22,6 +22,34 @@ from payintent.gateways.http_client import GatewayHttpClient, HttpResult, decode
 from payintent.gateways.minor_units import from_gateway, to_gateway
 from payintent.gateways.port import GatewayAccount, GatewaySessionRequest
 
+LIVE, SANDBOX = "https://pgw.2c2p.com", "https://sandbox-pgw.2c2p.com"
+#: The payment pages, by the base URL of the payment API.
+PAGE_ORIGINS = {
+    LIVE: "https://pgw-ui.2c2p.com",
+    SANDBOX: "https://sandbox-pgw-ui.2c2p.com",
+}
+MAINTENANCE_PATH = "/PaymentAction/2.0/action"
+#: The maintenance API for refunds, by the base URL of the payment API.
+MAINTENANCE_URLS = {
+    LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
+    SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",
+}
+#: Indonesia has its own maintenance API. Nothing in an account shows its country, so the operator
+#: must set `maintenance_url`.
+INDONESIA = "https://pgwcore.dp.alipay.com"
+ORIGINS = frozenset(
+    {
+        *(LIVE, SANDBOX, INDONESIA, *PAGE_ORIGINS.values()),
+        *("https://t.2c2p.com", "https://demo2.2c2p.com"),
+    }
+)
+
+#: The decimals of ISO 4217, except that rupiah are whole.
+DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
+_AMOUNT_DECIMALS_MAX = 5
+_REFUND_DECIMALS_MIN = 2  # the maintenance API always uses two
+_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
+
 TOKEN_LIFE_S = 30 * 60
 INVOICE_CHARS = 20  # QR payments allow no more
 DESCRIPTION_CHARS_MAX = 250
@@ -56,14 +84,6 @@ class TwoC2pPayment(Struct, frozen=True):
     userDefined1: str | None = None  # noqa: N815
 
 
-#: The decimals of ISO 4217, except that rupiah are whole.
-DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
-
-_AMOUNT_DECIMALS_MAX = 5
-_REFUND_DECIMALS_MIN = 2  # the maintenance API always uses two
-_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
-
-
 def format_order_amount(amount_minor: int, currency: str) -> str:
     """Format a price, such as `1590.00`. Raises `ValueError` if 2C2P cannot represent it."""
     return _format(amount_minor, currency, DECIMALS[currency])
@@ -91,29 +111,6 @@ def parse_order_amount(text: str, currency: str) -> int:
 def _format(amount_minor: int, currency: str, decimals: int) -> str:
     whole, fraction = divmod(to_gateway(amount_minor, currency, decimals), 10**decimals)
     return f"{whole}.{fraction:0{decimals}}" if decimals else str(whole)
-
-
-LIVE, SANDBOX = "https://pgw.2c2p.com", "https://sandbox-pgw.2c2p.com"
-#: The payment pages, by the base URL of the payment API.
-PAGE_ORIGINS = {
-    LIVE: "https://pgw-ui.2c2p.com",
-    SANDBOX: "https://sandbox-pgw-ui.2c2p.com",
-}
-MAINTENANCE_PATH = "/PaymentAction/2.0/action"
-#: The maintenance API for refunds, by the base URL of the payment API.
-MAINTENANCE_URLS = {
-    LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
-    SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",
-}
-#: Indonesia has its own maintenance API. Nothing in an account shows its country, so the operator
-#: must set `maintenance_url`.
-INDONESIA = "https://pgwcore.dp.alipay.com"
-ORIGINS = frozenset(
-    {
-        *(LIVE, SANDBOX, INDONESIA, *PAGE_ORIGINS.values()),
-        *("https://t.2c2p.com", "https://demo2.2c2p.com"),
-    }
-)
 
 
 def invoice_no(session_id: UUID) -> str:
