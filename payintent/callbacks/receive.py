@@ -108,8 +108,8 @@ class CallbackReceiver:
         await self._batches.close()
 
     async def _receive_batch(self, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
-        patience_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None
-        async with self._database.transaction(patience_ms) as tx:
+        lock_timeout_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None
+        async with self._database.transaction(lock_timeout_ms) as tx:
             return await self._apply(tx, batch)
 
     async def _apply(self, tx: Tx, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
@@ -215,15 +215,15 @@ def _new_callback(incoming: _IncomingCallback) -> NewCallback:
     return NewCallback(
         account_id=incoming.account_id,
         callback_id=callback.id,
-        # A refund report does not concern a session, even if it contains a session ID.
+        # A refund report does not concern a session, even if it contains a session id.
         session_id=callback.session_id if callback.refund_id is None else None,
         refund_id=callback.refund_id,
-        report=_stored_report(callback),
+        report=_encode_report(callback),
         body=mask_card_data(callback.facts or incoming.body),
     )
 
 
-def _stored_report(callback: VerifiedCallback) -> str | None:
+def _encode_report(callback: VerifiedCallback) -> str | None:
     """Encode the report as JSON, in case the callback arrived before its session was stored."""
     report = callback.report
     if report is None or callback.refund_id is not None:

@@ -159,8 +159,8 @@ async def claim_due(
     ]
 
 
-async def schedule_inquiry(database: Executor, session: Session, wait_s: float | None) -> None:
-    """Schedule the next inquiry in `wait_s` seconds; None stops the inquiries.
+async def schedule_inquiry(database: Executor, session: Session, delay_s: float | None) -> None:
+    """Schedule the next inquiry in `delay_s` seconds; None stops the inquiries.
 
     Does nothing if the session has since changed.
     """
@@ -172,7 +172,7 @@ async def schedule_inquiry(database: Executor, session: Session, wait_s: float |
         """,
         session.id,
         session.status,
-        wait_s,
+        delay_s,
         session.inquiries,
     )
 
