@@ -22,7 +22,7 @@ from payintent.payment_sessions.replace_session import complete_selections
 from payintent.payment_sessions.store import LockedRecords
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
-from payintent.payments.expire import checkout_expired_error, require_not_ended
+from payintent.payments.expire import require_open
 from payintent.payments.model import TERMINAL, Payment, Session, SessionStatus
 from payintent.payments.store import LockedPayments
 
@@ -75,7 +75,7 @@ class SessionOpener:
         )
         self._responses: Batcher[GatewayResponse, SelectedSession] = Batcher(
             together=self._apply_responses,
-            identities=lambda item: [item.session.payment_id],
+            identities=lambda response: [response.session.payment_id],
             late_s=_LATE_S,
         )
 
@@ -133,9 +133,7 @@ class SessionOpener:
         for selection in batch:
             payment = payments_by_id[selection.payment_id]
             try:
-                if payment.is_past_expiry(locked.now):
-                    raise checkout_expired_error()
-                require_not_ended(payment)
+                require_open(payment, locked.now)
             except RefusedError as refused:
                 outcomes[payment.id] = refused
             else:
@@ -153,19 +151,19 @@ class SessionOpener:
         async with self._database.transaction(_lock_timeout_ms(batch)) as tx:
             locked = await settlement_store.lock_records(
                 tx,
-                [item.session.payment_id for item in batch],
-                dict.fromkeys(item.session.id for item in batch),
+                [response.session.payment_id for response in batch],
+                dict.fromkeys(response.session.id for response in batch),
             )
             results = await self._open_created(tx, locked, batch)
             await _end_failed(tx, locked, batch)
         return [
-            results.get(item.session.id)
+            results.get(response.session.id)
             or SelectedSession(
-                locked.payments[item.session.payment_id],
-                locked.sessions[item.session.id],
+                locked.payments[response.session.payment_id],
+                locked.sessions[response.session.id],
                 locked.now,
             )
-            for item in batch
+            for response in batch
         ]
 
     async def _open_created(
@@ -173,9 +171,12 @@ class SessionOpener:
     ) -> dict[UUID, SelectedSession]:
         """Open the sessions that gateways have created, and return their current state by id."""
         created_sessions = [
-            (locked.payments[item.session.payment_id], _with_response(locked, item, item.result))
-            for item in batch
-            if isinstance(item.result, SessionCreated)
+            (
+                locked.payments[response.session.payment_id],
+                _with_response(locked, response, response.result),
+            )
+            for response in batch
+            if isinstance(response.result, SessionCreated)
         ]
         selections = [
             (payment, session)
@@ -202,7 +203,7 @@ async def _add(
     tx: Tx, locked: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
 ) -> None:
     """Store the new sessions; in `outcomes`, replace those that cannot be stored with errors."""
-    sessions_to_add = [item for item in outcomes.values() if isinstance(item, Session)]
+    sessions_to_add = [outcome for outcome in outcomes.values() if isinstance(outcome, Session)]
     if not sessions_to_add:
         return
     payments_by_id = {payment.id: payment for payment in locked.payments}
@@ -241,8 +242,8 @@ async def _end_failed(tx: Tx, locked: LockedRecords, batch: Sequence[GatewayResp
     """
     outcomes: dict[UUID, str] = {}
     uncertain_ids: list[UUID] = []
-    for item in batch:
-        session_id, result = item.session.id, item.result
+    for response in batch:
+        session_id, result = response.session.id, response.result
         if locked.sessions[session_id].status is not SessionStatus.OPENING:
             continue
         if isinstance(result, SessionRejected):
@@ -270,9 +271,9 @@ def _limit_error(payment: Payment, now: datetime) -> RefusedError:
 
 
 def _with_response(
-    locked: LockedRecords, item: GatewayResponse, created: SessionCreated
+    locked: LockedRecords, response: GatewayResponse, created: SessionCreated
 ) -> Session:
     next_action = msgspec.json.encode(created.next_action).decode()
     return replace(
-        locked.sessions[item.session.id], reference=created.reference, next_action=next_action
+        locked.sessions[response.session.id], reference=created.reference, next_action=next_action
     )

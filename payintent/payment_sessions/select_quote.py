@@ -39,11 +39,7 @@ from payintent.payment_sessions.open_session import (
     SessionOpener,
 )
 from payintent.payment_sessions.settle import settle_session
-from payintent.payments.expire import (
-    checkout_expired_error,
-    require_not_ended,
-    require_open_checkout,
-)
+from payintent.payments.expire import require_open, require_open_checkout
 from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
@@ -258,7 +254,7 @@ async def _inquire_current_session(context: SelectionContext, snapshot: PaymentS
         payment = await settle_session(tx, snapshot.payment.id, session.id, report)
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "the payment has been received")
-    require_not_ended(payment)
+    require_open(payment, snapshot.now)
 
 
 def _build_request(
@@ -302,9 +298,7 @@ def _require_opened(selected: SelectedSession, result: CreateSessionResult) -> N
     if payment.session_id == session.id:
         return
     if isinstance(result, SessionCreated):
-        require_not_ended(payment)
-        if payment.is_past_expiry(selected.now):
-            raise checkout_expired_error()
+        require_open(payment, selected.now)
         raise RefusedError(
             ErrorCode.CONFLICT,
             "another payment method was selected at the same time",

@@ -1,6 +1,7 @@
 """Expire payments that are past their deadline."""
 
 import asyncio
+from datetime import datetime
 from uuid import UUID
 
 from payintent.core.errors import ErrorCode, RefusedError
@@ -71,24 +72,19 @@ async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
 
 
 async def require_open_checkout(database: Database, snapshot: PaymentSnapshot) -> None:
-    """Expire the payment if it is past its deadline, then raise as `require_not_ended` does."""
+    """Expire the payment if it is past its deadline, then raise as `require_open` does."""
     if snapshot.payment.is_past_expiry(snapshot.now):
         await expire_if_due(database, snapshot.payment.id)
-        raise checkout_expired_error()
-    require_not_ended(snapshot.payment)
+    require_open(snapshot.payment, snapshot.now)
 
 
-def require_not_ended(payment: Payment) -> None:
-    """Raise `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` if the payment has ended."""
-    if payment.status is PaymentStatus.EXPIRED:
-        raise checkout_expired_error()
+def require_open(payment: Payment, now: datetime) -> None:
+    """Raise `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` unless the payment can be paid."""
+    if payment.status is PaymentStatus.EXPIRED or payment.is_past_expiry(now):
+        raise RefusedError(
+            ErrorCode.CHECKOUT_EXPIRED, "the checkout has expired; create a new payment"
+        )
     if payment.status in TERMINAL:
         raise RefusedError(
             ErrorCode.INVALID_CHECKOUT_STATE, f"the payment has ended and is {payment.status}"
         )
-
-
-def checkout_expired_error() -> RefusedError:
-    return RefusedError(
-        ErrorCode.CHECKOUT_EXPIRED, "the checkout has expired; create a new payment"
-    )
