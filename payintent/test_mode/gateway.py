@@ -34,7 +34,6 @@ from payintent.gateways.port import (
     RefundResult,
     SessionCreated,
     SessionRejected,
-    SessionReport,
     SessionResult,
     VerifiedCallback,
 )
@@ -105,11 +104,11 @@ class TestGateway:
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
         closed = await test_store.close_session(self._database, account.id, session.session_id)
-        return _report_session(closed)
+        return report_session(closed)
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         stored = await test_store.find_session(self._database, session.session_id)
-        return _report_session(stored if stored and stored.account_id == account.id else None)
+        return report_session(stored if stored and stored.account_id == account.id else None)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         signature = request.headers.get(_SIGNATURE, "").encode(errors="replace")
@@ -197,12 +196,6 @@ def _sign(account: GatewayAccount, body: bytes) -> bytes:
     if not secret:  # anyone could sign with an empty secret
         raise InvalidCallbackError("the account has no signing secret")
     return hmac.new(secret, body, hashlib.sha256).hexdigest().encode()
-
-
-def _report_session(session: TestSession | None) -> SessionReport:
-    if session is None:
-        return SessionReport(state=GatewaySessionState.ABSENT)
-    return report_session(session)
 
 
 def _report_refund(refund: TestGatewayRefund) -> RefundReport:

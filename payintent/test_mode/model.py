@@ -251,7 +251,9 @@ def set_dispute_state(session: TestSession, state: DisputeState) -> TestSession 
     return replace(session, dispute=state)
 
 
-def report_session(session: TestSession) -> SessionReport:
+def report_session(session: TestSession | None) -> SessionReport:
+    if session is None:
+        return SessionReport(state=GatewaySessionState.ABSENT)
     reason = None
     if session.status is TestSessionStatus.DECLINED:
         reason = classify_decline(session.decline_code or "")
