@@ -20,8 +20,8 @@ from payintent.db.database import Database, Tx
 from payintent.disputes.record import EarlyReportError, record_dispute, record_fraud_warning
 from payintent.gateway_accounts.accounts import GatewayConnection
 from payintent.gateways.port import (
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     InvalidCallbackError,
     SessionReport,
     UnusableCallbackError,
@@ -311,7 +311,7 @@ REFUSED = Counter(
 
 async def answer_callback(
     receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
-) -> CallbackAnswer:
+) -> CallbackResponse:
     """Verify a callback, apply it, and return the response that the gateway expects.
 
     Raises `UNAUTHORIZED` if the account's credentials do not verify the callback, and `BAD_REQUEST`

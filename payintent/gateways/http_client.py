@@ -24,7 +24,7 @@ _CHUNK_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpResponse:
     """A gateway's response, whose signature or format is not yet verified."""
 
     status: int
@@ -32,7 +32,7 @@ class HttpAnswer:
     date: str = field(default="", compare=False)  # the `Date` header
 
 
-HttpResult = HttpAnswer | OutcomeUnknown
+HttpResult = HttpResponse | OutcomeUnknown
 
 
 def decode_json(body: bytes, model: type[T]) -> T | None:
@@ -111,7 +111,7 @@ class GatewayHttpClient:
             if len(body) > self._answer_bytes_max:
                 response.close()
                 return OutcomeUnknown(detail=f"the response exceeds {self._answer_bytes_max} bytes")
-        return HttpAnswer(response.status, bytes(body), response.headers.get("Date", ""))
+        return HttpResponse(response.status, bytes(body), response.headers.get("Date", ""))
 
 
 def _not_contacted(error: Exception) -> NotContacted:

@@ -369,7 +369,7 @@ class VerifiedCallback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallbackAnswer:
+class CallbackResponse:
     body: bytes = b""
     content_type: str = "application/json"
 
@@ -411,7 +411,7 @@ class Gateway(Protocol):
         """Verify the raw body in constant time, then parse it. Raises `InvalidCallbackError`."""
         ...
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer: ...
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse: ...
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Refund money. A repeated call with the same id must not refund again.

@@ -21,7 +21,7 @@ from payintent.gateways.account_check import (
 )
 from payintent.gateways.http_client import (
     GatewayHttpClient,
-    HttpAnswer,
+    HttpResponse,
     HttpResult,
     decode_json,
     inconclusive_response,
@@ -29,8 +29,8 @@ from payintent.gateways.http_client import (
 )
 from payintent.gateways.port import (
     AccountCheck,
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     Capture,
     CreationResult,
     FailureReason,
@@ -146,14 +146,14 @@ class SimulatorGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        answer = await self._request(account, "POST", "/sessions", _session_body(request))
-        if isinstance(answer, OutcomeUnknown):
-            return answer
-        if answer.status in {200, 201}:
-            return _parse_creation(answer, request)
-        if _is_error(answer, _REJECTED):
-            return SessionRejected(detail=_error_detail(answer))
-        return unusable_response(answer.status, _error_detail(answer))
+        response = await self._request(account, "POST", "/sessions", _session_body(request))
+        if isinstance(response, OutcomeUnknown):
+            return response
+        if response.status in {200, 201}:
+            return _parse_creation(response, request)
+        if _is_error(response, _REJECTED):
+            return SessionRejected(detail=_error_detail(response))
+        return unusable_response(response.status, _error_detail(response))
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
@@ -162,8 +162,8 @@ class SimulatorGateway:
         return _parse_session(await self._request(account, "POST", path), session, (200, 409))
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        answer = await self._request(account, "GET", _session_path(session))
-        return _parse_session(answer, session, (200,))
+        response = await self._request(account, "GET", _session_path(session))
+        return _parse_session(response, session, (200,))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         event_id = self._verify(account, request)
@@ -183,36 +183,36 @@ class SimulatorGateway:
         session_id = ids.parse_id(ids.SESSION, event.session.reference)
         return VerifiedCallback(id=event_id, session_id=session_id, report=report)
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
-        return CallbackAnswer(body=b'{"received":true}')
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:  # noqa: ARG002 - required by the port
+        return CallbackResponse(body=b'{"received":true}')
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        answer = await self._request(account, "POST", "/refunds", _refund_body(request))
-        if _is_error(answer, _REFUND_REJECTED):
-            return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(answer))
-        return _parse_refund(answer, request, (200, 201))
+        response = await self._request(account, "POST", "/refunds", _refund_body(request))
+        if _is_error(response, _REFUND_REJECTED):
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(response))
+        return _parse_refund(response, request, (200, 201))
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        answer = await self._request(account, "GET", f"/refunds/{_refund_reference(request)}")
-        if _is_error(answer, _NOT_FOUND):
+        response = await self._request(account, "GET", f"/refunds/{_refund_reference(request)}")
+        if _is_error(response, _NOT_FOUND):
             return RefundReport(state=GatewayRefundState.ABSENT)
-        return _parse_refund(answer, request, (200,))
+        return _parse_refund(response, request, (200,))
 
     def classify_failure(self, code: str) -> FailureReason:
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        response = await self._request(account, "GET", "/sessions/account-check")
-        answer = check_response(account, response, self._now())
-        if isinstance(answer, AccountCheck):
-            return answer
-        if _is_error(answer, _NOT_FOUND):
+        result = await self._request(account, "GET", "/sessions/account-check")
+        response = check_response(account, result, self._now())
+        if isinstance(response, AccountCheck):
+            return response
+        if _is_error(response, _NOT_FOUND):
             return account_works("the simulator accepts api_key; signing_secret was not tested")
-        if _is_error(answer, _REJECTED):
-            return credentials_rejected(f"the simulator rejects api_key: {_error_detail(answer)}")
-        return unexpected_response(account, answer)
+        if _is_error(response, _REJECTED):
+            return credentials_rejected(f"the simulator rejects api_key: {_error_detail(response)}")
+        return unexpected_response(account, response)
 
     async def _request(
         self, account: GatewayAccount, method: str, path: str, body: bytes | None = None
@@ -260,12 +260,12 @@ def _session_body(request: GatewaySessionRequest) -> bytes:
 
 
 def _parse_creation(
-    answer: HttpAnswer, request: GatewaySessionRequest
+    response: HttpResponse, request: GatewaySessionRequest
 ) -> SessionCreated | OutcomeUnknown:
-    session = decode_json(answer.body, _Session)
+    session = decode_json(response.body, _Session)
     if session is None or session.reference != _session_reference(request.session_id):
         return unusable_response(
-            answer.status, f"invalid response to a creation, status {answer.status}"
+            response.status, f"invalid response to a creation, status {response.status}"
         )
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
         return inconclusive_response("the session has a different amount")
@@ -273,15 +273,15 @@ def _parse_creation(
 
 
 def _parse_session(
-    answer: HttpResult, requested: GatewaySessionRef, statuses: tuple[int, ...]
+    response: HttpResult, requested: GatewaySessionRef, statuses: tuple[int, ...]
 ) -> SessionResult:
-    if _is_error(answer, _NOT_FOUND):
+    if _is_error(response, _NOT_FOUND):
         return SessionReport(state=GatewaySessionState.ABSENT)
-    if isinstance(answer, OutcomeUnknown):
-        return answer
-    session = decode_json(answer.body, _Session) if answer.status in statuses else None
+    if isinstance(response, OutcomeUnknown):
+        return response
+    session = decode_json(response.body, _Session) if response.status in statuses else None
     if session is None or session.reference != _session_reference(requested.session_id):
-        return unusable_response(answer.status, _error_detail(answer))
+        return unusable_response(response.status, _error_detail(response))
     contradiction = inconclusive_response("the response is inconsistent")
     return _session_report(session) or contradiction
 
@@ -303,13 +303,13 @@ def _refund_reference(request: GatewayRefundRequest) -> str:
 
 
 def _parse_refund(
-    answer: HttpResult, requested: GatewayRefundRequest, statuses: tuple[int, ...]
+    response: HttpResult, requested: GatewayRefundRequest, statuses: tuple[int, ...]
 ) -> RefundResult:
-    if isinstance(answer, OutcomeUnknown):
-        return answer
-    refund = decode_json(answer.body, _Refund) if answer.status in statuses else None
+    if isinstance(response, OutcomeUnknown):
+        return response
+    refund = decode_json(response.body, _Refund) if response.status in statuses else None
     if refund is None or refund.reference != _refund_reference(requested):
-        return unusable_response(answer.status, _error_detail(answer))
+        return unusable_response(response.status, _error_detail(response))
     return _refund_report(refund)
 
 
@@ -339,17 +339,17 @@ def _failure_reason(session: _Session) -> FailureReason | None:
     return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
 
 
-def _is_error(answer: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpAnswer]:
+def _is_error(response: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpResponse]:
     """Return whether the simulator itself reports an error: a proxy's 404 does not count."""
-    if isinstance(answer, OutcomeUnknown) or answer.status not in statuses:
+    if isinstance(response, OutcomeUnknown) or response.status not in statuses:
         return False
-    return decode_json(answer.body, _Failure) is not None
+    return decode_json(response.body, _Failure) is not None
 
 
-def _error_detail(answer: HttpAnswer) -> str:
-    failure = decode_json(answer.body, _Failure)
+def _error_detail(response: HttpResponse) -> str:
+    failure = decode_json(response.body, _Failure)
     message = (failure and failure.error) or "no error message"
-    return f"status {answer.status}: {message[:DETAIL_CHARS_MAX]}"
+    return f"status {response.status}: {message[:DETAIL_CHARS_MAX]}"
 
 
 def _session_path(session: GatewaySessionRef) -> str:

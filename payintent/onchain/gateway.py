@@ -21,8 +21,8 @@ from payintent.evm.port import (
 from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateways.port import (
     AccountCheck,
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     CreationResult,
     FailureReason,
     GatewayAccount,
@@ -108,9 +108,9 @@ class OnchainGateway:
         del account, request
         raise InvalidCallbackError("contracts do not send callbacks")
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:
         del callback
-        return CallbackAnswer()
+        return CallbackResponse()
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Sign and send the refund. It succeeds when its log is final.

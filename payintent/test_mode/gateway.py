@@ -17,8 +17,8 @@ from payintent.db.database import Database
 from payintent.gateways.http_client import decode_json
 from payintent.gateways.port import (
     AccountCheck,
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     CreationResult,
     FailureReason,
     GatewayAccount,
@@ -124,9 +124,9 @@ class TestGateway:
         session_id = ids.parse_id(ids.SESSION, message.session_id)
         return VerifiedCallback(id=message.id, session_id=session_id, report=message.report)
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:
         del callback
-        return CallbackAnswer()
+        return CallbackResponse()
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         if request.session is None:

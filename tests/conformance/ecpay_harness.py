@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import (
     CallbackRequest,
     Capture,
@@ -61,7 +61,7 @@ class Aimed(GatewayHttpClient):
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
-    ) -> HttpAnswer | OutcomeUnknown:
+    ) -> HttpResponse | OutcomeUnknown:
         gives_back = b"Action=R" in (body or b"") or b"Action=N" in (body or b"")
         if not _refunding.get() or gives_back:
             return await self._hit.request(method, url, headers=headers, body=body)

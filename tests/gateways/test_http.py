@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import NotContacted, OutcomeUnknown
 from tests.gateways.speaking import reply, speaking
 
@@ -23,7 +23,7 @@ async def test_an_answer_comes_as_status_and_bytes(http: GatewayHttpClient) -> N
     asked: list[bytes] = []
     async with speaking(reply("418 Teapot", b"\xff\x00"), asked) as url:
         answer = await http.request("POST", f"{url}/a", headers={"X-Own": "1"}, body=b"question")
-    assert answer == HttpAnswer(418, b"\xff\x00")
+    assert answer == HttpResponse(418, b"\xff\x00")
     assert asked[0].startswith(b"POST /a HTTP/1.1\r\n")
     assert asked[0].endswith(b"\r\n\r\nquestion")
     assert b"Accept-Encoding: identity\r\n" in asked[0]
@@ -36,7 +36,7 @@ async def test_a_redirect_is_an_answer_and_not_followed(http: GatewayHttpClient)
         said = reply("302 Found", b"", f"Location: {elsewhere}/")
         async with speaking(said) as url:
             answer = await http.request("GET", url, headers={})
-    assert answer == HttpAnswer(302, b"")
+    assert answer == HttpResponse(302, b"")
     assert asked == []
 
 
@@ -44,7 +44,7 @@ async def test_an_answer_at_the_limit_passes_and_a_larger_one_is_unknown(
     http: GatewayHttpClient,
 ) -> None:
     async with speaking(reply("200 OK", b"x" * LIMIT)) as url:
-        assert await http.request("GET", url, headers={}) == HttpAnswer(200, b"x" * LIMIT)
+        assert await http.request("GET", url, headers={}) == HttpResponse(200, b"x" * LIMIT)
     async with speaking(reply("200 OK", b"x" * (LIMIT + 1))) as url:
         answer = await http.request("GET", url, headers={})
     assert answer == OutcomeUnknown(detail=f"the response exceeds {LIMIT} bytes")
@@ -61,7 +61,7 @@ async def test_an_answer_without_end_is_unknown(http: GatewayHttpClient) -> None
 async def test_a_packed_answer_is_not_unpacked(http: GatewayHttpClient) -> None:
     packed = gzip.compress(b"x" * 100_000)
     async with speaking(reply("200 OK", packed, "Content-Encoding: gzip")) as url:
-        assert await http.request("GET", url, headers={}) == HttpAnswer(200, packed)
+        assert await http.request("GET", url, headers={}) == HttpResponse(200, packed)
 
 
 async def test_cookies_are_not_kept(http: GatewayHttpClient) -> None:

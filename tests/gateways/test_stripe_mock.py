@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.stripe.adapter import StripeGateway
 from tests.gateways.stripe_saying import NOW, order, ref, wanted
@@ -22,9 +22,9 @@ class Recorder(GatewayHttpClient):
 
     def __init__(self) -> None:
         super().__init__(timeout_s=PATIENCE_S, answer_bytes_max=1024 * 1024)
-        self.answers: list[tuple[str, str, HttpAnswer | OutcomeUnknown]] = []
+        self.answers: list[tuple[str, str, HttpResponse | OutcomeUnknown]] = []
 
-    async def request(self, method: str, url: str, **rest: Any) -> HttpAnswer | OutcomeUnknown:
+    async def request(self, method: str, url: str, **rest: Any) -> HttpResponse | OutcomeUnknown:
         answer = await super().request(method, url, **rest)
         self.answers.append((method, url, answer))
         return answer
@@ -65,7 +65,7 @@ async def test_each_request_is_understood(http: Recorder, account: GatewayAccoun
     await gateway.list_movements(account, NOW - timedelta(days=1), NOW, None)
     await gateway.sum_payout_fees(account, "po_1")
     for method, url, answer in http.answers:
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         assert answer.status == 200, (method, url, answer.body[:500])
     asked = {
         (method, url.removeprefix(account.base_url).partition("?")[0])
@@ -85,5 +85,5 @@ async def test_a_request_that_the_contract_does_not_know_is_refused(
     body = b"amount=2000&currency=thb&excluded_methods[0]=konbini"
     url = f"{account.base_url}/v1/payment_intents"
     answer = await http.request("POST", url, headers=headers, body=body)
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.status == 400

@@ -8,7 +8,7 @@ import pytest
 
 from payintent.checkout.picture_fetch import NoPictureError, PictureFetcher
 from payintent.evm.rpc import RpcCall, RpcEndpoint, RpcLimits, make_session
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import OutcomeUnknown
 from payintent.http.egress import EgressRules
 from payintent.reconciliation.sources import S3Credentials, S3Source, SourceUnavailableError
@@ -49,7 +49,7 @@ def test_the_host_is_the_one_of_the_url() -> None:
 async def _gateway(url: str) -> None:
     http = GatewayHttpClient(timeout_s=5.0, answer_bytes_max=100)
     try:
-        assert isinstance(await http.request("POST", url, headers={}, body=b"{}"), HttpAnswer)
+        assert isinstance(await http.request("POST", url, headers={}, body=b"{}"), HttpResponse)
     finally:
         await http.close()
 

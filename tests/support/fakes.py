@@ -9,8 +9,8 @@ import msgspec
 from payintent.db.database import in_transaction
 from payintent.gateways.port import (
     AccountCheck,
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     Capture,
     DisputeReport,
     FailureReason,
@@ -107,8 +107,8 @@ class FakeGateway:
             ),
         )
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
-        return CallbackAnswer(body=b'{"received":true}')
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:
+        return CallbackResponse(body=b'{"received":true}')
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest

@@ -14,7 +14,7 @@ from prometheus_client import Counter
 from payintent.core.access import OPERATOR
 from payintent.core.addresses import is_confidential
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.http.address_limits import UnauthorizedError
 from payintent.runtime.caches import TtlCache
 from payintent.runtime.log import get_logger
@@ -188,19 +188,19 @@ class IdentityProvider:
         url: str,
         headers: Mapping[str, str],
         fields: Mapping[str, str] | None = None,
-    ) -> HttpAnswer:
+    ) -> HttpResponse:
         response = await self._http.request(
             method,
             url,
             headers={"Accept": "application/json", **headers},
             body=urlencode(fields).encode() if fields else None,
         )
-        if not isinstance(response, HttpAnswer):
+        if not isinstance(response, HttpResponse):
             raise _report_failure(purpose, response.detail)
         return response
 
 
-def _decode(purpose: str, response: HttpAnswer, kind: type[T]) -> T:
+def _decode(purpose: str, response: HttpResponse, kind: type[T]) -> T:
     if response.status != _OK:
         raise _report_failure(purpose, f"HTTP {response.status} for its {purpose}")
     try:

@@ -34,13 +34,13 @@ from payintent.gateways.ecpay.api import (
 )
 from payintent.gateways.ecpay.refunds import inquire_trade_refund, refund_trade
 from payintent.gateways.ecpay.settlement_file import LAYOUTS
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, inconclusive_response
+from payintent.gateways.http_client import GatewayHttpClient, HttpResponse, inconclusive_response
 from payintent.gateways.minor_units import parse_capture, to_gateway
 from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     CreationResult,
     FailureReason,
     GatewayAccount,
@@ -207,8 +207,8 @@ class EcpayGateway:
             id=notification.id, session_id=notification.session_id, report=report
         )
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
-        return CallbackAnswer(body=b"1|OK", content_type="text/plain")
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:  # noqa: ARG002 - required by the port
+        return CallbackResponse(body=b"1|OK", content_type="text/plain")
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         return await refund_trade(self._ecpay, account, request)
@@ -222,19 +222,19 @@ class EcpayGateway:
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        response = await self._ecpay.query(account, CHECK_TRADE_NO)
-        answer = check_response(account, response, self._now())
-        if isinstance(answer, AccountCheck):
-            return answer
-        if answer.status != _OK:
-            return unexpected_response(account, answer)
+        result = await self._ecpay.query(account, CHECK_TRADE_NO)
+        response = check_response(account, result, self._now())
+        if isinstance(response, AccountCheck):
+            return response
+        if response.status != _OK:
+            return unexpected_response(account, response)
         try:
-            fields = verify_form(account, answer.body)
+            fields = verify_form(account, response.body)
         except ValueError:
-            return _explain_unsigned(account, answer, self._now())
+            return _explain_unsigned(account, response, self._now())
         if fields.get("TradeStatus") == NOT_FOUND:
             return account_works("ECPay accepts merchant_id, hash_key and hash_iv")
-        return _explain_code(account, answer, fields.get("TradeStatus", ""), self._now())
+        return _explain_code(account, response, fields.get("TradeStatus", ""), self._now())
 
     def _is_abandoned(self, session: GatewaySessionRef) -> bool:
         return self._now() - session.opened_at.timestamp() > ABANDONED_AFTER_S
@@ -342,27 +342,27 @@ def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
     return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
 
 
-def _explain_unsigned(account: GatewayAccount, answer: HttpAnswer, now: float) -> AccountCheck:
+def _explain_unsigned(account: GatewayAccount, response: HttpResponse, now: float) -> AccountCheck:
     """Explain a response that our secrets do not verify: a rejection, or our secrets are wrong."""
-    if match := _UNSIGNED_REJECTION.match(answer.body):
-        return _explain_code(account, answer, match[1].decode(), now)
+    if match := _UNSIGNED_REJECTION.match(response.body):
+        return _explain_code(account, response, match[1].decode(), now)
     try:
-        fields = parse_form(answer.body)
+        fields = parse_form(response.body)
     except ValueError:
-        return unexpected_response(account, answer)
+        return unexpected_response(account, response)
     if CHECK_MAC_VALUE in fields:
         return credentials_rejected(
             "ECPay signs with a hash_key or hash_iv that differs from this account's"
         )
-    return _explain_code(account, answer, fields.get("TradeStatus", ""), now)
+    return _explain_code(account, response, fields.get("TradeStatus", ""), now)
 
 
 def _explain_code(
-    account: GatewayAccount, answer: HttpAnswer, code: str, now: float
+    account: GatewayAccount, response: HttpResponse, code: str, now: float
 ) -> AccountCheck:
     if code in _CLOCK_CODES:
         detail = f"ECPay rejects the request time; this host's time is {format_utc(now)}"
         return AccountCheck(problem=AccountProblem.CLOCK, detail=detail)
     if re.fullmatch(r"[0-9]{8}", code):
         return credentials_rejected(f"ECPay rejects merchant_id, hash_key or hash_iv: code {code}")
-    return unexpected_response(account, answer)
+    return unexpected_response(account, response)

@@ -139,11 +139,11 @@ class EcpayApi:
     ) -> EcpayTrade | OutcomeUnknown:
         """Query a session's trade. The status of an unknown trade is `NOT_FOUND`."""
         merchant_trade_no = session_trade_no(session)
-        answer = _check_status(await self.query(account, merchant_trade_no))
-        if isinstance(answer, OutcomeUnknown):
-            return answer
+        response = _check_status(await self.query(account, merchant_trade_no))
+        if isinstance(response, OutcomeUnknown):
+            return response
         try:
-            fields = verify_form(account, answer.body)
+            fields = verify_form(account, response.body)
         except ValueError as error:
             return OutcomeUnknown(detail=f"the response cannot be verified: {error}")
         try:
@@ -152,11 +152,11 @@ class EcpayApi:
             return inconclusive_response(f"the response has no result: {error}")
 
 
-def _check_status(answer: HttpResult) -> HttpResult:
-    if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
-        return answer
-    reason = ", too many requests" if answer.status == _RATE_LIMITED else ""
-    return unusable_response(answer.status, f"status {answer.status}{reason}")
+def _check_status(response: HttpResult) -> HttpResult:
+    if isinstance(response, OutcomeUnknown) or response.status == _OK:
+        return response
+    reason = ", too many requests" if response.status == _RATE_LIMITED else ""
+    return unusable_response(response.status, f"status {response.status}{reason}")
 
 
 def merchant_trade_no_of(session_id: UUID) -> str:

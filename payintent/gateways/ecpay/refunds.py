@@ -174,11 +174,11 @@ async def _request_action(
         "TradeNo": request.capture.reference,
     }
     form = trade | {"Action": action, "TotalAmount": str(units)}
-    answer = await ecpay.post(account, _ACTION_PATH, form)
-    if isinstance(answer, OutcomeUnknown):
-        return answer
+    response = await ecpay.post(account, _ACTION_PATH, form)
+    if isinstance(response, OutcomeUnknown):
+        return response
     try:
-        fields = parse_form(answer.body)
+        fields = parse_form(response.body)
     except ValueError:
         return OutcomeUnknown(detail="the response to an action is invalid")
     code = fields.get("RtnCode", "")
@@ -219,17 +219,17 @@ async def _query_card(
         "CreditAmount": str(trade.units),
         "CreditCheckCode": account.credentials["credit_check_code"],
     }
-    answer = await ecpay.post(account, _CARD_PATH, form)
-    if isinstance(answer, OutcomeUnknown):
-        return answer
+    response = await ecpay.post(account, _CARD_PATH, form)
+    if isinstance(response, OutcomeUnknown):
+        return response
     try:
         # Amounts may be numbers or strings.
-        response = msgspec.json.decode(answer.body, type=_CardResponse, strict=False)
+        card_response = msgspec.json.decode(response.body, type=_CardResponse, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return OutcomeUnknown(detail="the response about a card payment is invalid")
-    record = response.value
-    if response.message or record is None or record.amount != trade.units:
-        return OutcomeUnknown(detail=f"no card payment: {(response.message or '')[:20]}")
+    record = card_response.value
+    if card_response.message or record is None or record.amount != trade.units:
+        return OutcomeUnknown(detail=f"no card payment: {(card_response.message or '')[:20]}")
     phase = _settlement_phase(record)
     if phase is None:
         return OutcomeUnknown(detail="the card payment has an unknown status")

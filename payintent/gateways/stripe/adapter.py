@@ -18,7 +18,7 @@ from payintent.gateways.account_check import (
 )
 from payintent.gateways.http_client import (
     GatewayHttpClient,
-    HttpAnswer,
+    HttpResponse,
     HttpResult,
     decode_json,
     inconclusive_response,
@@ -27,8 +27,8 @@ from payintent.gateways.http_client import (
 from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     CreationResult,
     FailureReason,
     GatewayAccount,
@@ -147,12 +147,12 @@ class StripeGateway:
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
         form = session_form(request)
-        answer = await self._post(account, "/payment_intents", form, session_reference(request))
-        if isinstance(answer, OutcomeUnknown):
-            return answer
-        intent = _decode(answer, StripePaymentIntent)
+        response = await self._post(account, "/payment_intents", form, session_reference(request))
+        if isinstance(response, OutcomeUnknown):
+            return response
+        intent = _decode(response, StripePaymentIntent)
         if intent is None:
-            return _rejection(answer) or _unusable(answer)
+            return _rejection(response) or _unusable(response)
         return _session_created(account, request, intent)
 
     async def close_session(
@@ -170,8 +170,8 @@ class StripeGateway:
         verify_signature(secret, header, request.body, self._now())
         return read_event(request.body)
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
-        return CallbackAnswer(body=b'{"received":true}')
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:  # noqa: ARG002 - required by the port
+        return CallbackResponse(body=b'{"received":true}')
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Request a refund, unless Stripe already has a refund with this id.
@@ -210,10 +210,12 @@ class StripeGateway:
         if not isinstance(reference, str):
             return reference
         if cancel:
-            answer = await self._post(account, f"{_intent_path(reference)}/cancel", {})
-            is_answer = isinstance(answer, HttpAnswer)
-            if not (is_answer and answer.status in _INVALID_REQUEST and _parse_error(answer)):
-                return _parse_session(answer, session)
+            response = await self._post(account, f"{_intent_path(reference)}/cancel", {})
+            has_response = isinstance(response, HttpResponse)
+            if not (
+                has_response and response.status in _INVALID_REQUEST and _parse_error(response)
+            ):
+                return _parse_session(response, session)
             # The intent cannot be cancelled, because it is paid, already cancelled or processing.
         return _parse_session(await self._get(account, _intent_path(reference)), session)
 
@@ -227,52 +229,52 @@ class StripeGateway:
         """
         if self._now() - session.opened_at.timestamp() > REPLAY_WINDOW_S:
             return OutcomeUnknown(detail="the creation is too old to repeat", is_skipped=True)
-        answer = await self._post(
+        response = await self._post(
             account, "/payment_intents", session_form(session), session_reference(session)
         )
-        if isinstance(answer, OutcomeUnknown):
-            return answer
-        intent = _decode(answer, StripePaymentIntent)
+        if isinstance(response, OutcomeUnknown):
+            return response
+        intent = _decode(response, StripePaymentIntent)
         if intent and session_id_of(intent) == session.session_id:
             return intent.id
-        if answer.status in _INVALID_REQUEST and _rejection(answer):
+        if response.status in _INVALID_REQUEST and _rejection(response):
             return SessionReport(state=GatewaySessionState.ABSENT)
-        error = _parse_error(answer)
+        error = _parse_error(response)
         if error is not None and error.type == _KEY_REUSED:
             return inconclusive_response("the creation had different parameters")
-        return _unusable(answer)
+        return _unusable(response)
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         earlier = await self._find_refund(account, request)
         if isinstance(earlier, OutcomeUnknown) or earlier != _ABSENT:
             return earlier
-        answer = await self._post(
+        response = await self._post(
             account, "/refunds", refund_form(request), refund_reference(request)
         )
-        if isinstance(answer, OutcomeUnknown):
-            return answer
-        refund = _decode(answer, StripeRefund)
+        if isinstance(response, OutcomeUnknown):
+            return response
+        refund = _decode(response, StripeRefund)
         if refund and refund_id_of(refund) == request.refund_id:
             return refund_report(refund) or _undocumented("a refund", refund.status)
-        if answer.status == _NOT_FOUND and _parse_error(answer):
+        if response.status == _NOT_FOUND and _parse_error(response):
             return _OTHER_ACCOUNT
-        if answer.status in _INVALID_REQUEST and _rejection(answer):
-            return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(answer))
-        return _unusable(answer)
+        if response.status in _INVALID_REQUEST and _rejection(response):
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(response))
+        return _unusable(response)
 
     async def _find_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
         query = {"payment_intent": request.capture.reference, "limit": str(REFUND_PAGE_SIZE)}
         for _ in range(REFUND_PAGES_MAX):
-            answer = await self._get(account, f"/refunds?{urlencode(query)}")
-            if isinstance(answer, OutcomeUnknown):
-                return answer
-            if answer.status == _NOT_FOUND and _parse_error(answer):
+            response = await self._get(account, f"/refunds?{urlencode(query)}")
+            if isinstance(response, OutcomeUnknown):
+                return response
+            if response.status == _NOT_FOUND and _parse_error(response):
                 return _OTHER_ACCOUNT
-            page = _decode(answer, StripeRefundPage)
+            page = _decode(response, StripeRefundPage)
             if page is None:
-                return _unusable(answer)
+                return _unusable(response)
             for refund in page.data:
                 # A refund made in the Dashboard does not have our id, but its reference is known.
                 if refund_id_of(refund) == request.refund_id or refund.id == request.reference:
@@ -340,14 +342,14 @@ def _session_created(
     )
 
 
-def _parse_session(answer: HttpResult, requested: GatewaySessionRef) -> SessionResult:
-    if isinstance(answer, OutcomeUnknown):
-        return answer
-    if answer.status == _NOT_FOUND and _parse_error(answer):  # not the 404 of a proxy
+def _parse_session(response: HttpResult, requested: GatewaySessionRef) -> SessionResult:
+    if isinstance(response, OutcomeUnknown):
+        return response
+    if response.status == _NOT_FOUND and _parse_error(response):  # not the 404 of a proxy
         return SessionReport(state=GatewaySessionState.ABSENT)
-    intent = _decode(answer, StripePaymentIntent)
+    intent = _decode(response, StripePaymentIntent)
     if intent is None or session_id_of(intent) != requested.session_id:
-        return _unusable(answer)
+        return _unusable(response)
     return session_report(intent) or _undocumented("a payment intent", intent.status)
 
 
@@ -355,42 +357,42 @@ def _undocumented(name: str, status: str | None) -> OutcomeUnknown:
     return inconclusive_response(f"{name} is {status}")
 
 
-def _decode(answer: HttpAnswer, kind: type[S]) -> S | None:
-    return decode_json(answer.body, kind) if answer.status == _OK else None
+def _decode(response: HttpResponse, kind: type[S]) -> S | None:
+    return decode_json(response.body, kind) if response.status == _OK else None
 
 
-def _parse_error(answer: HttpAnswer) -> StripeErrorBody | None:
-    return parse_error_body(answer.body)
+def _parse_error(response: HttpResponse) -> StripeErrorBody | None:
+    return parse_error_body(response.body)
 
 
-def _rejection(answer: HttpAnswer) -> SessionRejected | None:
+def _rejection(response: HttpResponse) -> SessionRejected | None:
     """Return the rejection if it is final; None otherwise, also for a reused idempotency key."""
-    error = _parse_error(answer)
-    is_final = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
+    error = _parse_error(response)
+    is_final = response.status // 100 == 4 and response.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
     if error is None or error.type not in _REJECTION_TYPES or not is_final:
         return None
-    return SessionRejected(detail=_error_detail(answer))
+    return SessionRejected(detail=_error_detail(response))
 
 
-def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
+def _unusable(response: HttpResponse) -> OutcomeUnknown:
     """Return the outcome of a response without a result.
 
     Stripe's status for throttling is 429. A 403 from Stripe means that the key lacks a permission;
     any other 403 comes from a proxy, which may be throttling.
     """
-    if answer.status == _FORBIDDEN and _parse_error(answer):
-        return OutcomeUnknown(detail=_error_detail(answer), problem=AccountProblem.CREDENTIALS)
-    if answer.status == _CONFLICT and _parse_error(answer):  # with our own concurrent request
-        return inconclusive_response(_error_detail(answer))
-    return unusable_response(answer.status, _error_detail(answer))
+    if response.status == _FORBIDDEN and _parse_error(response):
+        return OutcomeUnknown(detail=_error_detail(response), problem=AccountProblem.CREDENTIALS)
+    if response.status == _CONFLICT and _parse_error(response):  # with our own concurrent request
+        return inconclusive_response(_error_detail(response))
+    return unusable_response(response.status, _error_detail(response))
 
 
-def _error_detail(answer: HttpAnswer) -> str:
-    error = _parse_error(answer)
+def _error_detail(response: HttpResponse) -> str:
+    error = _parse_error(response)
     if error is None:
-        return f"status {answer.status}: no error message"
+        return f"status {response.status}: no error message"
     codes = (error.type, error.code, error.decline_code, error.param)
-    return f"status {answer.status}: {' '.join(code for code in codes if code)}"
+    return f"status {response.status}: {' '.join(code for code in codes if code)}"
 
 
 def _check_credential_format(account: GatewayAccount) -> AccountCheck | None:
@@ -411,17 +413,17 @@ def _is_live(credentials: Mapping[str, str], name: str) -> bool:
     return "_live_" in credentials.get(name, "")[:9]
 
 
-def _check_balance(account: GatewayAccount, response: HttpResult, now: float) -> AccountCheck:
-    answer = check_response(account, response, now)
-    if isinstance(answer, AccountCheck):
-        return answer
-    error = _parse_error(answer)
-    if error is not None and answer.status in _UNAUTHORISED:
+def _check_balance(account: GatewayAccount, result: HttpResult, now: float) -> AccountCheck:
+    response = check_response(account, result, now)
+    if isinstance(response, AccountCheck):
+        return response
+    error = _parse_error(response)
+    if error is not None and response.status in _UNAUTHORISED:
         code = plain_text(error.code or error.type or "")
         return credentials_rejected(
-            f"Stripe rejects secret_key: status {answer.status} {code}".rstrip()
+            f"Stripe rejects secret_key: status {response.status} {code}".rstrip()
         )
-    if answer.status != _OK or decode_json(answer.body, _Balance) is None:
-        return unexpected_response(account, answer)
+    if response.status != _OK or decode_json(response.body, _Balance) is None:
+        return unexpected_response(account, response)
     mode = "live" if _is_live(account.credentials, "secret_key") else "test"
     return account_works(f"Stripe accepts the {mode} secret_key; webhook_secret was not tested")

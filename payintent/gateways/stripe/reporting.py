@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
 
-from payintent.gateways.http_client import HttpAnswer, HttpResult, decode_json, unusable_response
+from payintent.gateways.http_client import HttpResponse, HttpResult, decode_json, unusable_response
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.settlement_reports import BalanceMovement, MovementKind, MovementPage
 from payintent.gateways.stripe.api import (
@@ -155,10 +155,10 @@ async def sum_payout_fees(
     query = {"payout": reference, "limit": str(PAGE_SIZE)}
     transactions = list[StripeBalanceTransaction]()
     for _ in range(PAGES_MAX):
-        answer = await get(account, f"{_PATH}?{urlencode(query)}")
-        if isinstance(answer, HttpAnswer) and answer.status in _INVALID_REQUEST:
+        response = await get(account, f"{_PATH}?{urlencode(query)}")
+        if isinstance(response, HttpResponse) and response.status in _INVALID_REQUEST:
             return 0
-        page = _decode_page(answer)
+        page = _decode_page(response)
         if isinstance(page, OutcomeUnknown):
             return page
         transactions += page.data
@@ -169,8 +169,8 @@ async def sum_payout_fees(
     return OutcomeUnknown(detail="the payout has too many transactions")
 
 
-def _decode_page(answer: HttpResult) -> StripeBalancePage | OutcomeUnknown:
-    if isinstance(answer, OutcomeUnknown):
-        return answer
-    page = decode_json(answer.body, StripeBalancePage) if answer.status == _OK else None
-    return page or unusable_response(answer.status, "balance transactions")
+def _decode_page(response: HttpResult) -> StripeBalancePage | OutcomeUnknown:
+    if isinstance(response, OutcomeUnknown):
+        return response
+    page = decode_json(response.body, StripeBalancePage) if response.status == _OK else None
+    return page or unusable_response(response.status, "balance transactions")

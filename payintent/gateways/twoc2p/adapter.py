@@ -24,7 +24,7 @@ from payintent.gateways.account_check import (
 )
 from payintent.gateways.http_client import (
     GatewayHttpClient,
-    HttpAnswer,
+    HttpResponse,
     decode_json,
     inconclusive_response,
     printable_text,
@@ -34,8 +34,8 @@ from payintent.gateways.minor_units import parse_capture
 from payintent.gateways.port import (
     AccountCheck,
     AccountProblem,
-    CallbackAnswer,
     CallbackRequest,
+    CallbackResponse,
     Capture,
     CreationResult,
     DisputeReport,
@@ -93,7 +93,7 @@ _SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     """A JSON response. If it is signed, its signature is verified."""
 
     status: int
@@ -136,15 +136,15 @@ class TwoC2pGateway:
         """Request a payment token. The session id is both the invoice and the idempotency key."""
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return SessionRejected(detail=f"the account's {_INVALID_OFFSET}")
-        answer = await self._request(account, "paymentToken", order_body(account, request))
-        if isinstance(answer, OutcomeUnknown):
-            return answer
-        token = decode_json(answer.content, TwoC2pToken)
+        response = await self._request(account, "paymentToken", order_body(account, request))
+        if isinstance(response, OutcomeUnknown):
+            return response
+        token = decode_json(response.content, TwoC2pToken)
         if token is None:
-            detail = f"invalid response to a creation, status {answer.status}"
-            return unusable_response(answer.status, detail)
+            detail = f"invalid response to a creation, status {response.status}"
+            return unusable_response(response.status, detail)
         detail = _response_detail(token.respCode, token.respDesc)
-        if token.respCode == codes.OK and answer.is_signed and _is_page(token.webPaymentUrl):
+        if token.respCode == codes.OK and response.is_signed and _is_page(token.webPaymentUrl):
             reference = _reference(account, request.session_id)
             return SessionCreated.redirect(
                 reference, token.webPaymentUrl, payment_deadline(request)
@@ -152,7 +152,7 @@ class TwoC2pGateway:
         # Rejections may be unsigned, because a server that cannot decode the request has no key to
         # sign with. It is safe to trust them, because no buyer can pay without a page.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
-            return OutcomeUnknown(detail=detail, has_responded=answer.is_signed)
+            return OutcomeUnknown(detail=detail, has_responded=response.is_signed)
         return SessionRejected(detail=detail)
 
     async def close_session(
@@ -164,13 +164,13 @@ class TwoC2pGateway:
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         """Query an invoice. Unsigned responses are not trusted."""
         invoice = invoice_no(session.session_id)
-        answer = await self._request(account, "paymentInquiry", inquiry_body(account, invoice))
-        if isinstance(answer, OutcomeUnknown):
-            return answer
-        payment = decode_json(answer.content, TwoC2pPayment) if answer.is_signed else None
+        response = await self._request(account, "paymentInquiry", inquiry_body(account, invoice))
+        if isinstance(response, OutcomeUnknown):
+            return response
+        payment = decode_json(response.content, TwoC2pPayment) if response.is_signed else None
         if payment is None:
-            detail = f"unsigned or invalid response, status {answer.status}"
-            return unusable_response(answer.status, detail)
+            detail = f"unsigned or invalid response, status {response.status}"
+            return unusable_response(response.status, detail)
         if payment.merchantID not in {None, "", merchant_id_of(account)}:
             return inconclusive_response("the response is about another merchant")
         if payment.respCode in codes.NOT_FOUND and payment.invoiceNo in {None, "", invoice}:
@@ -203,8 +203,8 @@ class TwoC2pGateway:
             facts=facts,
         )
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - required by the port
-        return CallbackAnswer(body=b"OK", content_type="text/plain")
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:  # noqa: ARG002 - required by the port
+        return CallbackResponse(body=b"OK", content_type="text/plain")
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Refund a settled payment, or fully void an unsettled payment."""
@@ -222,11 +222,11 @@ class TwoC2pGateway:
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return credentials_rejected(_INVALID_OFFSET)
         query = inquiry_body(account, CHECK_INVOICE)
-        response = await post_jwt(self._http, account, "paymentInquiry", query)
-        answer = check_response(account, response, self._now())
-        if isinstance(answer, AccountCheck):
-            return answer
-        if problem := _find_payment_problem(account, answer):
+        result = await post_jwt(self._http, account, "paymentInquiry", query)
+        response = check_response(account, result, self._now())
+        if isinstance(response, AccountCheck):
+            return response
+        if problem := _find_payment_problem(account, response):
             return problem
         return _check_refunds(await self._maintenance.inquire(account, _unknown_refund()))
 
@@ -244,11 +244,11 @@ class TwoC2pGateway:
 
     async def _request(
         self, account: GatewayAccount, name: str, content: bytes
-    ) -> _Answer | OutcomeUnknown:
-        answer = await post_jwt(self._http, account, name, content)
-        if isinstance(answer, OutcomeUnknown):
-            return answer
-        return _parse_answer(answer, account.credentials.get("secret_key", ""))
+    ) -> _Response | OutcomeUnknown:
+        response = await post_jwt(self._http, account, name, content)
+        if isinstance(response, OutcomeUnknown):
+            return response
+        return _parse_response(response, account.credentials.get("secret_key", ""))
 
 
 def _reference(account: GatewayAccount, session_id: UUID) -> str:
@@ -260,15 +260,15 @@ def _is_page(url: str | None) -> TypeGuard[str]:
     return url is not None and _PAGE_URL.fullmatch(url) is not None
 
 
-def _parse_answer(answer: HttpAnswer, secret: str) -> _Answer | OutcomeUnknown:
+def _parse_response(response: HttpResponse, secret: str) -> _Response | OutcomeUnknown:
     try:
-        content = verify_envelope(answer.body, secret)
+        content = verify_envelope(response.body, secret)
     except InvalidTokenError as error:
-        return unusable_response(answer.status, f"status {answer.status}: {error}")
+        return unusable_response(response.status, f"status {response.status}: {error}")
     is_signed = content is not None
-    if answer.status >= _SERVER_ERROR:
-        return OutcomeUnknown(detail=f"status {answer.status}", has_responded=is_signed)
-    return _Answer(answer.status, answer.body if content is None else content, is_signed)
+    if response.status >= _SERVER_ERROR:
+        return OutcomeUnknown(detail=f"status {response.status}", has_responded=is_signed)
+    return _Response(response.status, response.body if content is None else content, is_signed)
 
 
 def _verified_facts(account: GatewayAccount, body: bytes) -> bytes:
@@ -384,18 +384,18 @@ def _check_refunds(report: RefundResult) -> AccountCheck:
     )
 
 
-def _find_payment_problem(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck | None:
+def _find_payment_problem(account: GatewayAccount, response: HttpResponse) -> AccountCheck | None:
     try:
-        content = verify_envelope(answer.body, account.credentials.get("secret_key", ""))
+        content = verify_envelope(response.body, account.credentials.get("secret_key", ""))
     except InvalidTokenError:
         return credentials_rejected("2C2P signs with a secret_key that differs from this account's")
-    response = decode_json(answer.body if content is None else content, _InquiryResponse)
-    if response is None:
-        return unexpected_response(account, answer)
+    inquiry = decode_json(response.body if content is None else content, _InquiryResponse)
+    if inquiry is None:
+        return unexpected_response(account, response)
     if content is None:  # rejections are not signed
-        return credentials_rejected(f"2C2P rejects merchant_id or secret_key: {response.text}")
-    if response.code not in codes.NOT_FOUND:
-        return credentials_rejected(f"2C2P rejects the inquiry: {response.text}")
+        return credentials_rejected(f"2C2P rejects merchant_id or secret_key: {inquiry.text}")
+    if inquiry.code not in codes.NOT_FOUND:
+        return credentials_rejected(f"2C2P rejects the inquiry: {inquiry.text}")
     return None
 
 

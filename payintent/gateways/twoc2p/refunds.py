@@ -166,20 +166,20 @@ class TwoC2pRefundApi:
                 detail="the account's keys for refunds are invalid",
                 problem=AccountProblem.CREDENTIALS,
             )
-        answer = await self._http.request(
+        response = await self._http.request(
             "POST", _maintenance_url(account), headers={"Content-Type": "text/plain"}, body=body
         )
-        if isinstance(answer, OutcomeUnknown):
-            return answer
+        if isinstance(response, OutcomeUnknown):
+            return response
         try:
-            reply = _parse_reply(sealed.verify_and_decrypt(answer.body.decode().strip(), keys))
+            reply = _parse_reply(sealed.verify_and_decrypt(response.body.decode().strip(), keys))
         except (InvalidTokenError, ValueError):
             return replace(
-                unusable_response(answer.status, f"invalid response, status {answer.status}"),
+                unusable_response(response.status, f"invalid response, status {response.status}"),
                 problem=AccountProblem.CREDENTIALS,  # probably, the keys do not match
             )
-        if answer.status != _OK or not _is_reply_to(reply, process, _invoice(request)):
-            detail = f"status {answer.status}: {reply.detail}"
+        if response.status != _OK or not _is_reply_to(reply, process, _invoice(request)):
+            detail = f"status {response.status}: {reply.detail}"
             return inconclusive_response(detail)
         return reply
 
