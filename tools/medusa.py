@@ -4,6 +4,7 @@ Without a folder it only installs what the plugin is built and tried with: Medus
 lock of `plugins/medusa/shop`, into the environment's `medusa`. No script of a package is run.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def add(package: Path) -> None:
     """Unpack a package among those of Medusa, in place of the one from before."""
     with TemporaryDirectory(prefix="payintent-package-") as scratch:
         shutil.unpack_archive(package, scratch, filter="data")
-        target = _MODULES / package.name.rpartition("-")[0]
+        target = _MODULES / re.split(r"-(?=\d)", package.name)[0]
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(Path(scratch) / "package", target)
 
