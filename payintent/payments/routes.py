@@ -28,7 +28,7 @@ from payintent.payments.create import (
     replay_refused,
 )
 from payintent.payments.lookup import PaymentLookup, list_merchant_payments
-from payintent.payments.schemas import read_create, read_payment_filter
+from payintent.payments.schemas import read_create_request, read_payment_filter
 from payintent.payments.screen import FraudScreening
 from payintent.payments.serialization import denial_fields, merchant_payment_fields, payment_fields
 from payintent.payments.store import PaymentSnapshot
@@ -66,7 +66,7 @@ class PaymentRoutes:
         except RateLimitExceededError as exceeded:
             result = await self._replay_above_limit(request, merchant, exceeded)
         else:
-            create = await read_create(request, merchant, self.settings)
+            create = await read_create_request(request, merchant, self.settings)
             try:
                 if isinstance(create, RefusedCreate):
                     result = await replay_refused(self.database, create)
@@ -132,7 +132,7 @@ class PaymentRoutes:
             await self.api.limiter.take_lookup_token(merchant)
         except RateLimitExceededError:
             raise exceeded from None
-        create = await read_create(request, merchant, self.settings)
+        create = await read_create_request(request, merchant, self.settings)
         attempt = create.attempt if isinstance(create, RefusedCreate) else create
         result = await replay_create(self.database, attempt)
         if result is None:

@@ -150,7 +150,7 @@ ONRAMP_DECODER = msgspec.json.Decoder(OnrampOrderBody)
 _STRING_DECODER = msgspec.json.Decoder(str)
 
 
-async def read_create(
+async def read_create_request(
     request: Request, merchant: AuthenticatedMerchant, settings: Settings
 ) -> CreatePaymentRequest | RefusedCreate:
     """Read and validate a `POST /payments` request.
@@ -162,13 +162,13 @@ async def read_create(
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
     body = await read_json(request, CREATE_DECODER, settings.body_bytes_max)
-    return parse_create(key, body, merchant, settings)
+    return parse_create_request(key, body, merchant, settings)
 
 
-def parse_create(
+def parse_create_request(
     key: UUID, body: CreatePaymentBody, merchant: AuthenticatedMerchant, settings: Settings
 ) -> CreatePaymentRequest | RefusedCreate:
-    _check_create_texts(body)
+    _check_body(body)
     metadata = read_metadata(body.metadata, settings)
     amount = _decode_string(body.amount)
     expires_in_s = body.expires_in or EXPIRES_IN_DEFAULT_S
@@ -201,12 +201,12 @@ def parse_create(
         country=body.country,
     )
     try:
-        return _check_create_values(attempt, body, amount, metadata.text, merchant, settings)
+        return _validate_create_request(attempt, body, amount, metadata.text, merchant, settings)
     except RefusedError as refusal:
         return RefusedCreate(attempt, refusal)
 
 
-def _check_create_values(
+def _validate_create_request(
     attempt: CreateAttempt,
     body: CreatePaymentBody,
     amount_text: str,
@@ -239,7 +239,7 @@ def _check_create_values(
     )
 
 
-def _check_create_texts(body: CreatePaymentBody) -> None:
+def _check_body(body: CreatePaymentBody) -> None:
     check_text("currency", body.currency, 32)
     check_text("payer_uid", body.payer_uid, _PAYER_UID_MAX)
     check_email(body.payer_email)
