@@ -162,10 +162,10 @@ async def read_create_request(
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
     body = await read_json(request, CREATE_DECODER, settings.body_bytes_max)
-    return parse_create_request(key, body, merchant, settings)
+    return _parse_create_request(key, body, merchant, settings)
 
 
-def parse_create_request(
+def _parse_create_request(
     key: UUID, body: CreatePaymentBody, merchant: AuthenticatedMerchant, settings: Settings
 ) -> CreatePaymentRequest | RefusedCreate:
     _check_body(body)
