@@ -7,7 +7,7 @@ from payintent.accounting import ledger_store
 from payintent.accounting import payouts_store as payout_store
 from payintent.accounting.model import GatewayPayout, gateway_payout_entries
 from payintent.accounting.payouts_store import NewPayout, PayoutTable, RecordedPayout
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ConflictError
 from payintent.db.database import Executor, Tx
 
 
@@ -133,10 +133,7 @@ async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
         return True
     active = await TABLE.find_active(tx, payout.account_id, new.reference)
     if active is None or _amounts(active.payout) != _amounts(payout):
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"payout {new.reference!r} is already recorded with a different amount",
-        )
+        raise ConflictError(f"payout {new.reference!r} is already recorded with a different amount")
     return False
 
 

@@ -24,7 +24,7 @@ from payintent.accounting.statements_store import (
     StatementLine,
 )
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, NotFoundError, RefusedError, UnprocessableError
+from payintent.core.errors import BadRequestError, NotFoundError, UnprocessableError
 from payintent.core.money import TENDER, format_smallest_units
 from payintent.db.database import Executor
 from payintent.merchants import store as merchant_store
@@ -143,7 +143,7 @@ def balance_fields(balance: MerchantBalance) -> dict[str, Any]:
 def parse_statement_currency(raw: str | None) -> str | None:
     """Return the currency to filter by; raise `BAD_REQUEST` if it is unknown."""
     if raw is not None and raw not in TENDER:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
+        raise BadRequestError(f"currency must be one of {', '.join(TENDER)}")
     return raw
 
 

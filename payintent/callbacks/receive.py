@@ -13,7 +13,7 @@ from payintent.callbacks.store import DeferredCallback, NewCallback
 from payintent.cases.model import CaseKind
 from payintent.cases.store import open_case
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.core.errors import BadRequestError, ErrorCode, RefusedError, StorageUnavailableError
 from payintent.core.texts import mask_card_data
 from payintent.db.batcher import LOCK_TIMEOUT_MS, Batcher
 from payintent.db.database import Database, Tx
@@ -326,7 +326,7 @@ async def answer_callback(
             "callback_refused", provider=account.provider, account=account.id, why=str(error)
         )
         if isinstance(error, UnusableCallbackError):
-            raise RefusedError(ErrorCode.BAD_REQUEST, str(error)) from error
+            raise BadRequestError(str(error)) from error
         raise RefusedError(ErrorCode.UNAUTHORIZED, "the callback could not be verified") from error
     await receiver.receive(account.id, callback, request.body)
     return gateway.acknowledge(callback)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.callbacks.receive import CallbackReceiver, answer_callback
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import NotFoundError
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateways.port import CallbackRequest
 from payintent.http.bodies import read_raw
@@ -31,7 +31,7 @@ class CallbackRoutes:
         account_id = parse_number(request.path_params["account_id"], _ACCOUNT_MAX)
         connection = await self.accounts.connect(account_id, provider) if account_id else None
         if connection is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such provider account")
+            raise NotFoundError("no such provider account")
         gateway_max = connection.gateway.capabilities.callback_bytes_max
         callback = CallbackRequest(
             method=request.method,

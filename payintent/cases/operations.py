@@ -12,7 +12,7 @@ from payintent.cases.list_store import CaseDetails, CaseFilter, MerchantCase
 from payintent.cases.model import CaseKind
 from payintent.cases.store import STATUSES, CaseState
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
+from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor
 from payintent.http.pagination import read_id_cursor
@@ -119,9 +119,9 @@ def parse_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
     """Parse the query parameters of a case list; raises `BAD_REQUEST` for invalid values."""
     status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
     if status is not None and status not in STATUSES:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")
+        raise BadRequestError(f"status must be one of {', '.join(STATUSES)}")
     if kind is not None and kind not in set(CaseKind):
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"kind must be one of {', '.join(CaseKind)}")
+        raise BadRequestError(f"kind must be one of {', '.join(CaseKind)}")
     return CaseFilter(
         merchant_id=merchant_id,
         status=status,
@@ -134,5 +134,5 @@ def parse_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
 def _parse_payment_id(raw: str) -> UUID:
     """Parse a payment id. An id with an invalid checksum does not match any case."""
     if not _PAYMENT_ID.fullmatch(raw):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "payment_id must be the id of a payment")
+        raise BadRequestError("payment_id must be the id of a payment")
     return ids.parse_id(ids.PAYMENT, raw) or _NO_PAYMENT

@@ -18,7 +18,7 @@ from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.core.addresses import web_origin
 from payintent.core.countries import COUNTRIES
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ErrorCode, NotFoundError
 from payintent.http.errors import error_response
 from payintent.http.pages import static_files as files
 from payintent.http.responses import etag_response
@@ -73,7 +73,7 @@ async def get_static_file(request: Request) -> Response:
 async def get_flag(request: Request) -> Response:
     name: str = request.path_params["name"]
     if name not in _FLAGS:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
+        raise NotFoundError("no such file")
     content = (resources.files("payintent") / "checkout" / "static" / "flags" / name).read_bytes()
     return Response(content, 200, files.HEADERS | _CACHE_HOUR, "image/svg+xml")
 
@@ -112,7 +112,7 @@ class _SdkFile:
 async def get_sdk_file(request: Request) -> Response:
     file = _sdk_files().get(request.path_params["name"])
     if file is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
+        raise NotFoundError("no such file")
     headers = {**_SDK_HEADERS, "Cache-Control": file.cache_control}
     if file.pinned_url:
         headers["Content-Location"] = file.pinned_url

@@ -16,7 +16,7 @@ import yaml
 from payintent.configuration.entries import ConfigEntry
 from payintent.configuration.kinds import KINDS, Change, ConfigKind, InstalledEntry
 from payintent.core import ids
-from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
+from payintent.core.errors import BadRequestError, ConflictError, NotFoundError, RefusedError
 from payintent.db.locks import hold_advisory_lock
 from payintent.operators import proposals_store
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
@@ -255,11 +255,9 @@ async def apply_plan(
     """
     async with hold_advisory_lock(url, _LOCK) as lock:
         if not lock.is_held:
-            raise RefusedError(ErrorCode.CONFLICT, "another `config apply` is running")
+            raise ConflictError("another `config apply` is running")
         if await submit(plan) != steps:
-            raise RefusedError(
-                ErrorCode.CONFLICT, "the configuration has just changed; apply the file again"
-            )
+            raise ConflictError("the configuration has just changed; apply the file again")
         return await _run_steps(steps, submit)
 
 

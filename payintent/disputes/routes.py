@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError
 from payintent.db.database import Database
 from payintent.disputes import store as dispute_store
 from payintent.disputes.store import DisputeDetails, DisputeFilter
@@ -62,5 +62,5 @@ def dispute_fields(dispute: DisputeDetails) -> dict[str, Any]:
 def _read_running(query: Mapping[str, str]) -> bool:
     status = query.get("status", _ALL)
     if status not in {_RUNNING, _ALL}:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be {_RUNNING} or {_ALL}")
+        raise BadRequestError(f"status must be {_RUNNING} or {_ALL}")
     return status == _RUNNING

@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from payintent.core.addresses import web_origin
-from payintent.core.errors import ErrorCode, RefusedError, quote_input
+from payintent.core.errors import ConflictError, UnprocessableError, quote_input
 from payintent.gateways.amount_limits import AmountLimits
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix of every callback secret
@@ -88,7 +88,7 @@ def next_activation_status(
 ) -> ActivationStatus:
     """Return the status after an action; raise `CONFLICT` if the action is not allowed."""
     if (status, action) not in TRANSITIONS:
-        raise RefusedError(ErrorCode.CONFLICT, f"cannot {action} a merchant that is {status}")
+        raise ConflictError(f"cannot {action} a merchant that is {status}")
     if action is ActivationAction.RESUME and was_active:
         return ActivationStatus.ACTIVE
     return TRANSITIONS[status, action]
@@ -97,9 +97,7 @@ def next_activation_status(
 def require_accepting_payments(activation: ActivationStatus) -> None:
     """Raise `UNPROCESSABLE` if the merchant does not accept payments."""
     if activation not in _ACCEPTING:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE, f"this merchant does not accept payments: it is {activation}"
-        )
+        raise UnprocessableError(f"this merchant does not accept payments: it is {activation}")
 
 
 def accepts_payments(activation: ActivationStatus) -> bool:

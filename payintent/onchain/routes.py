@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.db.database import Database
 from payintent.http.bodies import read_json
 from payintent.http.responses import json_response
@@ -51,7 +51,7 @@ class OnchainRoutes:
         self._limit_address(request)
         slug: str = request.path_params["slug"]
         if not _SLUG.fullmatch(slug):
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
+            raise NotFoundError("no such chain")
         return json_response(await get_chain_view(self.database, slug))
 
     async def get_session(self, request: Request) -> Response:
@@ -68,16 +68,16 @@ class OnchainRoutes:
         self._limit_address(request)
         body = await read_json(request, schemas.TRANSACTION_DECODER, self.body_bytes_max)
         if not _TX_HASH.fullmatch(body.tx_hash):
-            raise RefusedError(ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")
+            raise BadRequestError("tx_hash must be 0x and 64 hex digits")
         if body.step not in _STEPS:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"step must be one of {', '.join(_STEPS)}")
+            raise BadRequestError(f"step must be one of {', '.join(_STEPS)}")
         session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
         session = await find_open_session(self.database, session_id)
         tx_hash = bytes.fromhex(body.tx_hash[2:])
         async with self.database.transaction() as tx:
             is_stored = await pending_store.add_posted_hash(tx, session.id, tx_hash, body.step)
         if not is_stored:
-            raise RefusedError(ErrorCode.CONFLICT, "this session has too many transactions")
+            raise ConflictError("this session has too many transactions")
         return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)
 
     def _limit_address(self, request: Request) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from payintent.chains import store as chain_store
 from payintent.chains.store import PROVIDER, ChainCursor, ChainRecord, DeployedContract, TokenRecord
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.db.database import Database
 from payintent.evm import abi
 from payintent.evm.abi import to_checksum_address
@@ -87,7 +87,7 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
     """Return the response of `GET /chains/{slug}`; raise `NOT_FOUND` if the chain is unknown."""
     chain = await chain_store.get_chain(database, slug)
     if chain is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
+        raise NotFoundError("no such chain")
     contract = await chain_store.get_offered_contract(database, slug)
     cursor = await chain_store.get_cursor(database, slug)
     tokens = await chain_store.list_tokens(database, slug)
@@ -171,7 +171,7 @@ async def find_open_session(database: Database, session_id: UUID | None) -> Sess
 async def _load_snapshot(database: Database, session_id: UUID | None) -> _Snapshot:
     session = await session_store.get(database, session_id) if session_id else None
     if session is None or session.quote.provider != PROVIDER:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")
+        raise NotFoundError("no such on-chain session")
     stored = await payment_store.get(database, session.payment_id)
     assert stored is not None  # noqa: S101 - a session has a payment
     has_ended = session.status is SessionStatus.ENDED or stored.payment.status in TERMINAL

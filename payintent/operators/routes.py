@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, ErrorCode
 from payintent.http.bodies import read_raw
 from payintent.http.errors import error_response
 from payintent.http.responses import json_response
@@ -58,7 +58,7 @@ class OperationRoutes:
         if dry_run is True:
             return json_response(to_json_value(await count_changes(self.context, operation, actor)))
         if dry_run is not False:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "dry_run must be true or false")
+            raise BadRequestError("dry_run must be true or false")
         return self._respond(await submit(self.context, operation, replace(actor, why=why)))
 
     def _respond(self, result: object) -> Response:

@@ -9,7 +9,7 @@ from payintent.cases.model import CaseKind
 from payintent.cases.store import open_case
 from payintent.chains import watch_store as chain_watch_store
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ConflictError
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts.health import get_availability
 from payintent.payments import sessions_store as session_store
@@ -135,10 +135,9 @@ async def _unavailability_reason(
         return f"{account} at {provider} is disabled"
     since = availability.outage_since or availability.silent_since
     if since is None:
-        raise RefusedError(
-            ErrorCode.CONFLICT,
+        raise ConflictError(
             f"{account} at {provider} is responding and will decide the payment; if the gateway is "
-            "permanently unavailable, disable the account first",
+            "permanently unavailable, disable the account first"
         )
     return f"{account} at {provider} has not responded since {format_timestamp(since)}"
 
@@ -152,21 +151,16 @@ async def check_stranded(
     """
     payment, session = snapshot.payment, snapshot.session
     if payment.status is not PaymentStatus.PROCESSING or session is None:
-        raise RefusedError(ErrorCode.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
+        raise ConflictError(f"the payment is {payment.status}, not PROCESSING")
     chain = session.quote.chain
     if chain is not None and not payment.is_past_expiry(snapshot.now):
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"the payment's deadline is {format_timestamp(payment.expires_at)}; wait until then",
+        raise ConflictError(
+            f"the payment's deadline is {format_timestamp(payment.expires_at)}; wait until then"
         )
     if session.status is SessionStatus.ENDED:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "the payment's session has ended, so the payment ends automatically"
-        )
+        raise ConflictError("the payment's session has ended, so the payment ends automatically")
     if chain is None:
         return StrandedSession(session, await _unavailability_reason(database, session, providers))
     if await chain_watch_store.is_watched(database, chain):
-        raise RefusedError(
-            ErrorCode.CONFLICT, f"{chain} is watched, so the payment is decided by its blocks"
-        )
+        raise ConflictError(f"{chain} is watched, so the payment is decided by its blocks")
     return StrandedSession(session, f"{chain} is not watched")

@@ -14,7 +14,7 @@ import msgspec
 
 from payintent.core import ids
 from payintent.core.addresses import web_origin
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, ConflictError, ErrorCode, RefusedError
 from payintent.core.money import is_plain_decimal
 from payintent.core.texts import check_email, check_text
 from payintent.db.database import Database
@@ -82,9 +82,7 @@ class QuoteSelection(msgspec.Struct, frozen=True, kw_only=True):
         if self.expected_total_amount is not None and not is_plain_decimal(
             self.expected_total_amount
         ):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "expected_total_amount must be a plain decimal string"
-            )
+            raise BadRequestError("expected_total_amount must be a plain decimal string")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +180,7 @@ def _quote_selection(
     expected_total = selection.expected_total_amount
     total = quotes[0].price.total_amount
     if expected_total is not None and Decimal(expected_total) != Decimal(total):
-        raise RefusedError(ErrorCode.CONFLICT, f"the total has changed to {total}")
+        raise ConflictError(f"the total has changed to {total}")
     return quotes[0]
 
 
@@ -228,9 +226,7 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
         return
     allowed_origins = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
     if web_origin(url) not in allowed_origins:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, "return_url must use one of the merchant's origins"
-        )
+        raise BadRequestError("return_url must use one of the merchant's origins")
 
 
 async def _inquire_current_session(context: SelectionContext, snapshot: PaymentSnapshot) -> None:

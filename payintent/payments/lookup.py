@@ -5,7 +5,7 @@ from functools import partial
 from uuid import UUID
 
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.db.batcher import Batcher
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
@@ -45,7 +45,7 @@ class PaymentLookup:
         """
         snapshot = await self._by_id.run(payment_id) if payment_id else None
         if snapshot is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
+            raise NotFoundError("no such payment")
         if snapshot.payment.merchant_id != merchant_id:
             owner = snapshot.payment.merchant_id
             raise await foreign_object_error(self._database, merchant_id, owner, "payment")
@@ -104,7 +104,7 @@ async def foreign_object_error(
     """Return `FORBIDDEN` if both merchants are in the same mode, otherwise `NOT_FOUND`."""
     if await merchant_store.have_same_mode(database, merchant_id, owner_id):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {noun} belongs to another merchant")
-    return RefusedError(ErrorCode.NOT_FOUND, f"no such {noun}")
+    return NotFoundError(f"no such {noun}")
 
 
 def _require_readable(snapshot: PaymentSnapshot) -> PaymentSnapshot:

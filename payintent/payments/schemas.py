@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 
 from payintent.core.countries import check_optional_country
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.core.money import (
     CURRENCIES,
     parse_amount,
@@ -55,16 +55,12 @@ def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
     if content == b"null":
         return _EMPTY
     if not content.startswith(b"{"):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "metadata must be an object")
+        raise BadRequestError("metadata must be an object")
     if len(content) > settings.metadata_bytes_max:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"metadata must be at most {settings.metadata_bytes_max} bytes long",
-        )
+        raise BadRequestError(f"metadata must be at most {settings.metadata_bytes_max} bytes long")
     if nesting_depth(content) > settings.metadata_levels_max:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"metadata must have at most {settings.metadata_levels_max} levels of nesting",
+        raise BadRequestError(
+            f"metadata must have at most {settings.metadata_levels_max} levels of nesting"
         )
     text = content.decode()
     return Metadata(text, _canonicalize(text))
@@ -86,10 +82,9 @@ def _tag_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _tag_number(text: str) -> dict[str, str]:
     if len(text) > NUMBER_DIGITS_MAX and sum(map(str.isdigit, text)) > NUMBER_DIGITS_MAX:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
+        raise BadRequestError(
             f"a number in metadata must have at most {NUMBER_DIGITS_MAX} digits;"
-            " send longer numbers as strings",
+            " send longer numbers as strings"
         )
     return {"n": text}
 
@@ -160,7 +155,7 @@ async def read_create_request(
     """
     key = read_idempotency_key(request.headers)
     if key is None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
+        raise BadRequestError("Idempotency-Key is required")
     body = await read_json(request, CREATE_DECODER, settings.body_bytes_max)
     return _parse_create_request(key, body, merchant, settings)
 
@@ -244,20 +239,16 @@ def _check_body(body: CreatePaymentBody) -> None:
     check_text("payer_uid", body.payer_uid, _PAYER_UID_MAX)
     check_email(body.payer_email)
     if body.expires_in is not None and not 0 <= body.expires_in <= EXPIRES_IN_MAX_S:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"expires_in must be from 0 to {EXPIRES_IN_MAX_S} seconds"
-        )
+        raise BadRequestError(f"expires_in must be from 0 to {EXPIRES_IN_MAX_S} seconds")
     if body.country is not None and len(body.country) != 2:  # noqa: PLR2004 - alpha-2
-        raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
+        raise BadRequestError("country must have two letters")
 
 
 def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
     """Parse the filter of a payment list; raises `BAD_REQUEST` if a parameter is malformed."""
     status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
     if status is not None and status not in set(PaymentStatus):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(PaymentStatus)}"
-        )
+        raise BadRequestError(f"status must be one of {', '.join(PaymentStatus)}")
     if currency is not None and currency not in CURRENCIES:
         raise RefusedError(
             ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"

@@ -14,7 +14,7 @@ from payintent.cases.operations import case_fields, parse_case_filter
 from payintent.cases.store import STATUSES
 from payintent.core.access import merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
-from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
+from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.http.application import read_path_uuid
 from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
 from payintent.members.model import MemberRight
@@ -81,7 +81,7 @@ async def get_portal_events(visit: MemberVisit) -> Response:
     query = _read_query(visit)
     state = query.get("state")
     if state is not None and state not in outbox_store.STATES:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "This state does not exist.")
+        raise BadRequestError("This state does not exist.")
     events = await delivery_store.list_deliveries(
         visit.context.database,
         PAGE_ROWS + 1,
@@ -148,7 +148,7 @@ async def post_revoke_key(visit: MemberVisit) -> Response:
 async def get_catalog_preview(visit: MemberVisit) -> Response:
     requested_country = visit.request.query_params.get("country") or None
     if requested_country is not None and requested_country not in COUNTRIES:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "This country does not exist.")
+        raise BadRequestError("This country does not exist.")
     setup = await visit.context.merchants.get(visit.merchant_id)
     restrictions = await visit.context.policies.restrictions()
     markets = tuple(market for _, market in setup.payable.methods)

@@ -15,7 +15,7 @@ from payintent.cases import list_store as case_lists
 from payintent.cases.list_store import CaseFilter
 from payintent.cases.operations import case_fields
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units
 from payintent.db.database import Executor
 from payintent.http.errors import http_status
@@ -257,7 +257,7 @@ def _read_day(text: str, days_later: int) -> date:
     try:
         return date.fromisoformat(text) + timedelta(days=days_later)
     except (ValueError, OverflowError):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "Enter the day as 2026-11-23.") from None
+        raise BadRequestError("Enter the day as 2026-11-23.") from None
 
 
 async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[object], str | None]:
@@ -303,7 +303,7 @@ async def _find_payment(visit: MemberVisit, text: str) -> PaymentSnapshot:
     except RefusedError as refusal:
         if refusal.code is not ErrorCode.FORBIDDEN:
             raise
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such payment") from None
+        raise NotFoundError("no such payment") from None
 
 
 async def _payment_page(
@@ -348,4 +348,4 @@ def _read_key(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "Reload the page and try again.") from None
+        raise BadRequestError("Reload the page and try again.") from None

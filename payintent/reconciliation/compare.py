@@ -10,7 +10,7 @@ from itertools import islice
 from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
-from payintent.core.errors import ErrorCode, RefusedError, quote_input
+from payintent.core.errors import BadRequestError, NotFoundError, UnprocessableError, quote_input
 from payintent.core.money import (
     CRYPTO,
     MINOR_DECIMALS,
@@ -82,10 +82,9 @@ def make_cases(
 def check_difference_count(differences: int) -> None:
     """Raise `RefusedError` if there are more than `DIFFERENCES_MAX` differences."""
     if differences > DIFFERENCES_MAX:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
+        raise UnprocessableError(
             f"{differences} differences are too many; check that the file belongs to this account."
-            " Nothing was written.",
+            " Nothing was written."
         )
 
 
@@ -241,15 +240,12 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
         if live:
             return live
         kind = "live account" if accounts else "account"
-        raise RefusedError(
-            ErrorCode.NOT_FOUND, f"{quote_input(provider)} has no {kind} to compare a file with"
-        )
+        raise NotFoundError(f"{quote_input(provider)} has no {kind} to compare a file with")
     if account_id not in accounts:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"{provider} has no account {account_id}")
+        raise NotFoundError(f"{provider} has no account {account_id}")
     if account_id not in live:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
-            f"account {account_id} is a test account; its payments are not in the ledger",
+        raise UnprocessableError(
+            f"account {account_id} is a test account; its payments are not in the ledger"
         )
     return [account_id]
 
@@ -269,9 +265,7 @@ async def _find_period(
         since = first + timedelta(seconds=LAG_S)
     until = until or last
     if since is None or until is None:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, "the file has no lines; specify its period with --from and --to"
-        )
+        raise BadRequestError("the file has no lines; specify its period with --from and --to")
     return since, until
 
 

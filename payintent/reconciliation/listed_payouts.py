@@ -9,7 +9,7 @@ from payintent.accounting.model import GatewayPayout
 from payintent.accounting.payouts_store import NewPayout
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, RefusedError
 from payintent.core.money import EXACT, format_amount, minor_decimals
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import ListedPayout, PayoutLine, ProviderFileLine
@@ -71,9 +71,8 @@ def check_payouts(
 ) -> None:
     """Reject payouts with an ambiguous account or a currency that the gateway does not support."""
     if lines and len(accounts) > 1:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"the file has payouts, and {provider} has several accounts; select one with --account",
+        raise BadRequestError(
+            f"the file has payouts, and {provider} has several accounts; select one with --account"
         )
     invalid = [
         line for line in lines if currencies is not None and line.payout.currency not in currencies

@@ -10,7 +10,7 @@ from decimal import ROUND_DOWN, Decimal
 from uuid import UUID
 
 from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import ConflictError, ErrorCode, RefusedError, UnprocessableError
 from payintent.core.money import CURRENCIES, TENDER, parse_amount, to_smallest_unit, trim_zeros
 from payintent.db.database import Database, Tx, current_time
 from payintent.disputes.model import undisputed_part
@@ -212,11 +212,9 @@ async def refund_case(
     """
     capture = await capture_store.lock(tx, capture_id)
     if capture.credited:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "this money was credited to a payment; refund the payment instead"
-        )
+        raise ConflictError("this money was credited to a payment; refund the payment instead")
     if capture.undisputed_minor == 0:
-        raise RefusedError(ErrorCode.CONFLICT, "no refundable money remains")
+        raise ConflictError("no refundable money remains")
     destination, step = await choose_destination_and_step(
         tx, capture, destination, capture.undisputed_minor
     )
@@ -332,4 +330,4 @@ def _to_gateway_units(
 
 
 def _unsupported_error(problem: str) -> RefusedError:
-    return RefusedError(ErrorCode.UNPROCESSABLE, f"the provider of this payment {problem}")
+    return UnprocessableError(f"the provider of this payment {problem}")

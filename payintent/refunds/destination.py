@@ -1,6 +1,6 @@
 """Chooses a refund's destination, and whether a second operator must approve the refund."""
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, UnprocessableError
 from payintent.core.money import TENDER
 from payintent.db.database import Tx
 from payintent.evm.abi import parse_address
@@ -20,18 +20,16 @@ async def choose_destination_and_step(
     """
     if capture.chain is None:
         if requested_address is not None:
-            raise RefusedError(
-                ErrorCode.UNPROCESSABLE,
-                "destination: this payment can only be refunded to its payment method",
+            raise UnprocessableError(
+                "destination: this payment can only be refunded to its payment method"
             )
         destination, needs_approval = None, await _exceeds_gateway_limit(tx, capture, amount_minor)
     else:
         payer = f"0x{capture.payer.hex()}" if capture.payer else None
         destination = payer if requested_address is None else _parse_address(requested_address)
         if destination is None:
-            raise RefusedError(
-                ErrorCode.UNPROCESSABLE,
-                "destination is required, because the payer's address is no longer stored",
+            raise UnprocessableError(
+                "destination is required, because the payer's address is no longer stored"
             )
         needs_approval = destination != payer or await _exceeds_chain_limit(
             tx, capture, capture.chain, amount_minor
@@ -72,7 +70,7 @@ def _parse_address(text: str) -> str:
     try:
         address = parse_address(text)
     except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"destination: {error}") from None
+        raise BadRequestError(f"destination: {error}") from None
     if not any(address):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "destination must not be the zero address")
+        raise BadRequestError("destination must not be the zero address")
     return f"0x{address.hex()}"

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import NotFoundError
 from payintent.db.database import Database
 from payintent.payments.lookup import foreign_object_error
 from payintent.refunds import store as refund_store
@@ -22,7 +22,7 @@ async def get_merchant_refund(
     """
     refund = await refund_store.get(database, refund_id) if refund_id else None
     if refund is None or refund.case_id is not None or refund.merchant_id is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such refund")
+        raise NotFoundError("no such refund")
     if refund.merchant_id != merchant_id:
         raise await foreign_object_error(database, merchant_id, refund.merchant_id, "refund")
     return refund

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError
 from payintent.db.database import Database
 from payintent.http.bodies import read_idempotency_key, read_json
 from payintent.http.pagination import (
@@ -53,7 +53,7 @@ class RefundRoutes:
         """`POST /payments/{payment_id}/refunds`: an empty body refunds the full remainder."""
         key = read_idempotency_key(request.headers)
         if key is None:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
+            raise BadRequestError("Idempotency-Key is required")
         body = await read_json(
             request, schemas.REFUND_DECODER, self.body_bytes_max, schemas.CreateRefundBody()
         )
@@ -108,9 +108,7 @@ def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRe
     """Parse the query parameters of a refund list; raises `BAD_REQUEST` for invalid values."""
     status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
     if status is not None and status not in set(RefundStatus):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(RefundStatus)}"
-        )
+        raise BadRequestError(f"status must be one of {', '.join(RefundStatus)}")
     return MerchantRefundFilter(
         merchant_id=merchant_id,
         status=status,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.core import ids
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.db.database import Database
 from payintent.gateways.port import DisputeState
 from payintent.http.bodies import read_idempotency_key, read_json
@@ -89,10 +89,7 @@ class TestModeRoutes:
         _require_test_key(merchant)
         body = await read_json(request, _ADVANCE_DECODER, self.settings.body_bytes_max)
         if not 1 <= body.seconds <= ADVANCE_MAX_S:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"seconds must be from 1 to {ADVANCE_MAX_S} (31 days)",
-            )
+            raise BadRequestError(f"seconds must be from 1 to {ADVANCE_MAX_S} (31 days)")
         async with self.database.transaction() as tx:
             advanced_s, moved = await clock_store.advance(tx, merchant.merchant_id, body.seconds)
         return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
@@ -103,7 +100,7 @@ class TestModeRoutes:
         body = await read_json(request, _PAY_DECODER, self.settings.body_bytes_max, PayBody())
         number = body.card.replace(" ", "")
         if number not in TEST_CARDS:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "card must be the number of a test card")
+            raise BadRequestError("card must be the number of a test card")
         test_request = _test_request(request, "test_pay", number, enter_card(number))
         return await self._simulate(request, merchant, test_request, self.simulator.pay)
 
@@ -114,9 +111,7 @@ class TestModeRoutes:
             request, _DECLINE_DECODER, self.settings.body_bytes_max, DeclineBody()
         )
         if body.code not in DECLINED_CARDS:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"code must be one of {', '.join(sorted(DECLINED_CARDS))}"
-            )
+            raise BadRequestError(f"code must be one of {', '.join(sorted(DECLINED_CARDS))}")
         action = enter_declined_card(body.code)
         test_request = _test_request(request, "test_decline", body.code, action)
         return await self._simulate(request, merchant, test_request, self.simulator.pay)

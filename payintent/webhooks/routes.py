@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import BadRequestError
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed, ChangeSubscriber
 from payintent.http.application import read_path_uuid
@@ -107,10 +107,9 @@ class EventFeedRoutes:
         if after is None:
             after = await feed_store.get_first_cursor(database, merchant_id)
         elif not await feed_store.is_valid_cursor(database, merchant_id, after):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
+            raise BadRequestError(
                 "after is not a cursor of this feed, possibly because the database was restored;"
-                " read the feed without after",
+                " read the feed without after"
             )
         page = await feed_store.page(
             database, merchant_id, after, feed_request.types, feed_request.limit
@@ -188,17 +187,14 @@ def _read_event_types(raw: str | None) -> tuple[EventType, ...]:
         return tuple(EventType)
     names = raw.split(",", len(EventType))
     if not set(names) <= set(EventType):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"types must be a comma-separated list of {','.join(EventType)}",
-        )
+        raise BadRequestError(f"types must be a comma-separated list of {','.join(EventType)}")
     return tuple(EventType(name) for name in names)
 
 
 def _read_wait_s(raw: str) -> int:
     wait_s = parse_number(raw, WAIT_MAX_S)
     if wait_s is None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"wait must be from 0 to {WAIT_MAX_S} seconds")
+        raise BadRequestError(f"wait must be from 0 to {WAIT_MAX_S} seconds")
     return wait_s
 
 
@@ -247,16 +243,14 @@ def _read_merchant_id(request: Request) -> int | None:
         return None
     merchant_id = parse_number(raw, _NUMBER_MAX)
     if merchant_id is None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "merchant must be a whole number")
+        raise BadRequestError("merchant must be a whole number")
     return merchant_id
 
 
 def _read_state(request: Request) -> str | None:
     state = request.query_params.get("state")
     if state is not None and state not in outbox_store.STATES:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"state must be one of {', '.join(outbox_store.STATES)}"
-        )
+        raise BadRequestError(f"state must be one of {', '.join(outbox_store.STATES)}")
     return state
 
 

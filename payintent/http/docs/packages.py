@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import NotFoundError
 from payintent.http.responses import etag_response
 
 _PACKAGE_FOLDER = "packages"  # tools/build_hook.py adds it to the wheel
@@ -100,7 +100,7 @@ class PackageRoutes:
         project: str = request.path_params["project"]
         files = [each for each in (await self._packages()).values() if each.project == project]
         if not files:
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such package")
+            raise NotFoundError("no such package")
         links = [(f"{file.url}#sha256={file.digest}", file.file_name) for file in files]
         return _list(project, links)
 
@@ -108,7 +108,7 @@ class PackageRoutes:
         """`GET /packages/files/{name}`: a wheel, an npm package or a plugin archive."""
         package = (await self._packages()).get(request.path_params["name"])
         if package is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such package")
+            raise NotFoundError("no such package")
         return etag_response(
             request, package.content, f'"{package.digest}"', _HEADERS, package.media_type
         )

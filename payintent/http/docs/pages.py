@@ -10,7 +10,7 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import NotFoundError
 from payintent.http.docs.documents import (
     GUIDES,
     TEMPLATES,
@@ -52,7 +52,7 @@ async def get_docs_page(request: Request) -> Response:
     """`GET /docs/{name}`: a documentation page, the search index, the script or the style sheet."""
     name: str = request.path_params["name"]
     if name not in _PAGES:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such page")
+        raise NotFoundError("no such page")
     render, media_type = _PAGES[name]
     return _respond(request, await asyncio.to_thread(render), media_type)
 

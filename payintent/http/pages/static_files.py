@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.errors import NotFoundError
 
 # Strings, template literals and regular expressions are left unchanged.
 _SCRIPT_PARTS = re.compile(
@@ -143,7 +143,7 @@ class StaticFiles:
         """Respond with a file, which can be cached forever if the URL contains the current hash."""
         file = self._files.get(request.path_params["name"])
         if file is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
+            raise NotFoundError("no such file")
         caching = _CACHED if request.path_params["mark"] == self._content_hash else _NOT_CACHED
         headers = {**HEADERS, **caching}
         if not accepts_gzip(request):
