@@ -183,7 +183,7 @@ async def connect(
         _CONNECT_TIMEOUT_S,
         server_settings={"application_name": name},
         command_timeout=statement_timeout_s,
-        target_session_attrs=_writable(url),
+        target_session_attrs=_session_attributes(url),
     )
 
 
@@ -200,7 +200,7 @@ async def connect_as(
         _CONNECT_TIMEOUT_S if writes else _HOST_TIMEOUT_S,
         statement_cache_size=0 if pooled else _STATEMENTS_MAX,
         server_settings=server_settings,
-        target_session_attrs=_writable(url) if writes else None,
+        target_session_attrs=_session_attributes(url) if writes else None,
     )
 
 
@@ -232,8 +232,8 @@ async def _roll_back(connection: Connection) -> None:
         connection.terminate()
 
 
-def _writable(url: str) -> str | None:
-    """Request a writable server, unless the URL has its own `target_session_attrs`."""
+def _session_attributes(url: str) -> str | None:
+    """Return the setting that requires a writable server; None if the URL has its own."""
     return None if "target_session_attrs=" in url else "read-write"
 
 
@@ -243,11 +243,11 @@ async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
         hosts = database_hosts(url)
     except ValueError as error:
         raise connect_error(error) from error
-    order = hosts.in_order()
-    if len(order) > 1:
+    ordered_hosts = hosts.in_order()
+    if len(ordered_hosts) > 1:
         timeout_s = _HOST_TIMEOUT_S
     failures: list[ConnectionError] = []
-    for number, host_url in order:
+    for number, host_url in ordered_hosts:
         try:
             connection = await _connect_host(host_url, timeout_s, options)
         except ConnectionError as error:

@@ -121,7 +121,7 @@ async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGener
 
 
 async def _migrate(connection: Connection) -> list[str]:
-    await _lock(connection)
+    await _acquire_lock(connection)
     await connection.execute(_HISTORY_TABLE)
     migrations = all_migrations()
     applied = await _read_applied(connection)
@@ -144,7 +144,7 @@ async def _grant(connection: Connection, grants: str) -> None:
         raise GrantsError(f"the grants failed: {str(error).partition(chr(10))[0]}") from error
 
 
-async def _lock(connection: Connection) -> None:
+async def _acquire_lock(connection: Connection) -> None:
     """Poll for the lock. A statement that waits for it would block concurrent index builds."""
     while True:
         if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
@@ -209,11 +209,11 @@ async def _apply(connection: Connection, migration: Migration, applied: Row | No
 async def _build_indexes(connection: Connection, migration: Migration) -> None:
     for statement in migration.statements:
         if index := _INDEX.search(statement):
-            await _drop_invalid(connection, index[1])
+            await _drop_invalid_index(connection, index[1])
         await connection.execute(statement)
 
 
-async def _drop_invalid(connection: Connection, index: str) -> None:
+async def _drop_invalid_index(connection: Connection, index: str) -> None:
     """Drop the invalid index of an interrupted build. It is not used, but occupies the name."""
     is_invalid = await connection.fetchval(
         "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index

@@ -228,7 +228,9 @@ class StripeGateway:
         no buyer has its client secret.
         """
         if self._now() - session.opened_at.timestamp() > REPLAY_WINDOW_S:
-            return OutcomeUnknown(detail="the creation is too old to repeat", is_skipped=True)
+            return OutcomeUnknown(
+                detail="the session is too old to repeat its request", is_skipped=True
+            )
         response = await self._post(
             account, "/payment_intents", session_form(session), session_reference(session)
         )
@@ -241,7 +243,7 @@ class StripeGateway:
             return SessionReport(state=GatewaySessionState.ABSENT)
         error = _parse_error(response)
         if error is not None and error.type == _KEY_REUSED:
-            return inconclusive_response("the creation had different parameters")
+            return inconclusive_response("the idempotency key was used with different parameters")
         return _unusable(response)
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
@@ -396,7 +398,7 @@ def _error_detail(response: HttpResponse) -> str:
 
 
 def _check_credential_format(account: GatewayAccount) -> AccountCheck | None:
-    """Return the problem if the credentials are of the wrong kind or of different modes."""
+    """Return the problem if a credential has the wrong prefix or their modes differ."""
     for name, prefixes in CREDENTIAL_PREFIXES.items():
         if not account.credentials.get(name, "").startswith(prefixes):
             return credentials_rejected(f"{name} does not start with {' or '.join(prefixes)}")
