@@ -202,8 +202,8 @@ async def token_decimals_match(
 ) -> bool:
     """Return whether every enabled token has the configured decimals.
 
-    Otherwise the chain must not be watched: confusing 6 with 18 decimals is an error of 10^12.
-    Raises `ChainUnavailableError` if no endpoint responds.
+    Otherwise the chain must not be watched: confusing 6 with 18 decimals changes an amount by a
+    factor of 10^12. Raises `ChainUnavailableError` if no endpoint responds.
     """
     for token in tokens:
         if token.enabled and token.address is not None and not token.native:

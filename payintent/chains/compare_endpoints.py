@@ -21,7 +21,7 @@ _CHAINS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointState:
-    """The state of an endpoint, which is identified by name and never by URL."""
+    """An endpoint's state. Endpoints are identified by name, never by URL."""
 
     name: str
     latest: int | None

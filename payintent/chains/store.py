@@ -59,7 +59,7 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedContract:
-    """A gateway contract of ours. Retired contracts are still watched."""
+    """One of our gateway contracts. Retired contracts are still watched."""
 
     account_id: int
     merchant_id: int | None  # None: owned by the platform

@@ -46,7 +46,7 @@ async def mark_watched(database: Executor, slug: str, block: int, watched_s: flo
 
 
 async def is_unwatched(database: Executor, slug: str) -> bool:
-    """Return whether a chain with a contract of ours is neither watched nor halted."""
+    """Return whether a chain with one of our contracts is neither watched nor halted."""
     row = await database.row(
         f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT {WATCHED}",
         slug,
@@ -55,7 +55,7 @@ async def is_unwatched(database: Executor, slug: str) -> bool:
 
 
 async def is_watched(database: Executor, slug: str) -> bool:
-    """Return whether a chain with a contract of ours is watched and not halted."""
+    """Return whether a chain with one of our contracts is watched and not halted."""
     row = await database.row(f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND {WATCHED}", slug)
     return row is not None
 
@@ -78,7 +78,7 @@ class StrandedPayment:
 
 
 async def list_watches(database: Executor) -> list[ChainWatch]:
-    """List the chains that have a contract of ours."""
+    """List the chains that have one of our contracts."""
     rows = await database.fetch(
         f"""
         SELECT k.chain, {WATCHED} AS watched,

@@ -1,8 +1,8 @@
 """Classifies and settles each final log exactly once.
 
-Transfers are settled in the transaction that moves the cursor. Refund logs are only stored there.
-Each is settled later in a transaction of its own, which locks the payment, the capture and the
-refund like every refund settlement.
+Transfers are settled in the transaction that moves the cursor. Refund logs are only stored in it.
+Each is settled later in a separate transaction, which locks the payment, the capture and the refund
+like every refund settlement.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Decide whether a transfer pays its session, or opens a case because it is late or wrong.
+"""Decides whether a transfer pays its session, or opens a case because it is late or wrong.
 
 Only transfers in final blocks settle a payment. An exact transfer takes precedence over all other
 evidence.

@@ -1,7 +1,7 @@
 """Reads a chain's final blocks in order and settles their transfers.
 
-One transaction stores the logs of a block range, their settlements and the cursor. So a watcher
-continues after its last commit if it crashes, and concurrent watchers are harmless.
+One transaction stores the logs of a block range, their settlements and the cursor. After a crash, a
+watcher therefore continues from its last commit, and concurrent watchers are harmless.
 """
 
 import asyncio
@@ -184,7 +184,7 @@ class FinalBlockReader:
                     raise
 
     async def _confirm_or_halt(self, cursor: ChainCursor) -> None:
-        """Halt the chain if two endpoints have replaced the cursor's block and no endpoint has it.
+        """Halt the chain if two endpoints have replaced the cursor's block and none still has it.
 
         If only one of several endpoints reports a replacement, it may be wrong, so nothing is read
         until they agree. If the chain has a single endpoint, its report is sufficient.
@@ -253,8 +253,8 @@ class FinalBlockReader:
     ) -> list[ContractLog] | None:
         """Return the proven logs, including logs that the supplier omitted.
 
-        Returns None if a log is not proven, since the supplier's other logs are then not trusted
-        either. In the last attempt, the proven logs are returned and the others are disputed.
+        Returns None if a log is not proven, because the supplier is then not trusted. In the last
+        attempt, the proven logs are returned and the others are disputed.
         """
         slug, last = self.chain.slug, batch.end.number
         pending = await pending_store.list_pending_up_to(self.database, slug, last, _PENDING_MAX)
