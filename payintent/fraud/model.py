@@ -49,7 +49,7 @@ class FraudRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudSubject:
-    """The buyer to screen. An absent value matches no rule; an unreadable address matches all."""
+    """The buyer to screen. None matches no rule; an unreadable address matches every network."""
 
     merchant_id: int
     payer_uid: str

@@ -45,7 +45,7 @@ async def get_rules_version(database: Executor) -> str:
 
 
 async def count_rules(tx: Tx) -> int:
-    """Count the active rules. Concurrent inserts wait until this transaction ends."""
+    """Count the active rules, and lock the table against changes until the transaction ends."""
     await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
     return await tx.value("SELECT count(*) AS count FROM fraud_rule WHERE enabled")
 

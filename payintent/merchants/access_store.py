@@ -157,7 +157,7 @@ class RateLimitSetting:
 
 #: The current time, derived from the row to insert so that INSERT and UPDATE use the same time.
 _NOW = "(excluded.full_at - excluded.granted::numeric / $3)"
-#: At most the value of an empty bucket, even if the clock was set back or the limit changed.
+#: Capped at the value of an empty bucket, because the clock may be set back or the limit changed.
 _BASE = f"least(greatest(s.full_at, {_NOW}), {_NOW} + $4::numeric / $3)"
 #: The 0.0005 compensates for timestamp rounding, which must not cost a request.
 _GRANTABLE = f"greatest(0, least($5, floor($4 - ({_BASE} - {_NOW}) * $3 + 0.0005)::int))"

@@ -43,7 +43,7 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
 
 
 class ActivationStep(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """A step of a merchant's activation; raises `CONFLICT` if its status does not allow it."""
+    """A step of the activation; raises `CONFLICT` if the merchant's status does not allow it."""
 
     step: ClassVar[ActivationAction]
     merchant_id: MerchantId
@@ -70,8 +70,8 @@ class RequestActivation(ActivationStep, frozen=True, kw_only=True):
 
     action: ClassVar[str] = "merchant.request"
     step = ActivationAction.REQUEST
-    countries: Annotated[list[str], option("With commas: TH,JP.")]
-    currencies: Annotated[list[str], option("With commas: THB,USDT.")]
+    countries: Annotated[list[str], option("Comma-separated, such as TH,JP.")]
+    currencies: Annotated[list[str], option("Comma-separated, such as THB,USDT.")]
     contract: Annotated[str, option("The location of the contract.")]
     kyc: Annotated[str, option("The location of the KYC file.")]
 
@@ -91,7 +91,7 @@ class RequestActivation(ActivationStep, frozen=True, kw_only=True):
 
 
 class ApplyActivation(ActivationStep, frozen=True, kw_only=True):
-    """Apply the requested market; payments become possible, to validate the integration."""
+    """Apply the requested market. Payments become possible, to validate the integration."""
 
     action: ClassVar[str] = "merchant.apply"
     step = ActivationAction.APPLY
@@ -105,21 +105,21 @@ class ApplyActivation(ActivationStep, frozen=True, kw_only=True):
 
 
 class ValidateActivation(ActivationStep, frozen=True, kw_only=True):
-    """Record that the integration was validated; give the method as the reason."""
+    """Record that the integration was validated. The reason should state how."""
 
     action: ClassVar[str] = "merchant.validate"
     step = ActivationAction.VALIDATE
 
 
 class ActivateMerchant(ActivationStep, frozen=True, kw_only=True):
-    """Put a validated merchant into service."""
+    """Activate a validated merchant."""
 
     action: ClassVar[str] = "merchant.activate"
     step = ActivationAction.ACTIVATE
 
 
 class SuspendMerchant(ActivationStep, frozen=True, kw_only=True):
-    """Suspend a merchant: reject new payments and selections, but let current sessions finish."""
+    """Suspend a merchant. New payments and selections are rejected; open sessions can finish."""
 
     action: ClassVar[str] = "merchant.suspend"
     is_destructive: ClassVar[bool] = True
@@ -127,7 +127,7 @@ class SuspendMerchant(ActivationStep, frozen=True, kw_only=True):
 
 
 class ResumeMerchant(ActivationStep, frozen=True, kw_only=True):
-    """Resume a suspended merchant: it becomes ACTIVE, or APPLIED if it never was active."""
+    """Resume a suspended merchant. It becomes ACTIVE, or APPLIED if it was never active."""
 
     action: ClassVar[str] = "merchant.resume"
     step = ActivationAction.RESUME
@@ -220,7 +220,7 @@ def _missing(values: Mapping[str, object]) -> str:
 
 
 def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) -> ChecklistStep:
-    """Check whether the usable methods cover the requested currencies and countries."""
+    """Report whether the usable methods cover the requested currencies and countries."""
     usable = [method for method in methods if method.enabled and method.account_enabled]
     currencies = record.requested_currencies or record.currencies
     countries = record.requested_countries or record.countries
@@ -264,13 +264,13 @@ def _market_step(record: ActivationRecord) -> ChecklistStep:
     return ChecklistStep(
         step="Market applied",
         done=is_applied and not is_pending,
-        says="another market was requested since" if is_pending else says,
+        says="another market has since been requested" if is_pending else says,
         action="merchant.apply",
     )
 
 
 def _payment_step(*, has_paid: bool) -> ChecklistStep:
-    says = "at least one payment was paid" if has_paid else "not yet: test the whole flow"
+    says = "at least one payment was paid" if has_paid else "not yet: test the complete flow"
     return ChecklistStep(step="A payment was made", done=has_paid, says=says, action="payment.list")
 
 

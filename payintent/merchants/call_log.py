@@ -131,7 +131,7 @@ class CallLogWriter:
 
 
 class KeyUses:
-    """Keys used since the last write. The use of a key is stored at most once a minute."""
+    """Buffers which API keys were used. A key's use is stored at most once a minute."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

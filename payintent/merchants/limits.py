@@ -1,8 +1,8 @@
 """Rate limits for merchants (across all processes) and for client addresses (per process).
 
-Merchants have token buckets in the database. A process takes tokens for a fiftieth of a second at
-once. With a limit of 500/s, one request in ten therefore costs a statement. Below 100/s a process
-takes a single token at a time, so the limit is exact.
+Merchants have token buckets in the database. A process takes the tokens of a fiftieth of a second
+at a time, so with a limit of 500/s, one request in ten costs a statement. Below 100/s a process
+takes single tokens, and the limit is exact.
 """
 
 import asyncio

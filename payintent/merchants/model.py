@@ -49,7 +49,7 @@ class Price:
 class ActivationStatus(StrEnum):
     NEW = "NEW"
     REQUESTED = "REQUESTED"  # contract, KYC and the requested market are on file
-    APPLIED = "APPLIED"  # payments are possible, for validating the integration
+    APPLIED = "APPLIED"  # payments are possible, to validate the integration
     VALIDATED = "VALIDATED"
     ACTIVE = "ACTIVE"
     SUSPENDED = "SUSPENDED"

@@ -141,7 +141,7 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
     columns = ("id", "name", "livemode", "activation", "callback_url", "tax_manager")
     name: Annotated[str | None, option("Part of the name.")] = None
     activation: Annotated[ActivationStatus | None, option("The activation status.")] = None
-    after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
+    after: Annotated[int, option("The last merchant number of the previous page.", min=0)] = 0
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[Merchant]:

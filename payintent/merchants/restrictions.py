@@ -80,12 +80,12 @@ class RestrictionChange:
 
 _Type = Annotated[
     RestrictionType,
-    argument("The restricted offer: tokens, or on-ramp orders.", metavar="TYPE"),
+    argument("CRYPTO restricts tokens; ONRAMP restricts on-ramp orders.", metavar="TYPE"),
 ]
 
 
 class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=True):
-    """Restrict a country; the restriction applies within seconds."""
+    """Restrict a country. The restriction applies within seconds."""
 
     action: ClassVar[str] = "restriction.add"
     type: _Type

@@ -73,7 +73,7 @@ async def find_test_side(database: Executor, live_merchant: int) -> int | None:
 
 
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
-    """Add a test side to a live merchant; return its id. A test side is active at once.
+    """Add a test side to a live merchant and return its id. A test side is active immediately.
 
     The test side gets the live merchant's profile, countries, currencies, taxes and rate limits.
     """
@@ -202,7 +202,7 @@ async def has_gone_live(database: Executor, merchant_id: int | None = None) -> b
 
 
 async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
-    """Return whether any of a merchant's payments was ever paid, even if refunded since."""
+    """Return whether any of a merchant's payments was paid, even if it has since been refunded."""
     return await database.value(
         """
         SELECT EXISTS (

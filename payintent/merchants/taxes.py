@@ -48,16 +48,19 @@ class TaxRate:
     rate: Decimal  # 0.07 is 7 %
 
 
-class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
+class _TaxRateChange(ChangeOperation[TaxRate], frozen=True, kw_only=True):
+    country: IsoCountry
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Require approval once any merchant has gone live, because buyers pay the tax."""
+        return await merchant_store.has_gone_live(context.database)
+
+
+class SetTaxRate(_TaxRateChange, frozen=True, kw_only=True):
     """Set a country's tax rate. Selected quotes keep their rate."""
 
     action: ClassVar[str] = "tax.set"
-    country: IsoCountry
-    rate: Annotated[Decimal, argument("0.07 is 7 %.", metavar="RATE")]
-
-    async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval once any merchant has gone live: buyers pay the tax."""
-        return await merchant_store.has_gone_live(context.database)
+    rate: Annotated[Decimal, argument("The rate; 0.07 means 7 %.", metavar="RATE")]
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [await _describe_change(context, self.country, self.rate)]
@@ -84,16 +87,11 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
         return [TaxRate(country, rate) for country, rate in rates.items()]
 
 
-class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
+class RemoveTaxRate(_TaxRateChange, frozen=True, kw_only=True):
     """Remove a country's tax rate. It is then zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True
-    country: IsoCountry
-
-    async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval once any merchant has gone live: buyers pay the tax."""
-        return await merchant_store.has_gone_live(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [await _describe_change(context, self.country, Decimal(0))]

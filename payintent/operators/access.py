@@ -78,7 +78,7 @@ def read_fields(raw: bytes) -> dict[str, Any]:
 
 
 def read_reason(fields: dict[str, Any]) -> str:
-    """Remove and return `why`, the operator's reason; raises `BAD_REQUEST` if it is not text."""
+    """Remove and return `why`, the reason; raises `BAD_REQUEST` unless it is a string."""
     why = fields.pop("why", "")
     if not isinstance(why, str):
         raise BadRequestError("why must be a string")

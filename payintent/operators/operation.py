@@ -13,7 +13,7 @@ from payintent.core.access import Role
 from payintent.core.errors import ConflictError, ErrorCode, RefusedError
 from payintent.core.money import format_rate
 from payintent.db.database import Database, Executor, Tx
-from payintent.evm.abi import to_checksum_address, to_hex
+from payintent.evm.abi import to_checksum_address
 from payintent.gateways.port import Gateway, GatewayCapabilities
 from payintent.operators import audit_store
 from payintent.operators.fields import (
@@ -75,10 +75,6 @@ def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
     )
     names = [field.name for field in named_fields if field.name not in values]
     return record_type(**{name: getattr(record, name) for name in names}, **values)
-
-
-def to_hex_or_none(value: bytes | None) -> str | None:
-    return None if value is None else to_hex(value)
 
 
 #: Prefixes of actor names in the audit log: terminals, and OpenID Connect identities.

@@ -138,7 +138,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
     async def _check_bootstrap(self, tx: Tx) -> None:
-        """Raise unless this is one of the first two tokens, for an admin."""
+        """Raise unless this is one of the first two tokens and its role is admin."""
         await tokens_store.lock_table(tx)
         if await tokens_store.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(

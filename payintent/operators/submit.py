@@ -43,7 +43,7 @@ def find_operation(operations: Mapping[str, OperationType], action: str) -> Oper
 
 
 def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: bool) -> T:
-    """Create an operation; raises `BAD_REQUEST` naming the invalid field, such as `` `rate` ``.
+    """Create an operation from its fields; raises `BAD_REQUEST` with the name of an invalid field.
 
     Unless `strict`, numbers and booleans may be given as text.
     """
