@@ -1,5 +1,5 @@
 """The benchmark: every figure of the README, measured in one run on one machine."""
 
-from payintent.runtime.log import write_any_text
+from payintent.runtime.log import configure_standard_streams
 
-write_any_text()
+configure_standard_streams()

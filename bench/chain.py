@@ -35,7 +35,7 @@ from payintent.onchain.operations import SetChain
 from payintent.onchain.watch_loop import watch_once
 from payintent.operators.operation import Actor
 from payintent.runtime.settings import Settings
-from payintent.runtime.waiting import collect_rarely
+from payintent.runtime.waiting import tune_garbage_collector
 from payintent.service import Service, open_service
 
 SLUG = "native"
@@ -139,7 +139,7 @@ async def provision(database_url: str, payments: int) -> None:
 
 async def watch(task: _Task) -> Found:
     """Read everything, then an outage of many blocks; as a worker does."""
-    collect_rarely()
+    tune_garbage_collector()
     service = await open_service(settings(task.database_url))
     config = ReaderConfig(
         network_id=612_055, finality=Finality.CONFIRMATIONS, confirmations=CONFIRMATIONS

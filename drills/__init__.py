@@ -1,5 +1,5 @@
 """Drills: faults under load, with a table of what clients saw of them."""
 
-from payintent.runtime.log import write_any_text
+from payintent.runtime.log import configure_standard_streams
 
-write_any_text()
+configure_standard_streams()

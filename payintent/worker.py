@@ -45,7 +45,7 @@ from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 from payintent.runtime.tracing import start_tracing
-from payintent.runtime.waiting import collect_rarely, finish_unless_stopped, wait_for_event
+from payintent.runtime.waiting import finish_unless_stopped, tune_garbage_collector, wait_for_event
 from payintent.service import Service, open_worker_service
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher
@@ -204,7 +204,7 @@ async def _apply_retention(database: Database, settings: Settings) -> bool:
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
     """Run all loops until SIGTERM or SIGINT, then finish the tasks in progress."""
-    collect_rarely()
+    tune_garbage_collector()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -18,14 +18,14 @@ def main() -> None:
         find_group,
         print_usage_error,
     )
-    from payintent.runtime.log import write_any_text
-    from payintent.runtime.waiting import collect_rarely
+    from payintent.runtime.log import configure_standard_streams
+    from payintent.runtime.waiting import tune_garbage_collector
 
-    write_any_text()
+    configure_standard_streams()
     completion_words = find_completion_words(os.environ)
     group = find_group(sys.argv[1:] if completion_words is None else completion_words)
     app = build(group, completing=completion_words is not None)
-    collect_rarely()
+    tune_garbage_collector()
     gc.enable()
     try:
         status: Any = app(standalone_mode=False)

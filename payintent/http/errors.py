@@ -235,7 +235,7 @@ async def on_failure(request: Request, exc: Exception) -> Response:
     return error_response(failure.code, failure.message, failure.status, failure.retry_after_s)
 
 
-async def on_http(_: Request, exc: Exception) -> Response:
+async def on_http_exception(_: Request, exc: Exception) -> Response:
     """Respond to an unknown path or an unsupported method."""
     error = cast("HTTPException", exc)
     if error.status_code == HTTPStatus.NOT_FOUND:
@@ -258,5 +258,5 @@ def _report_bug(request: Request, exc: Exception) -> None:
 
 HANDLERS: Mapping[type[Exception], ErrorHandler] = {
     **{kind: on_failure for kind in (RefusedError, *FAILURES) if kind is not Exception},
-    HTTPException: on_http,
+    HTTPException: on_http_exception,
 }

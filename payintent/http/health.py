@@ -37,8 +37,7 @@ class Readiness:
         return f"{len(missing)} migrations are missing" if missing else ""
 
 
-async def _get_liveness(request: Request) -> Response:
-    del request
+async def _get_liveness(_: Request) -> Response:
     versions = {"version": VERSION, "api_version": API_VERSION, "commit": read_commit()}
     return json_response({"status": "ok", **versions})
 
@@ -54,9 +53,8 @@ class HealthRoutes:
     def routes(self) -> list[Route]:
         return [Route("/readyz", self._get_readiness, methods=["GET"])]
 
-    async def _get_readiness(self, request: Request) -> Response:
+    async def _get_readiness(self, _: Request) -> Response:
         """`GET /readyz`: check that the database is reachable and fully migrated."""
-        del request
         if reason := await self.readiness.unready_reason():
             return json_response({"code": ErrorCode.SERVICE_UNAVAILABLE, "message": reason}, 503)
         return json_response({"status": "ok"})

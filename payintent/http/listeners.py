@@ -185,17 +185,17 @@ class SharedListener:
             self._share.publish(0)
 
     def close(self) -> None:
-        """Accept the pending connections, then close."""
+        """Accept all pending connections, then close the sockets."""
         for listener in self.sockets:
             with suppress(OSError):
                 while self._accept(listener):
                     pass
-        self.leave()
+        self.detach()
 
-    def leave(self) -> None:
-        """Close, but leave pending connections to the processes that share the sockets."""
+    def detach(self) -> None:
+        """Close the sockets, but leave pending connections to the processes that share them."""
         if self._share is not None:
-            self._share.leave()
+            self._share.withdraw()
         for listener in self.sockets:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()

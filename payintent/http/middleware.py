@@ -102,8 +102,7 @@ class RequestTimes:
 def metrics_route(write: Callable[[], bytes]) -> Route:
     """Return the `GET /metrics` route; `write` formats the metrics of all processes."""
 
-    async def metrics(request: Request) -> Response:
-        del request
+    async def metrics(_: Request) -> Response:
         return Response(write(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
     return Route("/metrics", metrics, methods=["GET"])

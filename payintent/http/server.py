@@ -19,7 +19,7 @@ from payintent.http.protocol import LimitedProtocol, SharedState, make_protocol_
 from payintent.runtime.processes.board import ConnectionShare
 from payintent.runtime.processes.member import reject_sighup
 from payintent.runtime.settings import Settings
-from payintent.runtime.waiting import collect_rarely
+from payintent.runtime.waiting import tune_garbage_collector
 
 _KEEP_ALIVE_S = 75
 _STOP_WAIT_S = 20  # from SIGTERM to the last response, including the drain
@@ -55,7 +55,7 @@ def serve_until_stopped(
     connections. Ctrl-C stops without draining. After `RETIRE_SIGNAL`, which requires shared ports,
     only existing connections are served for `drain_s`.
     """
-    collect_rarely()
+    tune_garbage_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(servers, application, drain_s))
     if not all(server.started for server in servers):
@@ -191,7 +191,7 @@ class DrainingServer(uvicorn.Server):
 
     def retire(self) -> None:
         if self._listener is not None:
-            self._listener.leave()
+            self._listener.detach()
         self.drain()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -103,7 +103,7 @@ def _redact(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[
 _ESCAPE = "payintent.escape"
 
 
-def write_any_text() -> None:
+def configure_standard_streams() -> None:
     r"""Escape characters that standard output or error cannot encode, such as `\u2713`.
 
     The escapes are those of JSON, so printed JSON stays equivalent. Undecodable bytes in standard

@@ -37,7 +37,7 @@ async def finish_unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | 
 _COLLECT_AFTER_OBJECTS = 50_000
 
 
-def collect_rarely() -> None:
+def tune_garbage_collector() -> None:
     """Collect garbage once per 50,000 new objects, and never scan the objects that exist now."""
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)

@@ -10,7 +10,7 @@ import aiohttp
 from rich.console import Console
 from rich.markup import escape
 
-from payintent.runtime.log import write_any_text
+from payintent.runtime.log import configure_standard_streams
 from payintent_sandbox.demo.books import lose_a_dispute, pay_out, state_the_day
 from payintent_sandbox.demo.outage import heal_an_outage
 from payintent_sandbox.demo.refunds import decline_three_times, refund_otherwise, refund_with_each
@@ -192,7 +192,7 @@ async def _went_well(console: Console, act: Awaitable[None]) -> bool:
 
 def main() -> None:
     """Play the demo in this terminal; the exit code is 1 where anything was unexpected."""
-    write_any_text()
+    configure_standard_streams()
     console = Console(highlight=False, soft_wrap=True)
     try:
         sandbox = read_sandbox(Path(os.environ.get("VAR_DIR", "var")) / "dev.json")

@@ -56,7 +56,7 @@ def test_only_a_process_with_more_connections_than_another_is_ahead(board: Board
     assert not first.is_above_minimum(100), "there is no other"
     second.publish(3)
     assert [first.is_above_minimum(count) for count in (0, 3, 4, 5)] == [False, False, False, True]
-    second.leave()
+    second.withdraw()
     assert not first.is_above_minimum(100)
 
 

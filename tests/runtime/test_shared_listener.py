@@ -64,7 +64,7 @@ def _opened(stack: AsyncExitStack, count: int) -> _Sides:
 
     async def close() -> None:
         for listener in sides.listeners:
-            listener.leave()
+            listener.detach()
             await listener.wait_closed()
         for transport in (one for side in sides.accepted for one in side):
             transport.close()
@@ -108,7 +108,7 @@ async def test_one_that_leaves_takes_nothing_and_loses_nothing(stack: AsyncExitS
     sides.start(1)
     await sides.connect(stack, 10)
     before = len(sides.accepted[0])
-    sides.listeners[0].leave()
+    sides.listeners[0].detach()
     await sides.connect(stack, 30)
     assert len(sides.accepted[0]) == before
 

@@ -98,7 +98,7 @@ class ConnectionShare:
     def publish(self, count: int) -> None:
         self._board.set_connections(self._slot, count)
 
-    def leave(self) -> None:
+    def withdraw(self) -> None:
         self._board.set_connections(self._slot, ABSENT)
 
     def is_above_minimum(self, count: int) -> bool:
