@@ -58,8 +58,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         return None
     payment, now = None, await current_time(tx)
     if unlocked.payment_id is not None:
-        locked_payments = await payment_store.lock(tx, [unlocked.payment_id])
-        payment, now = locked_payments.payments[0], locked_payments.now
+        payment, now = await payment_store.lock_one(tx, unlocked.payment_id)
     capture = await capture_store.lock(tx, unlocked.id)
     if capture.payment_id != unlocked.payment_id:  # assigned before the lock
         record = await capture_store.find(tx, account_id, reference)

@@ -67,8 +67,7 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
     Opens a case that stays undecided until the session's outcome is known. A chain payment expires
     only if the chain is watched and has been read past the payment's deadline.
     """
-    locked = await payment_store.lock(tx, [session.payment_id])
-    payment, now = locked.payments[0], locked.now
+    payment, now = await payment_store.lock_one(tx, session.payment_id)
     session = await session_store.lock(tx, session.id)
     closing_at, chain = session.closing_at, session.quote.chain
     is_current = payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
@@ -91,8 +90,7 @@ async def expire_stranded(
     its chain is read again. Returns the payment and the case id. Raises `CONFLICT` as
     `check_stranded` does.
     """
-    locked = await payment_store.lock(tx, [payment_id])
-    payment, now = locked.payments[0], locked.now
+    payment, now = await payment_store.lock_one(tx, payment_id)
     session = await session_store.lock(tx, payment.session_id) if payment.session_id else None
     stranded = await check_stranded(tx, PaymentSnapshot(payment, session, now), providers)
     await session_store.mark_closing(tx, [stranded.session.id], now)

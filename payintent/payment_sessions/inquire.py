@@ -179,10 +179,10 @@ class SessionInquirer:
     async def _abandon_selection(self, session: Session) -> None:
         """Mark an `opening` session as closing, so that the buyer can select a method again."""
         async with self.database.transaction() as tx:
-            locked = await payment_store.lock(tx, [session.payment_id])
+            _, now = await payment_store.lock_one(tx, session.payment_id)
             current = await session_store.lock(tx, session.id)
             if current.status is SessionStatus.OPENING:
-                await session_store.mark_closing(tx, [session.id], locked.now)
+                await session_store.mark_closing(tx, [session.id], now)
 
     async def _escalate(self, session: Session) -> bool:
         """Open a case after a week without a final report; return whether inquiries can stop.
@@ -191,17 +191,16 @@ class SessionInquirer:
         unwatched chain need no case, because they end when the chain is read again.
         """
         async with self.database.transaction() as tx:
-            locked = await payment_store.lock(tx, [session.payment_id])
+            payment, now = await payment_store.lock_one(tx, session.payment_id)
             current = await session_store.lock(tx, session.id)
             if current.status is SessionStatus.ENDED:
                 return True
             chain = session.quote.chain
             if chain is not None and not await chain_watch_store.is_watched(tx, chain):
                 return False
-            payment = locked.payments[0]
             origin = session_origin(payment, session.id)
             await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
-            is_due = payment.session_id == session.id and payment.is_past_expiry(locked.now)
+            is_due = payment.session_id == session.id and payment.is_past_expiry(now)
             return not (is_due and current.status is SessionStatus.CLOSING)
 
 
@@ -226,6 +225,5 @@ async def escalate_to_operator(database: Database, payment_id: UUID, session_id:
     The payment stays open.
     """
     async with database.transaction() as tx:
-        locked_payments = await payment_store.lock(tx, [payment_id])
-        origin = session_origin(locked_payments.payments[0], session_id)
-        await open_case(tx, CaseKind.RECONCILIATION, origin)
+        payment, _ = await payment_store.lock_one(tx, payment_id)
+        await open_case(tx, CaseKind.RECONCILIATION, session_origin(payment, session_id))

@@ -36,18 +36,15 @@ async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
 
 
 async def cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger = PaymentTrigger.CANCEL) -> None:
-    locked = await payment_store.lock(tx, [payment_id])
-    payment = locked.payments[0]
-    if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(locked.now):
+    payment, now = await payment_store.lock_one(tx, payment_id)
+    if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(now):
         status = (
             PaymentStatus.EXPIRED if payment.status is PaymentStatus.PENDING else payment.status
         )
         raise RefusedError(
             ErrorCode.INVALID_PAYMENT_STATE, f"cannot cancel a payment in {status} status"
         )
-    await apply_transitions(
-        tx, [TransitionRequest(payment=payment, trigger=trigger, at=locked.now)]
-    )
+    await apply_transitions(tx, [TransitionRequest(payment=payment, trigger=trigger, at=now)])
 
 
 async def _is_repeat(tx: Tx, payment: Payment, key: UUID) -> bool:

@@ -108,6 +108,12 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     return _locked_payments(tx, rows)
 
 
+async def lock_one(tx: Tx, payment_id: UUID) -> tuple[Payment, datetime]:
+    """Lock a payment; return it and the database's time. See `lock`."""
+    locked = await lock(tx, [payment_id])
+    return locked.payments[0], locked.now
+
+
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
     """Lock up to `limit` PENDING payments past their deadline, earliest deadline first.
 

@@ -132,8 +132,7 @@ class RefundCreator:
         refund_id: UUID,
         unavailable: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        locked = await payment_store.lock(tx, [request.payment_id])
-        payment = locked.payments[0]
+        payment, now = await payment_store.lock_one(tx, request.payment_id)
         if payment.status not in _REFUNDABLE:
             raise RefusedError(
                 ErrorCode.INVALID_PAYMENT_STATE,
@@ -171,7 +170,7 @@ class RefundCreator:
                 destination=destination,
                 step=step,
                 requested_by=request.requester,
-                at=locked.now,
+                at=now,
             ),
         )
 

@@ -49,8 +49,7 @@ async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, 
     assert unlocked is not None  # noqa: S101 - refunds are never deleted
     payment = None
     if unlocked.payment_id is not None:
-        locked_payments = await payment_store.lock(tx, [unlocked.payment_id])
-        payment, now = locked_payments.payments[0], locked_payments.now
+        payment, now = await payment_store.lock_one(tx, unlocked.payment_id)
     else:
         now = await current_time(tx)
     await capture_store.lock(tx, unlocked.capture_id)
