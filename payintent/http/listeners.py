@@ -22,27 +22,21 @@ from payintent.runtime.processes.board import ConnectionShare
 ErrorResponse = tuple[bytes, bytes]
 
 
-def _error(status: str, code: ErrorCode, message: str) -> ErrorResponse:
+def _error(status: str, message: str, code: ErrorCode = ErrorCode.BAD_REQUEST) -> ErrorResponse:
     return status.encode(), encode_json({"code": code, "message": message})
 
 
-_MALFORMED_STATUS, _TIMEOUT_STATUS = "400 Bad Request", "408 Request Timeout"
-_CODE = ErrorCode.BAD_REQUEST
-MALFORMED = _error(_MALFORMED_STATUS, _CODE, "malformed HTTP request")
-AMBIGUOUS_HOST = _error(
-    _MALFORMED_STATUS, _CODE, "a request must have exactly one valid Host header"
-)
-TOO_MANY_PIPELINED = _error(_MALFORMED_STATUS, _CODE, "too many pipelined requests")
-HEADERS_TOO_LARGE = _error(
-    "431 Request Header Fields Too Large", _CODE, "the headers are too large"
-)
-HEADERS_TOO_SLOW = _error(_TIMEOUT_STATUS, _CODE, "the headers took too long")
-BODY_TOO_LARGE = _error("413 Content Too Large", _CODE, "the body is too large")
-BODY_TOO_SLOW = _error(_TIMEOUT_STATUS, _CODE, "the body took too long")
+MALFORMED = _error("400 Bad Request", "malformed HTTP request")
+AMBIGUOUS_HOST = _error("400 Bad Request", "a request must have exactly one valid Host header")
+TOO_MANY_PIPELINED = _error("400 Bad Request", "too many pipelined requests")
+HEADERS_TOO_LARGE = _error("431 Request Header Fields Too Large", "the headers are too large")
+HEADERS_TOO_SLOW = _error("408 Request Timeout", "the headers took too long")
+BODY_TOO_LARGE = _error("413 Content Too Large", "the body is too large")
+BODY_TOO_SLOW = _error("408 Request Timeout", "the body took too long")
 TOO_MANY_CONNECTIONS = _error(
     "503 Service Unavailable",
-    ErrorCode.SERVICE_UNAVAILABLE,
     "too many connections; try again later",
+    ErrorCode.SERVICE_UNAVAILABLE,
 )
 
 
@@ -57,22 +51,19 @@ def encode_error(error: ErrorResponse, headers: Sequence[tuple[bytes, bytes]]) -
 
 
 class BufferedTransport:
-    """Combines the two writes of a response, its head and its body.
-
-    `end` replaces the transport's `close`.
-    """
+    """Combines the writes of a response's head and body. `close` overrides the transport's."""
 
     def __init__(
         self,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
-        end: Callable[[], None],
+        close: Callable[[], None],
     ) -> None:
         self._transport = transport
         self._loop = loop
         self._chunks: list[bytes] = []
         self.is_closing = transport.is_closing
-        self.close = end
+        self.close = close
 
     def write(self, data: bytes) -> None:
         """Send bytes together with all other writes in this event loop iteration."""
@@ -111,7 +102,7 @@ async def _respond_busy(scope: Scope, receive: Receive, send: Send) -> None:
     await response(scope, receive, send)
 
 
-#: The application that responds to shed requests.
+#: Responds to shed requests.
 busy_application = CommonHeaders(_respond_busy)
 
 
@@ -158,11 +149,16 @@ def _drop_new_connections(sockets: Sequence[socket.socket]) -> None:
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
 
 
-_DELAY_S, _DELAYS_MAX = 0.001, 3
+_DELAY_S, _DELAYS_MAX = 0.001, 3  # while another process may accept a connection
 _RETRY_S = 1.0  # after a failed accept, for example when file descriptors run out
 
 
 class SharedListener:
+    """Accepts connections from sockets that may be shared with other processes.
+
+    A process with more connections than another process briefly leaves new ones to that process.
+    """
+
     def __init__(
         self, sockets: Sequence[socket.socket], backlog: int, share: ConnectionShare | None = None
     ) -> None:

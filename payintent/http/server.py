@@ -26,7 +26,7 @@ _STOP_WAIT_S = 20  # from SIGTERM to the last response, including the drain
 _POLL_S, _POLLS_MAX = 0.02, 100  # while the last requests arrive
 _BACKLOG = 2_048
 _STARTUP_FAILED = 3  # uvicorn's exit status for a failed startup
-RETIRE_SIGNAL = signal.SIGUSR1
+RETIRE_SIGNAL = signal.SIGUSR1  # another process has taken over
 _SILENT_LOGGER = logging.getLogger("payintent.start")
 _SILENT_LOGGER.addHandler(logging.NullHandler())
 _SILENT_LOGGER.propagate = False
@@ -77,6 +77,8 @@ async def _serve(
 
 
 class _ServerGroup:
+    """The servers of a process, which start and stop together."""
+
     def __init__(
         self, servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
     ) -> None:
