@@ -309,7 +309,7 @@ REFUSED = Counter(
 )
 
 
-async def answer_callback(
+async def handle_callback(
     receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
 ) -> CallbackResponse:
     """Verify a callback, apply it, and return the response that the gateway expects.

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.callbacks.receive import CallbackReceiver, answer_callback
+from payintent.callbacks.receive import CallbackReceiver, handle_callback
 from payintent.core.errors import NotFoundError
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateways.port import CallbackRequest
@@ -39,5 +39,5 @@ class CallbackRoutes:
             query=dict(request.query_params),
             body=await read_raw(request, min(gateway_max, self.body_bytes_max)),
         )
-        answer = await answer_callback(self.receiver, connection, callback)
-        return Response(answer.body, 200, media_type=answer.content_type)
+        reply = await handle_callback(self.receiver, connection, callback)
+        return Response(reply.body, 200, media_type=reply.content_type)

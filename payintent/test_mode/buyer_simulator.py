@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.callbacks.receive import CallbackReceiver, answer_callback
+from payintent.callbacks.receive import CallbackReceiver, handle_callback
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.fraud.policy_cache import PolicyCache
@@ -149,7 +149,7 @@ class BuyerSimulator:
         assert connection is not None  # noqa: S101 - the session was opened through it
         for number, test_callback in enumerate(list_callbacks(session)):
             callback = write_callback(connection.account, test_callback, spaces=number)
-            await answer_callback(self.receiver, connection, callback)
+            await handle_callback(self.receiver, connection, callback)
 
 
 def enter_card(number: str) -> SessionAction:
