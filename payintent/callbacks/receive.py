@@ -76,7 +76,7 @@ class CallbackReceiver:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._batches = Batcher(
-            together=self._receive_batch,
+            process_batch=self._receive_batch,
             identities=_identities,
             late_s=_LATE_S,
         )

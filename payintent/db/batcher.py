@@ -44,10 +44,10 @@ class _Member(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Runs items of the same kind, alone or in batches, with a separate result for each.
 
-    `together` must return the results in the order of the items. If it fails, it must not leave any
-    changes: each item is then run again alone, so that only invalid items fail. After a
-    `StorageUnavailableError` the outcome is unknown, so all callers receive the error. `alone` is
-    an optional, cheaper way to run a single item.
+    `process_batch` must return the results in the order of the items. If it fails, it must not
+    leave any changes: each item is then processed again alone, so that only invalid items fail.
+    After a `StorageUnavailableError` the outcome is unknown, so all callers receive the error.
+    `process_item` is an optional, cheaper way to process a single item.
 
     Items that share an identity are never in the same batch. If a batch takes longer than `late_s`,
     for example because it is waiting for a lock, the next batch starts without waiting for it.
@@ -55,14 +55,14 @@ class Batcher(Generic[Item, Result]):
 
     def __init__(
         self,
-        together: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
-        alone: Callable[[Item], Awaitable[Result]] | None = None,
+        process_batch: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        process_item: Callable[[Item], Awaitable[Result]] | None = None,
         identities: Callable[[Item], Collection[Hashable]] = lambda _: (),
         size_max: int = _SIZE_MAX,
         late_s: float = _LATE_S,
     ) -> None:
-        self._together = together
-        self._alone = alone or self._run_batch_of_one
+        self._process_batch = process_batch
+        self._process_item = process_item or self._process_batch_of_one
         self._identities = identities
         self._size_max = size_max
         self._late_s = late_s
@@ -75,7 +75,7 @@ class Batcher(Generic[Item, Result]):
         if not self._running:
             timer = self._begin()
             try:
-                return await self._alone(item)
+                return await self._process_item(item)
             finally:
                 self._end(timer)
         member: _Member[Item, Result] = _Member(item)
@@ -85,8 +85,8 @@ class Batcher(Generic[Item, Result]):
         self._queue.append(member)
         return await member.future
 
-    async def _run_batch_of_one(self, item: Item) -> Result:
-        [result] = await self._together([item])
+    async def _process_batch_of_one(self, item: Item) -> Result:
+        [result] = await self._process_batch([item])
         return result
 
     async def close(self) -> None:
@@ -148,7 +148,7 @@ class Batcher(Generic[Item, Result]):
     async def _run_together(self, batch: list[_Member[Item, Result]]) -> bool:
         """Run a batch; return False if it failed and its items must be run alone."""
         try:
-            results = await self._together([member.item for member in batch])
+            results = await self._process_batch([member.item for member in batch])
         except StorageUnavailableError as error:
             for member in batch:
                 member.fail(type(error)(*error.args))
@@ -163,6 +163,6 @@ class Batcher(Generic[Item, Result]):
         if member.future.done():  # its caller has disconnected since the batch was formed
             return
         try:
-            member.succeed(await self._alone(member.item))
+            member.succeed(await self._process_item(member.item))
         except Exception as error:  # noqa: BLE001 - raised to the caller
             member.fail(error)

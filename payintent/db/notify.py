@@ -6,7 +6,7 @@ commit. Lost notifications are harmless, because all listeners also poll.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -166,9 +166,7 @@ class ChangeFeed(Generic[K]):
 
     async def _run(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_EVERY_S):
-                    await self._notified.wait()
+            await wait_for_event(self._notified, _POLL_EVERY_S)
             self._notified.clear()
             try:
                 await self._poll()

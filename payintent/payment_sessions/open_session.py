@@ -66,15 +66,15 @@ class SessionOpener:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._counts: Batcher[UUID, int] = Batcher(
-            together=partial(session_store.count_batch, database),
+            process_batch=partial(session_store.count_batch, database),
         )
         self._inserts: Batcher[NewSelection, Session | RefusedError] = Batcher(
-            together=self._store_batch,
+            process_batch=self._store_batch,
             identities=lambda selection: [selection.payment_id],
             late_s=_LATE_S,
         )
         self._responses: Batcher[GatewayResponse, SelectedSession] = Batcher(
-            together=self._apply_responses,
+            process_batch=self._apply_responses,
             identities=lambda response: [response.session.payment_id],
             late_s=_LATE_S,
         )

@@ -62,8 +62,8 @@ class PaymentCreator:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._writes = Batcher(
-            alone=partial(new_store.create, database),
-            together=partial(new_store.create_batch, database),
+            process_item=partial(new_store.create, database),
+            process_batch=partial(new_store.create_batch, database),
             identities=lambda new: ((new.request.merchant_id, new.request.key),),
         )
 

@@ -28,12 +28,12 @@ class PaymentLookup:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._by_id = Batcher(
-            alone=partial(payment_store.get, database),
-            together=partial(payment_store.get_batch, database),
+            process_item=partial(payment_store.get, database),
+            process_batch=partial(payment_store.get_batch, database),
         )
         self._by_checkout = Batcher(
-            alone=partial(payment_store.find_by_checkout, database),
-            together=partial(payment_store.find_by_checkouts, database),
+            process_item=partial(payment_store.find_by_checkout, database),
+            process_batch=partial(payment_store.find_by_checkouts, database),
         )
 
     async def get_merchant_payment(

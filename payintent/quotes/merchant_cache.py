@@ -52,7 +52,7 @@ class MerchantCache:
         self._database = database
         self._accounts = accounts
         self._versions: Batcher[None, ConfigurationVersion] = Batcher(
-            together=partial(method_store.get_versions, database),
+            process_batch=partial(method_store.get_versions, database),
         )
         self._setups: dict[int, MerchantSetup] = {}
 
