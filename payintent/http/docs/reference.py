@@ -154,12 +154,9 @@ class ApiReference:
 
     def _parameter(self, spec: Json) -> FieldDoc:
         field = self._field(spec["name"], spec["schema"], required=spec.get("required", False))
-        return FieldDoc(
-            name=field.name,
+        return replace(
+            field,
             type=(TypePart(f"{spec['in']}: "), *field.type),
-            required=field.required,
-            rules=field.rules,
-            values=field.values,
             about=spec.get("description") or field.about,
         )
 
