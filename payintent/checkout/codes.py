@@ -1,13 +1,12 @@
 """QR codes of a checkout, and links that open its page in a wallet's browser."""
 
 from io import BytesIO
-from uuid import UUID
 
 import segno
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.checkout.context import CheckoutContext, get_checkout_context
+from payintent.checkout.context import get_checkout_context
 from payintent.checkout.fields import next_action_fields
 from payintent.checkout.page_fields import read_page_url
 from payintent.checkout.rendering import HEADERS, with_error_pages
@@ -17,7 +16,6 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import current_time
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
-from payintent.payments.store import PaymentSnapshot
 
 
 @with_error_pages
@@ -45,17 +43,12 @@ async def get_wallet_handoff(request: Request) -> Response:
     context.address_limiter.take_token(context.viewers.viewer_address(request))
     now = await current_time(context.database)
     session_id = context.wallet_handoff.parse_code(request.path_params["code"], now)
-    snapshot = await _find_by_session(context, session_id) if session_id else None
+    session = await session_store.get(context.database, session_id) if session_id else None
+    snapshot = await payment_store.get(context.database, session.payment_id) if session else None
     if snapshot is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "this link has expired")
     url = read_page_url(request, snapshot.payment.checkout_id)
     return RedirectResponse(url.current, 303, HEADERS)
-
-
-async def _find_by_session(context: CheckoutContext, session_id: UUID) -> PaymentSnapshot | None:
-    database = context.database
-    session = await session_store.get(database, session_id)
-    return await payment_store.get(database, session.payment_id) if session else None
 
 
 def full_page_url(visit: CheckoutVisit) -> str:

@@ -21,16 +21,9 @@ from payintent.merchants.model import Merchant
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.model import Session
+from payintent.test_mode import model as test_mode
 from payintent.test_mode import store as test_mode_store
 from payintent.test_mode.buyer_simulator import SessionAction
-from payintent.test_mode.model import (
-    TEST_CARDS,
-    TestSession,
-    TestSessionStatus,
-    answer_challenge,
-    cancel_for_buyer,
-    enter_test_card,
-)
 
 _UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
 
@@ -39,7 +32,7 @@ _UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
 class _CardPage:
     """The test gateway's session, and our own session with the same id."""
 
-    test_session: TestSession
+    test_session: test_mode.TestSession
     session: Session
     merchant: Merchant
     return_url: str
@@ -66,7 +59,7 @@ async def post_card_page(request: Request) -> Response:
             raise
         return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the current state
     next_url = request.url.path
-    if new_session.status is not TestSessionStatus.CHALLENGE:
+    if new_session.status is not test_mode.TestSessionStatus.CHALLENGE:
         next_url = page.return_url or next_url
     return RedirectResponse(next_url, 303, HEADERS)
 
@@ -75,13 +68,13 @@ def _read_action(form: dict[str, str]) -> SessionAction | None:
     """Return the state change that the buyer requests; None if the card number is unknown."""
     if "challenge" in form:
         approved = form["challenge"] == "approve"
-        return lambda session, _now: answer_challenge(session, approved=approved)
+        return lambda session, _now: test_mode.answer_challenge(session, approved=approved)
     if "cancel" in form:
-        return lambda session, _now: cancel_for_buyer(session)
+        return lambda session, _now: test_mode.cancel_for_buyer(session)
     number = "".join(form.get("card", "").split())
-    if number not in TEST_CARDS:
+    if number not in test_mode.TEST_CARDS:
         return None
-    return lambda session, now: enter_test_card(session, number, now)
+    return lambda session, now: test_mode.enter_test_card(session, number, now)
 
 
 async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
@@ -112,7 +105,7 @@ def _render(request: Request, page: _CardPage, problem: str | None = None) -> Re
         "style": style,
         "status": page.test_session.status,
         "return_url": page.return_url,
-        "cards": list(TEST_CARDS.values()),
+        "cards": list(test_mode.TEST_CARDS.values()),
         "problem": problem,
         "page_path": request.url.path,
     }

@@ -9,7 +9,7 @@ from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import change_query, operation_url, render_queue
-from payintent.console.operations import PageAction, page_actions
+from payintent.console.operations import page_actions
 from payintent.core.access import Role
 from payintent.db.database import current_time
 from payintent.disputes.operations import ListDisputes
@@ -66,7 +66,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
     )
 
 
-def _case_actions(visit: OperatorVisit, case: CaseDetails) -> list[PageAction]:
+def _case_actions(visit: OperatorVisit, case: CaseDetails) -> list[dict[str, str]]:
     """Return the decisions that the operator may make. Refunds require the FINANCE role."""
     if case.status != "OPEN":
         return []
@@ -110,7 +110,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
     )
 
 
-def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[PageAction]:
+def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[dict[str, str]]:
     """Return the available refund operations. Operators cannot approve their own refunds."""
     operations: list[tuple[str, type[ChangeOperation[Any]]]] = []
     if refund.step == RefundStep.APPROVAL and refund.requested_by != visit.actor.who:

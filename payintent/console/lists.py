@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -68,19 +67,13 @@ def change_query(visit: OperatorVisit, **changes: object) -> str:
     return f"{url}?{urlencode(query)}" if query else url
 
 
-@dataclass(frozen=True, slots=True)
-class PageLink:
-    href: str
-    label: str
-
-
-def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> PageLink | None:
+def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> dict[str, str] | None:
     """Return the link to the page after these rows; None if there are fewer than `PAGE_ROWS`."""
     if len(ids) < PAGE_ROWS:
         return None
     if order == "oldest":
-        return PageLink(change_query(visit, after=ids[-1]), "Newer")
-    return PageLink(change_query(visit, before=ids[-1]), "Older")
+        return {"href": change_query(visit, after=ids[-1]), "label": "Newer"}
+    return {"href": change_query(visit, before=ids[-1]), "label": "Older"}
 
 
 def operation_url(

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
-from payintent.console.operations import PageAction, page_actions
+from payintent.console.operations import page_actions
 from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules
@@ -99,7 +99,7 @@ def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | Non
     return operation_url(visit, kind, merchant_id=merchant_id)
 
 
-def _actions(visit: OperatorVisit, merchant: Merchant) -> list[PageAction]:
+def _actions(visit: OperatorVisit, merchant: Merchant) -> list[dict[str, str]]:
     operations: list[tuple[str, type[ChangeOperation[Any]]]] = [
         ("Change profile", merchant_operations.SetMerchantProfile),
         ("Set callback URL", merchant_operations.SetCallbackUrl),

@@ -1,7 +1,7 @@
 """Operation pages: the form, a dry run, the confirmation and the result."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
@@ -9,14 +9,8 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from payintent.approvals.operations import proposal_view
+from payintent.console import operation_forms
 from payintent.console.access import OperatorVisit
-from payintent.console.operation_forms import (
-    build_form,
-    find_invalid_field,
-    has_required_fields,
-    hidden_fields,
-    read_operation,
-)
 from payintent.console.rendering import has_secret, to_plain
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.http.errors import http_status
@@ -39,10 +33,10 @@ async def get_operations(visit: OperatorVisit) -> Response:
 async def get_operation(visit: OperatorVisit) -> Response:
     kind = _find_allowed_operation(visit)
     query = dict(visit.request.query_params)
-    if not issubclass(kind, ReadOperation) or not has_required_fields(kind, query):
+    if not issubclass(kind, ReadOperation) or not operation_forms.has_required_fields(kind, query):
         return _form_page(visit, kind, query)
     try:
-        operation = read_operation(kind, query)
+        operation = operation_forms.read_operation(kind, query)
         result = await submit(visit.context.operation_context, operation, visit.actor)
     except RefusedError as refusal:
         return _form_page(visit, kind, query, refusal=refusal)
@@ -83,7 +77,7 @@ def render_result(
 
 async def _process_form(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) -> Response:
     context, form = visit.context.operation_context, visit.form
-    operation = read_operation(kind, form)
+    operation = operation_forms.read_operation(kind, form)
     actor = replace(visit.actor, why=form.get("why", "").strip())
     step = form.get("step", "")
     if step == _DRY_RUN:
@@ -95,7 +89,7 @@ async def _process_form(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) 
             "confirm.html",
             kind=kind,
             changes=changes,
-            hidden_fields=hidden_fields(kind, form),
+            hidden_fields=operation_forms.hidden_fields(kind, form),
             why=actor.why,
         )
     return render_result(visit, kind, await submit(context, operation, actor))
@@ -123,7 +117,7 @@ def _form_page(
     **result_fields: Any,
 ) -> Response:
     """Render an operation's form with its values, and its error or result if there is one."""
-    field = None if refusal is None else find_invalid_field(kind, refusal)
+    field = None if refusal is None else operation_forms.find_invalid_field(kind, refusal)
     errors = {} if refusal is None or field is None else {field: refusal.message}
     prefix = f"{kind.action.partition('.')[0]}."
     related_operations = [
@@ -134,7 +128,7 @@ def _form_page(
     fields: dict[str, Any] = {
         "kind": kind,
         "is_read": issubclass(kind, ReadOperation),
-        "fields": build_form(kind, form, errors),
+        "fields": operation_forms.build_form(kind, form, errors),
         "why": form.get("why", ""),
         "refusal": None if refusal is None else _error_message(field, refusal),
         "related_operations": related_operations,
@@ -166,12 +160,6 @@ def _older_page(visit: OperatorVisit, operation: Any, result: Any) -> str | None
     return f"{visit.request.url.path}?{urlencode(query)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageAction:
-    label: str
-    href: str
-
-
-def page_actions(links: Iterable[tuple[str, str | None]]) -> list[PageAction]:
+def page_actions(links: Iterable[tuple[str, str | None]]) -> list[dict[str, str]]:
     """Make page actions from `(label, URL)` pairs, without those that have no URL."""
-    return [PageAction(label=label, href=href) for label, href in links if href is not None]
+    return [{"label": label, "href": href} for label, href in links if href is not None]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -11,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
-from payintent.console.operations import PageAction, page_actions
+from payintent.console.operations import page_actions
 from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError
@@ -76,14 +75,6 @@ async def get_payments(visit: OperatorVisit) -> Response:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineRow:
-    entry: TimelineEntry
-    request_body: str | None
-    response: str | None
-    other_details: Mapping[str, str]
-
-
 async def get_payment(visit: OperatorVisit) -> Response:
     payment_id: str = visit.request.path_params["payment_id"]
     operation = read_query(visit, ShowTimeline, payment_id=payment_id)
@@ -110,7 +101,7 @@ def indent_json(text: str) -> str:
         return text
 
 
-async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[PageAction]:
+async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dict[str, str]]:
     payment_id, status = payment["id"], payment["status"]
     links: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:
@@ -137,15 +128,15 @@ async def _list_event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
     return [subject_id for kind, subject_id in subjects if kind == "event"]
 
 
-def _timeline_row(entry: TimelineEntry) -> TimelineRow:
+def _timeline_row(entry: TimelineEntry) -> dict[str, Any]:
     details = entry.details
-    return TimelineRow(
-        entry=entry,
-        request_body=indent_json(details["body"]) if "body" in details else None,
-        response=details.get("answer") or None,
-        other_details={
+    return {
+        "entry": entry,
+        "request_body": indent_json(details["body"]) if "body" in details else None,
+        "response": details.get("answer") or None,
+        "other_details": {
             name.replace("_", " "): value if isinstance(value, str) else json.dumps(value)
             for name, value in details.items()
             if name not in _SHOWN_ELSEWHERE
         },
-    )
+    }

@@ -55,15 +55,6 @@ class ConversionRow:
         return f"{100 * self.paid / self.ended:.1f} %" if self.ended else "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainRow:
-    figure: ChainFigure
-    state: str
-    tone: str
-    blocks_behind: int | None
-    age: str
-
-
 def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
     sums = figures.totals(period)
     counts = {
@@ -109,19 +100,19 @@ def format_capped(count: int) -> str:
     return f"{COUNTED_MAX:,}+" if count >= COUNTED_MAX else f"{count:,}"
 
 
-def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
+def chain_row(chain: ChainFigure, now: datetime) -> dict[str, Any]:
     state, tone = "watched", "good"
     if chain.halted is not None:
         state, tone = "halted", "bad"
     elif not chain.watched:
         state, tone = "not watched", "bad"
-    return ChainRow(
-        figure=chain,
-        state=state,
-        tone=tone,
-        blocks_behind=None if chain.head is None else max(0, chain.head - chain.block),
-        age="never" if chain.polled_at is None else approximate_age(chain.polled_at, now),
-    )
+    return {
+        "figure": chain,
+        "state": state,
+        "tone": tone,
+        "blocks_behind": None if chain.head is None else max(0, chain.head - chain.block),
+        "age": "never" if chain.polled_at is None else approximate_age(chain.polled_at, now),
+    }
 
 
 def _tiles(figures: Figures) -> list[Tile]:

@@ -7,24 +7,10 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from fido2 import cbor
+from fido2 import cbor, webauthn
 from fido2.cose import CoseKey
 from fido2.server import Fido2Server
 from fido2.utils import websafe_encode
-from fido2.webauthn import (
-    Aaguid,
-    AttestedCredentialData,
-    AuthenticationResponse,
-    AuthenticatorData,
-    CollectedClientData,
-    PublicKeyCredentialDescriptor,
-    PublicKeyCredentialRpEntity,
-    PublicKeyCredentialType,
-    PublicKeyCredentialUserEntity,
-    RegistrationResponse,
-    ResidentKeyRequirement,
-    UserVerificationRequirement,
-)
 
 from payintent.core.addresses import web_origin
 from payintent.members.sessions_store import MemberSession
@@ -60,7 +46,7 @@ class PasskeyVerifier:
         host = urlsplit(portal_address).hostname or ""
         # fido2 is only partly typed.
         self._server: Any = Fido2Server(
-            PublicKeyCredentialRpEntity(name=_NAME, id=host),
+            webauthn.PublicKeyCredentialRpEntity(name=_NAME, id=host),
             verify_origin=lambda origin: origin == self._origin,
         )
         self._server.allowed_algorithms = [
@@ -73,14 +59,14 @@ class PasskeyVerifier:
         self, session: MemberSession, passkeys: list[Passkey], challenge: bytes
     ) -> dict[str, Any]:
         options, _ = self._server.register_begin(
-            PublicKeyCredentialUserEntity(
+            webauthn.PublicKeyCredentialUserEntity(
                 id=session.member_id.bytes,
                 name=session.email,
                 display_name=f"{session.email} · {session.merchant_name}",
             ),
             [_descriptor(passkey) for passkey in passkeys],
-            resident_key_requirement=ResidentKeyRequirement.REQUIRED,
-            user_verification=UserVerificationRequirement.REQUIRED,
+            resident_key_requirement=webauthn.ResidentKeyRequirement.REQUIRED,
+            user_verification=webauthn.UserVerificationRequirement.REQUIRED,
             challenge=challenge,
         )
         return dict(options.public_key)
@@ -88,16 +74,16 @@ class PasskeyVerifier:
     def sign_in_options(self, challenge: bytes) -> dict[str, Any]:
         """Return the browser's sign-in options, which do not identify any member or passkey."""
         options, _ = self._server.authenticate_begin(
-            user_verification=UserVerificationRequirement.REQUIRED, challenge=challenge
+            user_verification=webauthn.UserVerificationRequirement.REQUIRED, challenge=challenge
         )
         return dict(options.public_key)
 
     def check_registration(self, text: str, read_challenge: ReadChallenge) -> NewPasskey:
         """Verify the browser's response for a new passkey; raise `PasskeyError` if invalid."""
         fields = _parse_fields(text)
-        response = _parse(lambda: RegistrationResponse.from_dict(fields))
+        response = _parse(lambda: webauthn.RegistrationResponse.from_dict(fields))
         created_at = _check_client_data(read_challenge, response.response.client_data)
-        data: AuthenticatorData = _parse(
+        data: webauthn.AuthenticatorData = _parse(
             lambda: self._server.register_complete(_state(response), fields)
         )
         credential = data.credential_data
@@ -117,14 +103,14 @@ class PasskeyVerifier:
         Raises `PasskeyError`.
         """
         fields = _parse_fields(text)
-        response = _parse(lambda: AuthenticationResponse.from_dict(fields))
+        response = _parse(lambda: webauthn.AuthenticationResponse.from_dict(fields))
         return Assertion(response.raw_id, fields)
 
     def check_assertion(
         self, assertion: Assertion, passkey: Passkey, read_challenge: ReadChallenge
     ) -> PasskeyUse:
         """Verify a sign-in with a stored passkey; raise `PasskeyError` if invalid."""
-        response = _parse(lambda: AuthenticationResponse.from_dict(assertion.fields))
+        response = _parse(lambda: webauthn.AuthenticationResponse.from_dict(assertion.fields))
         created_at = _check_client_data(read_challenge, response.response.client_data)
         user_handle = response.response.user_handle
         if user_handle is not None and user_handle != passkey.member_id.bytes:
@@ -141,28 +127,32 @@ class PasskeyVerifier:
         )
 
 
-def _state(response: RegistrationResponse | AuthenticationResponse) -> dict[str, Any]:
+def _state(
+    response: webauthn.RegistrationResponse | webauthn.AuthenticationResponse,
+) -> dict[str, Any]:
     challenge = response.response.client_data.challenge
     return {
         "challenge": websafe_encode(challenge),
-        "user_verification": UserVerificationRequirement.REQUIRED,
+        "user_verification": webauthn.UserVerificationRequirement.REQUIRED,
     }
 
 
-def _credential(passkey: Passkey) -> AttestedCredentialData:
+def _credential(passkey: Passkey) -> webauthn.AttestedCredentialData:
     cose_key: Any = cast("Any", cbor).decode(passkey.public_key)
-    return AttestedCredentialData.create(
-        Aaguid.NONE, passkey.credential_id, CoseKey.parse(cose_key)
+    return webauthn.AttestedCredentialData.create(
+        webauthn.Aaguid.NONE, passkey.credential_id, CoseKey.parse(cose_key)
     )
 
 
-def _descriptor(passkey: Passkey) -> PublicKeyCredentialDescriptor:
-    return PublicKeyCredentialDescriptor(
-        type=PublicKeyCredentialType.PUBLIC_KEY, id=passkey.credential_id
+def _descriptor(passkey: Passkey) -> webauthn.PublicKeyCredentialDescriptor:
+    return webauthn.PublicKeyCredentialDescriptor(
+        type=webauthn.PublicKeyCredentialType.PUBLIC_KEY, id=passkey.credential_id
     )
 
 
-def _check_client_data(read_challenge: ReadChallenge, client_data: CollectedClientData) -> datetime:
+def _check_client_data(
+    read_challenge: ReadChallenge, client_data: webauthn.CollectedClientData
+) -> datetime:
     if client_data.cross_origin:
         raise PasskeyError("requested by a frame of another site")
     created_at = read_challenge(client_data.challenge)

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from dataclasses import replace
+from datetime import date, timedelta
 from typing import cast
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
@@ -17,7 +17,6 @@ from payintent.cases.operations import case_fields
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units
-from payintent.db.database import Executor
 from payintent.http.errors import http_status
 from payintent.http.pagination import write_time_cursor
 from payintent.members.model import MemberRight
@@ -31,7 +30,7 @@ from payintent.payment_history.timeline import (
 )
 from payintent.payments import schemas
 from payintent.payments.lookup import list_merchant_payments
-from payintent.payments.model import Payment, PaymentStatus
+from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import SearchPayments
 from payintent.payments.schemas import read_payment_filter
 from payintent.payments.serialization import payment_fields
@@ -57,19 +56,6 @@ _KEY_REUSED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRow:
-    at: datetime
-    title: str
-    text: str
-    event_id: UUID | None  # for a link; None unless this is an event or a delivery attempt
-
-
-async def read_history(database: Executor, payment: Payment) -> list[HistoryRow]:
-    history = await history_store.list_entries(database, payment.id)
-    return [_history_row(entry) for entry in history.entries if entry.what in _FORMATS]
-
-
 def describe_requester(requested_by: str) -> str:
     """Describe who requested a refund. Only the merchant's own keys and members are named."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
@@ -82,14 +68,14 @@ def describe_requester(requested_by: str) -> str:
     return f"by {parts[2]}" if "@" in parts[2] else f"with the API key {parts[2]}"
 
 
-def _history_row(entry: HistoryEntry) -> HistoryRow:
+def _history_row(entry: HistoryEntry) -> dict[str, object]:
     title, format_details = _FORMATS[entry.what]
-    return HistoryRow(
-        at=entry.at,
-        title=title,
-        text=format_details(entry.details),
-        event_id=entry.id if entry.what in {"event", "attempt"} else None,
-    )
+    return {
+        "at": entry.at,
+        "title": title,
+        "text": format_details(entry.details),
+        "event_id": entry.id if entry.what in {"event", "attempt"} else None,
+    }
 
 
 def _describe_amount(details: Details) -> str | None:
@@ -315,6 +301,7 @@ async def _payment_page(
     cases = await case_lists.list_for_merchant(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
     )
+    history = await history_store.list_entries(database, payment.id)
     is_key_reused = refusal is not None and refusal.code is ErrorCode.IDEMPOTENCY_CONFLICT
     return visit.render(
         "payment.html",
@@ -323,7 +310,7 @@ async def _payment_page(
         payment=payment_fields(payment, snapshot.session),
         order_id=_order_id(payment.metadata),
         metadata=payment.metadata,
-        history=await read_history(database, payment),
+        history=[_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
         refunds=[
             refund_fields(refund) | {"by": describe_requester(refund.requested_by)}
             for refund in refunds
