@@ -17,7 +17,7 @@ def test_a_defect_that_ends_a_worker_is_a_line_of_the_log_and_a_status(
     monkeypatch.setattr(work, "run_worker", _with_a_defect)
     monkeypatch.setattr(work, "load_logging", lambda: None)  # it would end the capture
     with capture_logs() as lines, pytest.raises(SystemExit) as ended:
-        work.work(any_settings, None, 1)
+        work.run_workers(any_settings, None, 1)
     assert ended.value.code == 1
     assert [(line["event"], line["log_level"]) for line in lines] == [("worker_failed", "error")]
     assert lines[0]["exc_info"]
