@@ -23,7 +23,7 @@ from payintent.core.errors import (
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.db.hosts import NOT_READABLE, name_hosts
+from payintent.db.hosts import NOT_READABLE, format_hosts
 from payintent.gateways.packages import GatewayPackageError
 from payintent.operators.operation import (
     TERMINAL,
@@ -128,7 +128,7 @@ def run_with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
 def report_unavailable_database(url: str) -> None:
     """Print that the database is unavailable, without its password."""
-    hosts = name_hosts(url)
+    hosts = format_hosts(url)
     at = "whose address is" if hosts == NOT_READABLE else "at"
     print(f"payintent: waiting for the database {at} {hosts} …", file=sys.stderr)
 

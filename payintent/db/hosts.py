@@ -55,7 +55,7 @@ def database_hosts(url: str) -> DatabaseHosts:
     return DatabaseHosts(_split(url))
 
 
-def name_hosts(url: str) -> str:
+def format_hosts(url: str) -> str:
     """Format a URL's hosts without credentials, for example `db.example.com:5432`."""
     return ", ".join(list_hosts(url)) or NOT_READABLE
 
@@ -177,10 +177,10 @@ def connect_error(error: BaseException) -> ConnectionError:
 
     The driver's own message may contain the address and the password.
     """
-    reason = _refusal(error)
+    reason = _describe_refusal(error)
     if reason is not None:
         return RefusedConnectionError(f"the database refuses the connection: {reason}")
-    return ConnectionError(f"the database cannot be reached: {_outage(error)}")
+    return ConnectionError(f"the database cannot be reached: {_describe_outage(error)}")
 
 
 def storage_error(error: BaseException) -> StorageUnavailableError:
@@ -190,7 +190,7 @@ def storage_error(error: BaseException) -> StorageUnavailableError:
     return kind(str(error) or type(error).__name__)
 
 
-def _refusal(error: BaseException) -> str | None:
+def _describe_refusal(error: BaseException) -> str | None:
     """Return the reason if the error is final; None if a retry may help."""
     if isinstance(error, _FINAL):
         return _server_message(error)
@@ -208,7 +208,7 @@ def _refusal(error: BaseException) -> str | None:
     return None
 
 
-def _outage(error: BaseException) -> str:
+def _describe_outage(error: BaseException) -> str:
     """Explain why the database is unreachable, without its address."""
     if isinstance(error, asyncpg.PostgresError):
         return _server_message(error)

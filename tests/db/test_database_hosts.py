@@ -13,7 +13,7 @@ from asyncpg import connect_utils
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.database import Database
 from payintent.db.driver import connect, connect_as
-from payintent.db.hosts import NOT_READABLE, database_hosts, name_hosts
+from payintent.db.hosts import NOT_READABLE, database_hosts, format_hosts
 from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.db.pool import ConnectionPool
 from payintent.payments.cancel import cancel_by_merchant
@@ -79,12 +79,12 @@ def at_hosts(url: str, *hosts: str) -> str:
     ],
 )
 def test_a_person_reads_hosts_and_ports_and_no_login(url: str, said: str) -> None:
-    assert name_hosts(url) == said
+    assert format_hosts(url) == said
 
 
 @pytest.mark.parametrize("url", UGLY)
 def test_of_a_url_that_may_be_meant_otherwise_nothing_is_shown(url: str) -> None:
-    assert name_hosts(url) == NOT_READABLE
+    assert format_hosts(url) == NOT_READABLE
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_is_shown_is_where_the_driver_goes(url: str, said: str) -> None:
         str(PurePath(place).parent) if isinstance(place, str) else f"{place[0]}:{place[1]}"
         for place in addresses
     ]
-    shown = name_hosts(url)
+    shown = format_hosts(url)
     assert shown.replace("[", "").replace("]", "") == ", ".join(hosts)
     assert shown == said
 
