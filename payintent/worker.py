@@ -24,7 +24,7 @@ from payintent.gateway_accounts.calls import FLUSH_EVERY_S
 from payintent.mail import store as mail_store
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SmtpClient
-from payintent.merchants import call_log
+from payintent.merchants import access_store
 from payintent.onchain.watch_loop import make_chain_alarm, run_watch_loop
 from payintent.operators import proposals_store
 from payintent.overview.hourly_figures import count_outcomes
@@ -125,7 +125,7 @@ async def prune(database: Database, settings: Settings) -> bool:
         unsent,
         await callback_store.prune_bodies(database, settings.callback_bodies_days, limit),
         await fraud_store.delete_old(database, settings.fraud_decisions_days, limit),
-        await call_log.delete_old_calls(database, settings.api_calls_days, limit),
+        await access_store.delete_old_calls(database, settings.api_calls_days, limit),
         await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
         await proposals_store.delete_lapsed_arguments(database, limit),
         await endpoint_store.delete_old(database, limit),

@@ -1,4 +1,4 @@
-"""API keys, of which only digests are stored, and rate limits with their buckets."""
+"""API keys, stored as digests, rate limits with their buckets, and expired API calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -245,3 +245,24 @@ async def _reset_bucket(tx: Tx, merchant_id: int, kind: str) -> None:
     await tx.fetch(
         "DELETE FROM rate_state WHERE merchant_id = $1 AND class = $2", merchant_id, kind
     )
+
+
+async def delete_old_calls(database: Executor, days: int, limit: int) -> int:
+    """Delete up to `limit` calls older than `days` days; return how many were deleted."""
+    rows = await database.fetch(
+        """
+        DELETE FROM api_call c
+        USING (
+            SELECT at, id
+            FROM api_call
+            WHERE at < clock() - make_interval(days => $1)
+            ORDER BY at
+            LIMIT $2
+        ) AS old
+        WHERE c.at = old.at AND c.id = old.id
+        RETURNING 1 AS deleted
+        """,
+        days,
+        limit,
+    )
+    return len(rows)

@@ -184,24 +184,3 @@ async def list_calls(
     else:
         rows = await database.fetch(_SELECT + _NEWEST, merchant_id, limit)
     return [ApiCallRecord(**row) for row in rows]
-
-
-async def delete_old_calls(database: Executor, days: int, limit: int) -> int:
-    """Delete up to `limit` calls older than `days` days; return how many were deleted."""
-    rows = await database.fetch(
-        """
-        DELETE FROM api_call c
-        USING (
-            SELECT at, id
-            FROM api_call
-            WHERE at < clock() - make_interval(days => $1)
-            ORDER BY at
-            LIMIT $2
-        ) AS old
-        WHERE c.at = old.at AND c.id = old.id
-        RETURNING 1 AS deleted
-        """,
-        days,
-        limit,
-    )
-    return len(rows)

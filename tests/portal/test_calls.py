@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from payintent.app import build_app
 from payintent.db.database import Database
 from payintent.http.responses import MERCHANT_ID
-from payintent.merchants import call_log
+from payintent.merchants import access_store, call_log
 from payintent.merchants.call_log import _CALLS_MAX, CallLog, CallLogWriter
 from payintent.runtime.settings import Settings
 from payintent.service import Service
@@ -124,9 +124,9 @@ async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
         log.record(_scope(world.merchant_id), 200, b"x", time.monotonic())
     await CallLogWriter(log, service.database).flush()
     await world.move_clock(7 * _DAY_S - 60)
-    assert await call_log.delete_old_calls(service.database, 7, 100) == 0
+    assert await access_store.delete_old_calls(service.database, 7, 100) == 0
     await world.move_clock(7 * _DAY_S + 60)
-    assert await call_log.delete_old_calls(service.database, 7, 2) == 2
+    assert await access_store.delete_old_calls(service.database, 7, 2) == 2
     await prune(service.database, service.settings)
     assert await world.rows("SELECT FROM api_call") == []
 
