@@ -24,7 +24,7 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
         lambda of: of["card step"]["script-src"] == f"'self' {_ELSEWHERE}"
     ),
     "no inline script runs but the wallet step's, by its hash": lambda of: (
-        of["wallet step"]["script-src"] == f"'self' {offer_script('en').source}"
+        of["wallet step"]["script-src"] == f"'self' {offer_script('en').csp_source}"
         and not any(
             mark in told["script-src"]
             for name, told in of.items()
