@@ -127,7 +127,9 @@ def page_result(payment: Payment, merchant: Merchant, language: Language) -> Pag
 
 def refunded_text(payment: Payment, language: Language) -> str:
     currency = CURRENCIES[payment.currency]
-    amount = format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
+    amount = format_amount(
+        payment.refunded_amount, currency.amount_decimals, trim=currency.is_crypto
+    )
     return language.money(amount, payment.currency)
 
 

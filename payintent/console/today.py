@@ -192,7 +192,7 @@ def _money_by_currency(sums: dict[tuple[str, str], Amount]) -> dict[str, dict[st
 
 def format_money(amount: Decimal, currency: str) -> str:
     """Format an amount with thousands separators, and without trailing zeros for tokens."""
-    is_token = currency in TENDER and TENDER[currency].crypto
+    is_token = currency in TENDER and TENDER[currency].is_crypto
     text = format_amount(amount, minor_decimals(currency), trim=is_token)
     whole, dot, fraction = text.partition(".")
     return f"{int(whole):,}{dot}{fraction}"

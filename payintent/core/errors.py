@@ -41,7 +41,7 @@ class ErrorCode(StrEnum):
 class RefusedError(Exception):
     """A refused request; the message is shown to the caller.
 
-    `malformed` means that a value could not be parsed: `INVALID_AMOUNT` is then returned with HTTP
+    If `is_malformed`, a value could not be parsed: `INVALID_AMOUNT` is then returned with HTTP
     status 400 instead of 422. `retry_after_s` is in whole seconds.
     """
 
@@ -50,13 +50,13 @@ class RefusedError(Exception):
         code: ErrorCode,
         message: str,
         *,
-        malformed: bool = False,
+        is_malformed: bool = False,
         retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.malformed = malformed
+        self.is_malformed = is_malformed
         self.retry_after_s = retry_after_s
 
 

@@ -13,7 +13,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 @dataclass(frozen=True, slots=True)
 class Currency:
     code: str
-    crypto: bool
+    is_crypto: bool
     display_decimals: int  # shown to buyers: ISO 4217 decimals for fiat, 4 for tokens
     amount_decimals: int  # allowed in amounts; for tokens, the maximum number on any chain
 
@@ -27,12 +27,12 @@ CRYPTO_DISPLAY_DECIMALS = 4
 
 #: Currencies that buyers can pay with.
 TENDER: dict[str, Currency] = {
-    code: Currency(code, crypto=False, display_decimals=decimals, amount_decimals=decimals)
+    code: Currency(code, is_crypto=False, display_decimals=decimals, amount_decimals=decimals)
     for code, decimals in FIAT.items()
 } | {
     code: Currency(
         code,
-        crypto=True,
+        is_crypto=True,
         display_decimals=CRYPTO_DISPLAY_DECIMALS,
         amount_decimals=TOKEN_DECIMALS_MAX,
     )
@@ -92,7 +92,7 @@ def parse_amount(raw: object, currency: str, minimum: Decimal, maximum: Decimal)
     """
     if not is_plain_decimal(raw):
         raise RefusedError(
-            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
+            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", is_malformed=True
         )
     value = Decimal(raw)
     if value <= 0:

@@ -61,4 +61,4 @@ def _is_too_fine(amount: Decimal, currency: str) -> bool:
 
 def _format(amount: Decimal, currency: str) -> str:
     tender = TENDER[currency]
-    return f"{format_amount(amount, tender.amount_decimals, trim=tender.crypto)} {currency}"
+    return f"{format_amount(amount, tender.amount_decimals, trim=tender.is_crypto)} {currency}"

@@ -165,7 +165,7 @@ def random_retry_s() -> int:
 
 
 def http_status(refused: RefusedError) -> int:
-    return _MALFORMED_STATUS if refused.malformed else STATUS[refused.code]
+    return _MALFORMED_STATUS if refused.is_malformed else STATUS[refused.code]
 
 
 def report_failure(request: Request, error: Exception) -> Failure:

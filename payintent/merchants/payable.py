@@ -80,7 +80,7 @@ def _filter_currencies(
     return [
         code
         for code in codes
-        if code in CURRENCIES and (allows_crypto or not CURRENCIES[code].crypto)
+        if code in CURRENCIES and (allows_crypto or not CURRENCIES[code].is_crypto)
     ]
 
 

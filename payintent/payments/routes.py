@@ -81,7 +81,7 @@ class PaymentRoutes:
             if result.replayed:
                 await self._count_as_read(request, merchant)
         payment = result.payment
-        tracing.follow_payment(payment.id, creates=not result.replayed)
+        tracing.follow_payment(payment.id, is_new=not result.replayed)
         fields = payment_fields(payment, None)
         if base := self.settings.checkout_base:
             query = f"?country={result.country}" if result.country else ""

@@ -282,7 +282,7 @@ def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, 
     `payable` maps each currency to the maximum number of decimals that the merchant's methods
     support.
     """
-    if not CURRENCIES[currency].crypto:
+    if not CURRENCIES[currency].is_crypto:
         return
     decimals = payable[currency]
     if to_smallest_unit(amount, decimals) is None:
@@ -313,6 +313,6 @@ def read_refund_amount(raw: msgspec.Raw) -> str | None:
     text = _decode_string(raw)
     if text is None:
         raise RefusedError(
-            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
+            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", is_malformed=True
         )
     return text

@@ -28,7 +28,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         "payer_uid": payment.payer_uid,
         "tax_amount": session.quote.price.estimated_tax if payment.paid_at and session else "0",
         "refunded_amount": format_amount(
-            payment.refunded_amount, currency.amount_decimals, trim=currency.crypto
+            payment.refunded_amount, currency.amount_decimals, trim=currency.is_crypto
         ),
         **optional_term_fields(payment),
         "tax_manager": payment.tax_manager,

@@ -65,7 +65,7 @@ def _require_supported_token(setup: MerchantSetup, currency: str | None) -> None
 
     Gateway outages do not count, because the buyer can try again later.
     """
-    if currency not in TENDER or not TENDER[currency].crypto:
+    if currency not in TENDER or not TENDER[currency].is_crypto:
         return
     if not any(currency in (market.currencies or ()) for market in usable_markets(setup.methods)):
         raise RefusedError(

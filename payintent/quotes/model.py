@@ -81,7 +81,7 @@ def resolve_quote_country(
     accepted_codes = accepted_currencies(payment.currency, pegged=pegged)
     for candidate in _candidates(merchant, viewer, restrictions):
         allowed_codes = (
-            code for code in accepted_codes if candidate.crypto or not TENDER[code].crypto
+            code for code in accepted_codes if candidate.crypto or not TENDER[code].is_crypto
         )
         if not set(payable.by_country[candidate.country]).isdisjoint(allowed_codes):
             return candidate
@@ -126,7 +126,7 @@ def make_quotes(
     currencies = [
         code
         for code in _select_currencies(payment, country, currency)
-        if (quote_country.crypto or not TENDER[code].crypto)
+        if (quote_country.crypto or not TENDER[code].is_crypto)
         and merchant.market.includes(code, country)
     ]
     return [
@@ -169,7 +169,7 @@ def _explain(
     country, market = quote_country.country, usable_market(method)
     if currency not in TENDER_BY_COUNTRY[country]:
         return QuoteRefusal(f"{currency} is not used in {country}")
-    if TENDER[currency].crypto and not quote_country.crypto:
+    if TENDER[currency].is_crypto and not quote_country.crypto:
         return QuoteRefusal(f"crypto is restricted in {country}")
     if not merchant.market.includes(currency, country):
         return QuoteRefusal(f"the merchant is not activated for {currency} in {country}")
@@ -281,7 +281,7 @@ def make_price(amount: Decimal, currency: str, rates: PriceRates) -> Price:
         fee = round_half_up(base * rates.fee_rate, rates.decimals)
         tax = round_half_up(base * rates.tax_rate, rates.decimals)
         total = base + tax + (fee if rates.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
-    crypto = TENDER[currency].crypto
+    crypto = TENDER[currency].is_crypto
 
     def to_text(value: Decimal) -> str:
         return format_amount(value, rates.decimals, trim=crypto)

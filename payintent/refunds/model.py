@@ -87,7 +87,7 @@ def convert_to_capture_units(amount: Decimal, remainder: RefundableRemainder, un
 
 def format_payment_amount(amount: Decimal, currency: str) -> str:
     return format_amount(
-        amount, CURRENCIES[currency].amount_decimals, trim=CURRENCIES[currency].crypto
+        amount, CURRENCIES[currency].amount_decimals, trim=CURRENCIES[currency].is_crypto
     )
 
 

@@ -116,14 +116,14 @@ def begin_request() -> None:
         _request.set(_Request(_new_span_id()))
 
 
-def follow_payment(payment_id: UUID, *, creates: bool = False) -> None:
+def follow_payment(payment_id: UUID, *, is_new: bool = False) -> None:
     """Assign this task's log lines, and its request if there is one, to a payment's trace."""
     if _recording is None:
         return
     log.trace_id.set(payment_id.hex)
     if (request := _request.get()) is not None:
         request.payment_id = payment_id
-        if creates:
+        if is_new:
             request.span_id = _root_span_id(payment_id)
 
 

@@ -29,5 +29,5 @@ def test_there_are_the_28_codes_each_with_its_http_status() -> None:
 
 
 def test_an_amount_that_cannot_be_read_is_400_and_a_refused_one_422() -> None:
-    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount", malformed=True)) == 400
+    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount", is_malformed=True)) == 400
     assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount")) == 422

@@ -30,7 +30,7 @@ def test_there_are_the_eight_currencies_with_their_decimals() -> None:
     shown = {code: currency.display_decimals for code, currency in CURRENCIES.items()}
     fiat = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
     assert shown == fiat | {"USDT": 4, "NATIVED": 4}
-    assert {code for code, currency in CURRENCIES.items() if currency.crypto} == TOKENS
+    assert {code for code, currency in CURRENCIES.items() if currency.is_crypto} == TOKENS
     assert all(code == currency.code for code, currency in CURRENCIES.items())
 
 

@@ -41,7 +41,7 @@ def _refusal(raw: object, currency: str = "USD", lowest: Decimal = LOWEST) -> Re
     ],
 )
 def test_what_is_no_plain_ascii_decimal_text_is_malformed(raw: object) -> None:
-    assert _refusal(raw).malformed
+    assert _refusal(raw).is_malformed
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_no_plain_ascii_decimal_text_is_malformed(raw: object) -> None:
     ],
 )
 def test_a_plain_decimal_of_a_refused_value_is_not_malformed(raw: str, currency: str) -> None:
-    assert not _refusal(raw, currency).malformed
+    assert not _refusal(raw, currency).is_malformed
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_amount_that_its_currency_can_hold_is_read_exactly(raw: str, currency
 
 def test_the_operators_bounds_are_themselves_allowed() -> None:
     assert parse_amount("5.00", "USD", Decimal(5), Decimal(5)) == 5
-    assert not _refusal("4.99", lowest=Decimal(5)).malformed
+    assert not _refusal("4.99", lowest=Decimal(5)).is_malformed
 
 
 @given(st.text(max_size=40))

@@ -47,7 +47,7 @@ def test_the_catalog_is_what_the_model_says(
                 and (method.countries is None or country in method.countries)
                 for method in methods
             )
-            and not (CURRENCIES[code].crypto and (country in restricted or viewer in restricted))
+            and not (CURRENCIES[code].is_crypto and (country in restricted or viewer in restricted))
         ):
             wanted.setdefault(country, set()).add(code)
     listed = list_payable(market, methods, Restrictions(crypto=restricted), viewer)

@@ -132,7 +132,7 @@ async def test_an_amount_must_be_one(
     world: World, amount: object, code: ErrorCode, malformed: bool
 ) -> None:
     refused = await refusal(world, await paid(world), amount)
-    assert (refused.code, refused.malformed) == (code, malformed)
+    assert (refused.code, refused.is_malformed) == (code, malformed)
 
 
 async def test_only_what_was_paid_can_be_given_back(world: World) -> None:
