@@ -131,13 +131,13 @@ async def check_contract(
 
 def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult:
     try:
-        deployed = to_address(answer)
+        deployed_receiver = to_address(answer)
     except ValueError:
         return CheckResult(False, f"{subject} has an invalid receiver")
-    is_ok = deployed == receiver
+    is_ok = deployed_receiver == receiver
     expected = "" if is_ok else f"; expected {to_checksum_address(receiver)}"
     return CheckResult(
-        is_ok, f"{subject} has our code and pays {to_checksum_address(deployed)}{expected}"
+        is_ok, f"{subject} has our code and pays {to_checksum_address(deployed_receiver)}{expected}"
     )
 
 
@@ -302,10 +302,12 @@ async def _check_allowance(
             return CheckResult(False, f"{subject}: {to_checksum_address(address)} {word}")
         amounts.append(to_uint(word))
     balance, allowance = amounts
-    usable = "all of it" if allowance >= balance else _format_units(allowance, token.decimals)
+    usable_allowance = (
+        "all of it" if allowance >= balance else _format_units(allowance, token.decimals)
+    )
     return CheckResult(
         min(amounts) > 0,
-        f"{subject}: has {_format_units(balance, token.decimals)}, may refund {usable}",
+        f"{subject}: has {_format_units(balance, token.decimals)}, may refund {usable_allowance}",
     )
 
 

@@ -239,11 +239,13 @@ class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=Tru
             if is_database_id(self.account_id)
             else None
         )
-        retired = await chain_store.retire_contract(tx, self.account_id) if account else None
-        if account is None or retired is None:
+        retired_contract = (
+            await chain_store.retire_contract(tx, self.account_id) if account else None
+        )
+        if account is None or retired_contract is None:
             raise NotFoundError(f"no contract has account {self.account_id}")
         await account_store.update(tx, replace(account, enabled=False))
-        return retired
+        return retired_contract
 
 
 class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):

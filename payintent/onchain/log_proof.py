@@ -33,8 +33,8 @@ _SEARCH_BLOCKS_MIN = 5  # fewer blocks are queried one by one
 class LogClaim:
     """Logs and pending transactions to prove in the final blocks up to `last`."""
 
-    supplier: str  # the endpoint that reported `claimed`
-    claimed: Sequence[ContractLog]
+    supplier: str  # the endpoint that reported `claimed_logs`
+    claimed_logs: Sequence[ContractLog]
     pending: Collection[bytes] = ()  # transaction hashes
     contracts: Collection[bytes]
     last: int
@@ -97,8 +97,8 @@ class _Votes:
             absent={
                 tx for tx in self.claim.pending if self.is_denied(tx) and tx not in paid_hashes
             },
-            unproven=[log for log in self.claim.claimed if not self.is_proven(log)],
-            disputed=[log for log in self.claim.claimed if self.is_disputed(log)],
+            unproven=[log for log in self.claim.claimed_logs if not self.is_proven(log)],
+            disputed=[log for log in self.claim.claimed_logs if self.is_disputed(log)],
         )
 
 
@@ -113,7 +113,7 @@ async def prove_logs(reader: RpcChainReader, claim: LogClaim) -> LogProof:
         needed=VOTES_NEEDED if others else 1,
         denials_needed=VOTES_NEEDED if others else _SINGLE_ENDPOINT_QUERIES,
     )
-    for log in claim.claimed:
+    for log in claim.claimed_logs:
         votes.logs[log] = {claim.supplier} if others else set()
     for name in (
         [*others, claim.supplier] if others else [claim.supplier] * _SINGLE_ENDPOINT_QUERIES
@@ -136,7 +136,7 @@ async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> No
     that it has not indexed yet.
     """
     claim = votes.claim
-    unproven_logs = [log for log in claim.claimed if not votes.is_proven(log)]
+    unproven_logs = [log for log in claim.claimed_logs if not votes.is_proven(log)]
     numbers = {log.block_number for log in unproven_logs}
     if len(numbers) < _SEARCH_BLOCKS_MIN:
         return
@@ -163,9 +163,9 @@ async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) 
     claim = votes.claim
     pending = [tx_hash for tx_hash in tx_hashes if tx_hash in claim.pending]
     answers = await reader.transactions(name, pending) if pending else []
-    located = dict(zip(pending, answers, strict=True))
+    transaction_of = dict(zip(pending, answers, strict=True))
     blocks_of = {
-        tx_hash: blocks | _block_of(located.get(tx_hash))
+        tx_hash: blocks | _block_of(transaction_of.get(tx_hash))
         for tx_hash, blocks in votes.reported_blocks(tx_hashes).items()
     }
     blocks = sorted(
@@ -175,7 +175,7 @@ async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) 
     block_logs = await reader.block_logs(name, blocks, sorted(claim.contracts)) if blocks else []
     logs_of = dict(zip(blocks, block_logs, strict=True))
     for tx_hash, tx_blocks in blocks_of.items():
-        if _may_become_final(located.get(tx_hash), claim.last):
+        if _may_become_final(transaction_of.get(tx_hash), claim.last):
             continue
         if (logs := _logs_in(tx_hash, tx_blocks, logs_of)) is not None:
             votes.count_vote(name, tx_hash, logs)

@@ -150,8 +150,8 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         check_approved(context, needs_approval=await self._needs_second_operator(tx, before))
         refunder, threshold = self._parse_refund_settings()
         if refunder is not None:
-            earlier = [address for address in before.refunders if address != refunder]
-            changes["refunders"] = [*earlier, refunder]
+            earlier_refunders = [address for address in before.refunders if address != refunder]
+            changes["refunders"] = [*earlier_refunders, refunder]
             await refund_log_store.reset_dispositions(tx, self.chain, refunder)
         if threshold is not None:
             changes["refund_approval_above"] = threshold

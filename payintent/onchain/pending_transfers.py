@@ -110,44 +110,52 @@ class PendingTransferScanner:
 
     async def check_posted_transactions(self, cursor: ChainCursor) -> None:
         """Look up posted transactions. Only final transactions can decide a session."""
-        posted = await pending_store.list_undecided_posted(self.database, self.chain, _POSTED_MAX)
-        if not posted:
+        posted_hashes = await pending_store.list_undecided_posted(
+            self.database, self.chain, _POSTED_MAX
+        )
+        if not posted_hashes:
             return
         for name in self.reader.names:
             try:
-                posted = await self._classify_at(name, cursor, posted)
+                posted_hashes = await self._classify_at(name, cursor, posted_hashes)
             except ChainUnavailableError:
                 continue
-            if not posted:
+            if not posted_hashes:
                 return
 
     async def _classify_at(
-        self, name: str, cursor: ChainCursor, posted: Sequence[PostedHash]
+        self, name: str, cursor: ChainCursor, posted_hashes: Sequence[PostedHash]
     ) -> Sequence[PostedHash]:
         """Classify the transactions known to an endpoint, and return the rest.
 
         Receipts are only read for calls to our contract, since anyone can post the hash of a
         transaction with an oversized receipt.
         """
-        tx_hashes = [posted_hash.tx_hash for posted_hash in posted]
+        tx_hashes = [posted_hash.tx_hash for posted_hash in posted_hashes]
         answers = await self.reader.transactions(name, tx_hashes)
-        located = [
+        located_transactions = [
             (posted_hash, tx)
-            for posted_hash, tx in zip(posted, answers, strict=True)
+            for posted_hash, tx in zip(posted_hashes, answers, strict=True)
             if isinstance(tx, ChainTransaction)
         ]
         payment_hashes = [
-            posted_hash.tx_hash for posted_hash, tx in located if _is_payment_of(posted_hash, tx)
+            posted_hash.tx_hash
+            for posted_hash, tx in located_transactions
+            if _is_payment_of(posted_hash, tx)
         ]
         receipts_of = dict(
             zip(payment_hashes, await self.reader.receipts(name, payment_hashes), strict=True)
         )
-        for posted_hash, tx in located:
+        for posted_hash, tx in located_transactions:
             await self._classify(
                 name, cursor, posted_hash, tx, receipts_of.get(posted_hash.tx_hash)
             )
-        located_hashes = {posted_hash.tx_hash for posted_hash, _ in located}
-        return [posted_hash for posted_hash in posted if posted_hash.tx_hash not in located_hashes]
+        located_hashes = {posted_hash.tx_hash for posted_hash, _ in located_transactions}
+        return [
+            posted_hash
+            for posted_hash in posted_hashes
+            if posted_hash.tx_hash not in located_hashes
+        ]
 
     async def _classify(
         self,

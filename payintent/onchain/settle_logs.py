@@ -168,24 +168,24 @@ async def settle_refund_logs(database: Database, chain: str) -> None:
     """Classify and apply stored logs. After a crash, the next call continues."""
     for log_id in await refund_log_store.list_unclassified(database, chain, _REFUND_LOGS_MAX):
         async with database.transaction() as tx:
-            classified = await refund_log_store.lock(tx, log_id)
-            if classified is None:
+            classified_log = await refund_log_store.lock(tx, log_id)
+            if classified_log is None:
                 continue
-            await _apply_disposition(tx, classified)
-            await refund_log_store.set_disposition(tx, log_id, classified)
-        _report_disposition(chain, classified)
+            await _apply_disposition(tx, classified_log)
+            await refund_log_store.set_disposition(tx, log_id, classified_log)
+        _report_disposition(chain, classified_log)
 
 
-async def _apply_disposition(tx: Tx, classified: ClassifiedRefundLog) -> None:
-    if classified.refund_id is None:
+async def _apply_disposition(tx: Tx, classified_log: ClassifiedRefundLog) -> None:
+    if classified_log.refund_id is None:
         return
-    if classified.disposition is RefundLogDisposition.SETTLES:
+    if classified_log.disposition is RefundLogDisposition.SETTLES:
         report = RefundReport(
-            state=GatewayRefundState.DONE, reference=f"0x{classified.tx_hash.hex()}"
+            state=GatewayRefundState.DONE, reference=f"0x{classified_log.tx_hash.hex()}"
         )
-        await settle_refund(tx, classified.refund_id, report)
-    elif classified.disposition in _ALARMING:
-        refund = await refund_store.get(tx, classified.refund_id)
+        await settle_refund(tx, classified_log.refund_id, report)
+    elif classified_log.disposition in _ALARMING:
+        refund = await refund_store.get(tx, classified_log.refund_id)
         assert refund is not None  # noqa: S101 - refunds are never deleted
         await open_case(
             tx,
@@ -196,13 +196,13 @@ async def _apply_disposition(tx: Tx, classified: ClassifiedRefundLog) -> None:
         )
 
 
-def _report_disposition(chain: str, classified: ClassifiedRefundLog) -> None:
-    REFUNDS.labels(chain, classified.disposition.value).inc()
-    if classified.disposition in _ALARMING and classified.refund_id is not None:
+def _report_disposition(chain: str, classified_log: ClassifiedRefundLog) -> None:
+    REFUNDS.labels(chain, classified_log.disposition.value).inc()
+    if classified_log.disposition in _ALARMING and classified_log.refund_id is not None:
         _log.error(
             "refund_astray",
             chain=chain,
-            refund=ids.format_id(ids.REFUND, classified.refund_id),
-            tx=f"0x{classified.tx_hash.hex()}",
-            what=classified.disposition.value,
+            refund=ids.format_id(ids.REFUND, classified_log.refund_id),
+            tx=f"0x{classified_log.tx_hash.hex()}",
+            what=classified_log.disposition.value,
         )

@@ -51,10 +51,10 @@ class WalletHandoff:
     def parse_code(self, code: str, now: datetime) -> UUID | None:
         """Return the session id; None if the code is invalid or has expired."""
         try:
-            decoded = urlsafe_b64decode(code)
+            signed_payload = urlsafe_b64decode(code)
         except ValueError:
             return None
-        payload, signature = decoded[:-_SIGNATURE_BYTES], decoded[-_SIGNATURE_BYTES:]
+        payload, signature = signed_payload[:-_SIGNATURE_BYTES], signed_payload[-_SIGNATURE_BYTES:]
         if not hmac.compare_digest(self._compute_signature(payload), signature):
             return None
         until_s = int.from_bytes(payload[_ID_BYTES:])
@@ -172,10 +172,10 @@ async def _load_snapshot(database: Database, session_id: UUID | None) -> _Snapsh
     session = await session_store.get(database, session_id) if session_id else None
     if session is None or session.quote.provider != PROVIDER:
         raise NotFoundError("no such on-chain session")
-    stored = await payment_store.get(database, session.payment_id)
-    assert stored is not None  # noqa: S101 - a session has a payment
-    has_ended = session.status is SessionStatus.ENDED or stored.payment.status in TERMINAL
-    if has_ended or stored.payment.session_id != session.id:
+    payment_snapshot = await payment_store.get(database, session.payment_id)
+    assert payment_snapshot is not None  # noqa: S101 - a session has a payment
+    has_ended = session.status is SessionStatus.ENDED or payment_snapshot.payment.status in TERMINAL
+    if has_ended or payment_snapshot.payment.session_id != session.id:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
     contract = await chain_store.get_contract(database, session.quote.account_id)
     chain = await chain_store.get_chain(database, session.quote.chain or "")
@@ -183,14 +183,14 @@ async def _load_snapshot(database: Database, session_id: UUID | None) -> _Snapsh
     if contract is None or chain is None or token is None or session.reference is None:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session can no longer be paid")
     return _Snapshot(
-        payment=stored.payment,
+        payment=payment_snapshot.payment,
         session=session,
         contract=contract,
         chain=chain,
         token=token,
         cursor=await chain_store.get_cursor(database, chain.slug),
         transactions=await pending_store.list_session_transactions(database, session.id),
-        now=stored.now,
+        now=payment_snapshot.now,
     )
 
 
@@ -220,9 +220,9 @@ def _describe_status(snapshot: _Snapshot) -> str:
         return "confirming" if _count_confirmations(snapshot) > 1 else "detected"
     if any(transaction.state == "mismatch" for transaction in snapshot.transactions):
         return "mismatch"
-    unconfirmed = {"unknown", "pending", "mined"}
+    unconfirmed_states = {"unknown", "pending", "mined"}
     has_posted = any(
-        transaction.step == "pay" and transaction.state in unconfirmed
+        transaction.step == "pay" and transaction.state in unconfirmed_states
         for transaction in snapshot.transactions
     )
     return "submitted" if has_posted else "awaiting_payment"

@@ -117,7 +117,7 @@ class _ReaderHolder:
 
     context: WatchContext
     slug: str
-    loaded: tuple[ChainRecord, "_WatchedConfig"] | None = None
+    loaded_config: tuple[ChainRecord, "_WatchedConfig"] | None = None
     reader: RpcChainReader | None = None
 
     async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
@@ -126,7 +126,7 @@ class _ReaderHolder:
         if chain is None:
             return None
         config = await _load_config(self.context.database, self.slug)
-        if self.loaded != (chain, config):
+        if self.loaded_config != (chain, config):
             await self.close()
             self.reader = open_configured_reader(self.context.settings, chain)
             if self.reader is None:
@@ -134,7 +134,7 @@ class _ReaderHolder:
             if difference := await _find_difference(self.slug, self.reader, config):
                 await self._halt(difference, config)
                 return None
-            self.loaded = (chain, config)
+            self.loaded_config = (chain, config)
         return (chain, self.reader) if self.reader else None
 
     async def _halt(self, why: str, config: "_WatchedConfig") -> None:
@@ -151,7 +151,7 @@ class _ReaderHolder:
     async def close(self) -> None:
         if self.reader is not None:
             await self.reader.close()
-        self.reader = self.loaded = None
+        self.reader = self.loaded_config = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +244,12 @@ async def _drop_stuck_endpoints(
     if not behind_max_s or len(heads) == 1:
         return heads
     now = await current_time(context.database)
-    advancing = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
-    if not advancing:
+    advancing_heads = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
+    if not advancing_heads:
         return heads
-    for endpoint in {head.endpoint for head in heads} - {head.endpoint for head in advancing}:
+    for endpoint in {head.endpoint for head in heads} - {head.endpoint for head in advancing_heads}:
         ERRORS.labels(slug, endpoint, "stuck").inc()
-    return advancing
+    return advancing_heads
 
 
 async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> bool:
@@ -313,12 +313,14 @@ async def _report_gas(database: Database) -> None:
 
 
 async def _open_stranded_cases(database: Database, chain: str) -> bool:
-    stranded = await chain_watch_store.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
-    for session in stranded:
+    stranded_payments = await chain_watch_store.list_stranded(
+        database, chain, OUTAGE_MAX, _CASES_MAX
+    )
+    for session in stranded_payments:
         await escalate_to_operator(database, session.payment_id, session.session_id)
         session_id = ids.format_id(ids.SESSION, session.session_id)
         _alarm_log.error("payment_stranded", chain=chain, session=session_id)
-    return len(stranded) == _CASES_MAX
+    return len(stranded_payments) == _CASES_MAX
 
 
 async def _close_decided_cases(database: Database) -> bool:

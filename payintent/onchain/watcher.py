@@ -214,15 +214,15 @@ class FinalBlockReader:
         """
         logs = batch.all_logs
         parts = [logs[start : start + LOGS_MAX] for start in range(0, len(logs), LOGS_MAX)] or [[]]
-        proving = asyncio.create_task(self._prove(batch, parts[0], attempt))
+        proof_task = asyncio.create_task(self._prove(batch, parts[0], attempt))
         try:
             for number in range(1, len(parts) + 1):
-                proven_logs = await proving
+                proven_logs = await proof_task
                 if proven_logs is None:
                     return False
                 is_last = number == len(parts)
                 if not is_last:
-                    proving = asyncio.create_task(self._prove(batch, parts[number], attempt))
+                    proof_task = asyncio.create_task(self._prove(batch, parts[number], attempt))
                 proven_logs.sort(key=log_position)
                 for log in proven_logs:
                     attempt.disputed.pop(log, None)
@@ -245,11 +245,11 @@ class FinalBlockReader:
                 for log in unproven:
                     attempt.disputed.pop(log)
         finally:
-            proving.cancel()
+            proof_task.cancel()
         return True
 
     async def _prove(
-        self, batch: LogBatch, claimed: Sequence[ContractLog], attempt: _Attempt
+        self, batch: LogBatch, claimed_logs: Sequence[ContractLog], attempt: _Attempt
     ) -> list[ContractLog] | None:
         """Return the proven logs, including logs that the supplier omitted.
 
@@ -260,7 +260,7 @@ class FinalBlockReader:
         pending = await pending_store.list_pending_up_to(self.database, slug, last, _PENDING_MAX)
         claim = LogClaim(
             supplier=batch.endpoint,
-            claimed=claimed,
+            claimed_logs=claimed_logs,
             pending={transfer.tx_hash for transfer in pending}
             - {log.tx_hash for log in batch.logs},
             contracts=attempt.contracts.keys(),
@@ -325,13 +325,13 @@ class FinalBlockReader:
     ) -> None:
         """Settle logs that were missed when their blocks were first read."""
         slug = self.chain.slug
-        missed = await transfer_store.filter_new(self.database, slug, batch.all_logs)
-        if not missed:
+        missed_logs = await transfer_store.filter_new(self.database, slug, batch.all_logs)
+        if not missed_logs:
             return
         last = batch.end.number
         claim = LogClaim(
             supplier=batch.endpoint,
-            claimed=missed,
+            claimed_logs=missed_logs,
             contracts=contracts.keys(),
             last=last,
             current_endpoints=_endpoints_with_final(heads, last),

@@ -106,23 +106,23 @@ class RefundCreator:
         fully refunded, `INVALID_AMOUNT`, `UNPROCESSABLE` if the gateway cannot refund the amount,
         `REFUND_EXCEEDS_REMAINING`, and `REFUND_PROVIDER_UNAVAILABLE`.
         """
-        unavailable = await self.accounts.health.get_unavailable_channels()
+        unavailable_channels = await self.accounts.health.get_unavailable_channels()
         async with self.database.transaction() as tx:
-            return await self.create_within(tx, request, unavailable)
+            return await self.create_within(tx, request, unavailable_channels)
 
     async def create_within(
         self,
         tx: Tx,
         request: CreateRefundRequest,
-        unavailable: Collection[tuple[int, GatewayChannel]],
+        unavailable_channels: Collection[tuple[int, GatewayChannel]],
     ) -> CreatedRefund:
         """Create a refund as `create` does, in the caller's transaction."""
         refund_id = tx.id_generator.new_id()
         if request.key is not None:
-            existing = await _claim_key(tx, request, request.key, refund_id)
-            if existing is not None:
-                return CreatedRefund(as_originally_accepted(existing), replayed=True)
-        refund = await self._reserve(tx, request, refund_id, unavailable)
+            existing_refund = await _claim_key(tx, request, request.key, refund_id)
+            if existing_refund is not None:
+                return CreatedRefund(as_originally_accepted(existing_refund), replayed=True)
+        refund = await self._reserve(tx, request, refund_id, unavailable_channels)
         return CreatedRefund(refund, replayed=False)
 
     async def _reserve(
@@ -130,7 +130,7 @@ class RefundCreator:
         tx: Tx,
         request: CreateRefundRequest,
         refund_id: UUID,
-        unavailable: Collection[tuple[int, GatewayChannel]],
+        unavailable_channels: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
         payment, now = await payment_store.lock_one(tx, request.payment_id)
         if payment.status not in _REFUNDABLE:
@@ -146,7 +146,10 @@ class RefundCreator:
         refundable_amount = _find_undisputed_remainder(payment, capture, remainder, capabilities)
         amount, amount_text = _parse_refund_amount(payment, request.amount, refundable_amount)
         amount_minor = _to_gateway_units(payment, capture, amount, remainder, capabilities)
-        if capabilities is None or (capture.account_id, GatewayChannel.REFUNDS) in unavailable:
+        if (
+            capabilities is None
+            or (capture.account_id, GatewayChannel.REFUNDS) in unavailable_channels
+        ):
             raise RefusedError(
                 ErrorCode.REFUND_PROVIDER_UNAVAILABLE,
                 "refunds at this provider are temporarily unavailable",
@@ -280,13 +283,13 @@ def _find_undisputed_remainder(
     """Return the undisputed part of the remainder, rounded down to the gateway's decimals."""
     if capture.undisputed_minor == capture.remaining_minor:
         return remainder
-    undisputed = undisputed_part(
+    undisputed_amount = undisputed_part(
         payment.amount, remainder, capture.amount_minor, capture.undisputed_minor
     )
     decimals = (capabilities.decimals if capabilities else None) or {}
     currency = CURRENCIES[payment.currency]
     places = min(currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals))
-    return undisputed.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
+    return undisputed_amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
 
 
 def _to_gateway_units(

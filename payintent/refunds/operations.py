@@ -65,8 +65,8 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     after: Annotated[str | None, option("The last refund of the page, oldest first.")] = None
 
     async def read(self, context: OperationContext) -> list[RefundDetails]:
-        pending = "step approval", self.step == RefundStep.APPROVAL
-        times = await self.check_list(context, self.before, self.after, pending)
+        pending_filter = "step approval", self.step == RefundStep.APPROVAL
+        times = await self.check_list(context, self.before, self.after, pending_filter)
         criteria = RefundFilter(
             merchant_id=self.merchant_id,
             payment_id=await self._parse_payment_id(context),
@@ -288,8 +288,8 @@ async def _read_details(database: Executor, refund_id: str) -> RefundDetails:
 
 
 async def _require_refund(database: Executor, refund_id: str) -> Refund:
-    parsed = ids.parse_id(ids.REFUND, refund_id)
-    refund = await refund_store.get(database, parsed) if parsed else None
+    parsed_id = ids.parse_id(ids.REFUND, refund_id)
+    refund = await refund_store.get(database, parsed_id) if parsed_id else None
     if refund is None:
         raise NotFoundError(f"no refund {quote_input(refund_id)}")
     return refund

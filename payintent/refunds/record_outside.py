@@ -40,33 +40,40 @@ async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) 
     Raises `EarlyReportError` if the capture is not known yet, and `RefundInProgressError` while
     pending refunds that were requested here reserve the same money.
     """
-    reported = await lock_reported_capture(tx, account_id, report.capture)
-    if reported is None:
+    reported_capture = await lock_reported_capture(tx, account_id, report.capture)
+    if reported_capture is None:
         _log.warning("outside_refund_unknown", account=account_id, refund=report.reference)
         return None
-    refund_id = await refund_store.find_by_reference(tx, reported.capture.id, report.reference)
+    refund_id = await refund_store.find_by_reference(
+        tx, reported_capture.capture.id, report.reference
+    )
     if refund_id is None:
-        refund_id = await _add_refund(tx, reported, report)
+        refund_id = await _add_refund(tx, reported_capture, report)
     if refund_id is not None:
         refund_report = RefundReport(
             state=report.state, reference=report.reference, detail=report.detail
         )
         await settle_refund(tx, refund_id, refund_report)
-    return reported.origin.payment_id
+    return reported_capture.origin.payment_id
 
 
 async def open_outside_refund_case(tx: Tx, account_id: int, report: OutsideRefund) -> None:
     """Open a case for a refund that cannot be counted yet, unless it already has a case."""
-    reported = await lock_reported_capture(tx, account_id, report.capture)
-    if reported is not None:
+    reported_capture = await lock_reported_capture(tx, account_id, report.capture)
+    if reported_capture is not None:
         await _open_case(
-            tx, reported, report, "not counted: this money is reserved by refunds requested here"
+            tx,
+            reported_capture,
+            report,
+            "not counted: this money is reserved by refunds requested here",
         )
 
 
-async def _add_refund(tx: Tx, reported: ReportedCapture, report: OutsideRefund) -> UUID | None:
+async def _add_refund(
+    tx: Tx, reported_capture: ReportedCapture, report: OutsideRefund
+) -> UUID | None:
     """Store a newly reported refund; return its id, or None if it cannot be counted."""
-    capture, amount_minor = reported.capture, report.amount_minor
+    capture, amount_minor = reported_capture.capture, report.amount_minor
     has_failed = report.state not in {GatewayRefundState.DONE, GatewayRefundState.PENDING}
     unrefunded_minor = capture.remaining_minor + capture.reserved_minor
     fits_capture = amount_minor <= unrefunded_minor and report.currency == capture.currency
@@ -76,13 +83,15 @@ async def _add_refund(tx: Tx, reported: ReportedCapture, report: OutsideRefund) 
     if not is_free:
         if fits_capture:
             raise RefundInProgressError
-        await _open_case(tx, reported, report, "not counted: it exceeds the remaining capture")
+        await _open_case(
+            tx, reported_capture, report, "not counted: it exceeds the remaining capture"
+        )
         return None
-    amount = await _to_payment_amount(tx, reported.payment, capture, amount_minor)
+    amount = await _to_payment_amount(tx, reported_capture.payment, capture, amount_minor)
     if amount is None and has_failed:
         return None
-    case_id = None if has_failed else await _open_case(tx, reported, report, "counted")
-    payment, amount_text = (None if amount is None else reported.payment), None
+    case_id = None if has_failed else await _open_case(tx, reported_capture, report, "counted")
+    payment, amount_text = (None if amount is None else reported_capture.payment), None
     if payment is not None and amount is not None:
         amount_text = format_payment_amount(amount, payment.currency)
     refund = await refund_store.add(
@@ -100,7 +109,7 @@ async def _add_refund(tx: Tx, reported: ReportedCapture, report: OutsideRefund) 
             reason=_REASON,
             step=RefundStep.SENT,
             requested_by=OUTSIDE,
-            at=reported.now,
+            at=reported_capture.now,
             reference=report.reference,
         ),
     )
@@ -128,14 +137,16 @@ async def _to_payment_amount(
     return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, EXACT) or None
 
 
-async def _open_case(tx: Tx, reported: ReportedCapture, report: OutsideRefund, remark: str) -> UUID:
+async def _open_case(
+    tx: Tx, reported_capture: ReportedCapture, report: OutsideRefund, remark: str
+) -> UUID:
     amount = format_smallest_units(report.amount_minor, report.currency, None, on_chain=False)
     note = f"{report.reference}: {amount or report.amount_minor} {report.currency} {report.state}"
     case_id = await open_case(
         tx,
         CaseKind.OUTSIDE_REFUND,
-        reported.origin,
-        capture_id=reported.capture.id,
+        reported_capture.origin,
+        capture_id=reported_capture.capture.id,
         subject=report.reference,
         note=f"{note}; {remark}",
     )
@@ -143,7 +154,7 @@ async def _open_case(tx: Tx, reported: ReportedCapture, report: OutsideRefund, r
         _log.error("outside_refund", case=ids.format_id(ids.CASE, case_id))
         return case_id
     earlier_id = await case_store.find_by_subject(
-        tx, CaseKind.OUTSIDE_REFUND, report.reference, reported.origin.session_id
+        tx, CaseKind.OUTSIDE_REFUND, report.reference, reported_capture.origin.session_id
     )
     assert earlier_id is not None  # noqa: S101 - the case already exists
     await case_store.add_note(tx, earlier_id, remark)

@@ -60,7 +60,7 @@ class RefundRoutes:
         schemas.check_refund_texts(body)
         amount = schemas.read_refund_amount(body.amount)
         payment = await self._get_payment(request, merchant)
-        created = await self.refunds.create(
+        created_refund = await self.refunds.create(
             CreateRefundRequest(
                 merchant_id=merchant.merchant_id,
                 payment_id=payment.id,
@@ -71,8 +71,8 @@ class RefundRoutes:
                 destination=body.destination,
             )
         )
-        fields = refund_fields(created.refund)
-        return json_response(fields, 201, REPLAYED_HEADERS if created.replayed else None)
+        fields = refund_fields(created_refund.refund)
+        return json_response(fields, 201, REPLAYED_HEADERS if created_refund.replayed else None)
 
     async def list_payment_refunds(
         self, request: Request, merchant: AuthenticatedMerchant

@@ -45,14 +45,14 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
 
 async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, datetime]:
     """Lock the payment, the capture and the refund, in this order; also return the time."""
-    unlocked = await refund_store.get(tx, refund_id)
-    assert unlocked is not None  # noqa: S101 - refunds are never deleted
+    unlocked_refund = await refund_store.get(tx, refund_id)
+    assert unlocked_refund is not None  # noqa: S101 - refunds are never deleted
     payment = None
-    if unlocked.payment_id is not None:
-        payment, now = await payment_store.lock_one(tx, unlocked.payment_id)
+    if unlocked_refund.payment_id is not None:
+        payment, now = await payment_store.lock_one(tx, unlocked_refund.payment_id)
     else:
         now = await current_time(tx)
-    await capture_store.lock(tx, unlocked.capture_id)
+    await capture_store.lock(tx, unlocked_refund.capture_id)
     return payment, await refund_store.lock(tx, refund_id), now
 
 

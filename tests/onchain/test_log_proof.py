@@ -111,10 +111,10 @@ async def test_a_log_counts_only_word_for_word(world: World, chain_url: str) -> 
             replace(log, receiver=bytes(20)),
             replace(log, token=bytes(19) + b"\x01"),
         ):
-            proof = await proven(ground, log, claimed=[lie], pending=())
+            proof = await proven(ground, log, claimed_logs=[lie], pending=())
             assert proof.unproven == [lie]
             assert lie not in proof.logs
-        proof = await proven(ground, log, claimed=[log], pending=())
+        proof = await proven(ground, log, claimed_logs=[log], pending=())
         assert (proof.unproven, proof.logs) == ([], [log])
 
 
@@ -128,10 +128,10 @@ async def test_a_refund_counts_only_word_for_word(world: World, chain_url: str) 
             replace(log, sender=bytes(20)),
             replace(log, token=bytes(19) + b"\x01"),
         ):
-            proof = await proven(ground, log, claimed=[lie], pending=())
+            proof = await proven(ground, log, claimed_logs=[lie], pending=())
             assert proof.unproven == [lie]
             assert lie not in proof.logs
-        proof = await proven(ground, log, claimed=[log], pending=())
+        proof = await proven(ground, log, claimed_logs=[log], pending=())
         assert (proof.unproven, proof.logs) == ([], [log])
 
 
@@ -140,7 +140,7 @@ async def test_a_transaction_that_only_gives_back_is_no_payment(
 ) -> None:
     async with read_through(world, chain_url, HONEST, HONEST) as (ground, _):
         log = await given_back(ground)
-        proof = await proven(ground, log, claimed=[log], pending={log.tx_hash})
+        proof = await proven(ground, log, claimed_logs=[log], pending={log.tx_hash})
         assert (proof.logs, proof.absent) == ([log], {log.tx_hash})
 
 

@@ -73,7 +73,7 @@ async def paid_logs(ground: ChainWorld) -> list[PaidLog]:
 async def proven(ground: ChainWorld, logs: Sequence[PaidLog]) -> LogProof:
     claim = LogClaim(
         supplier="native-1",
-        claimed=logs,
+        claimed_logs=logs,
         contracts=[_contract(ground)],
         last=await ground.height() - 2,
         current_endpoints={"native-1", "native-2"},
@@ -119,8 +119,8 @@ async def test_a_log_of_a_range_counts_only_word_for_word(pair: Pair) -> None:
         replace(logs[2], log_index=logs[2].log_index + 1),
         replace(logs[2], tx_hash=bytes(32)),
     ):
-        claimed = [*logs[:2], lie, *logs[3:]]
-        proof = await proven(ground, claimed)
+        claimed_logs = [*logs[:2], lie, *logs[3:]]
+        proof = await proven(ground, claimed_logs)
         assert proof.unproven == [lie]
         assert lie not in proof.logs
         assert set(proof.logs) >= {*logs[:2], *logs[3:]}
