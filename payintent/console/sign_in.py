@@ -35,7 +35,7 @@ async def get_sign_in(request: Request) -> Response:
     `next` from our own site, so that the browser sends the cookie.
     """
     check_host(request, get_console_context(request).settings)
-    next_path = safe_next_path(request.query_params.get("next", ""))
+    next_path = local_path_or_root(request.query_params.get("next", ""))
     if request.headers.get("sec-fetch-site") == "cross-site" and next_path != "/":
         return render(request, "onward.html", next_path=next_path)
     return _form_page(request, next_path)
@@ -44,7 +44,7 @@ async def get_sign_in(request: Request) -> Response:
 async def post_sign_in(request: Request) -> Response:
     context = get_console_context(request)
     form = await read_same_origin_form(request)
-    next_path = safe_next_path(form.get("next", ""))
+    next_path = local_path_or_root(form.get("next", ""))
     try:
         cookie = await open_session(context, request, form.get("token", "").strip())
     except RefusedError as refusal:
@@ -106,7 +106,7 @@ async def post_end_session(visit: OperatorVisit) -> Response:
     return RedirectResponse("/sessions", 303, _NO_STORE)
 
 
-def safe_next_path(text: str) -> str:
+def local_path_or_root(text: str) -> str:
     """Return `text` if it is a path on our own site, or `/`."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\"))
     if not is_path or len(text) > _NEXT_CHARS_MAX or not text.isprintable() or "\\" in text:

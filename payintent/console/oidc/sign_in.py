@@ -16,7 +16,7 @@ from payintent.console.oidc.provider import IdentityProvider, sign_in_error
 from payintent.console.rendering import render
 from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
 from payintent.console.sessions_store import SessionHolder
-from payintent.console.sign_in import render_sign_in_error, safe_next_path
+from payintent.console.sign_in import local_path_or_root, render_sign_in_error
 from payintent.core.access import parse_claim_roles, role_of_claim
 from payintent.core.errors import NotFoundError, RefusedError
 from payintent.db.database import Tx, current_time
@@ -42,7 +42,7 @@ async def get_oidc_sign_in(request: Request) -> Response:
     context = get_console_context(request)
     check_host(request, context.settings)
     provider = _require_provider(context)
-    next_path = safe_next_path(request.query_params.get("next", ""))
+    next_path = local_path_or_root(request.query_params.get("next", ""))
     try:
         metadata = await provider.metadata()
     except RefusedError as refusal:
@@ -82,7 +82,7 @@ async def get_oidc_callback(request: Request) -> Response:
             now = await current_time(context.database)
             state = request.query_params.get("state", "")
             flow = resume_flow(context.encryption, cookie, state, now)
-            next_path = safe_next_path(flow.next_path)
+            next_path = local_path_or_root(flow.next_path)
             token = await _fetch_token(request, provider, flow)
             new, identity = await _open_session(context, request, flow, token)
     except RefusedError as refusal:
