@@ -74,7 +74,7 @@ def checkout_fields(
     if session is not None:
         fields["selected"] = quote_fields(session.quote)
     return fields | _without_none(
-        payer_email=_masked_email(payment.payer_email),
+        payer_email=_mask_email(payment.payer_email),
         failure_reason=payment.failure_reason,
         receipt_id=payment.receipt_id and ids.format_id(ids.RECEIPT, payment.receipt_id),
         return_url=web_url((session.return_url if session else None) or merchant.return_url),
@@ -156,7 +156,7 @@ def _product_fields(product: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _masked_email(email: str | None) -> str | None:
+def _mask_email(email: str | None) -> str | None:
     if email is None:
         return None
     name, _, host = email.rpartition("@")

@@ -33,7 +33,7 @@ EXPLANATIONS = {
     CaseKind.AMOUNT_MISMATCH: "The received amount or currency differs from the requested amount.",
     CaseKind.TOKEN_MISMATCH: "The received token differs from the requested token.",
     CaseKind.UNKNOWN_REFERENCE: "Money may have arrived for an unknown session.",
-    CaseKind.DISPUTE: "The buyer's bank claims the money of a payment back.",
+    CaseKind.DISPUTE: "The buyer's bank disputes a payment and reclaims its money.",
     CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway without a request here.",
     CaseKind.FRAUD_WARNING: "The card issuer warns that the payment is fraudulent.",
     CaseKind.UNDECIDED: "The payment ended before it was clear whether money would arrive.",

@@ -30,7 +30,7 @@ def make_challenge(
     """Create a challenge for `holder`: a session, or a browser that is not signed in."""
     timestamp_us = (now - _EPOCH) // timedelta(microseconds=1)
     payload = secrets.token_bytes(_NONCE_BYTES) + timestamp_us.to_bytes(_TIME_BYTES, "big")
-    return payload + _signature(encryption, purpose, holder, payload)
+    return payload + _compute_signature(encryption, purpose, holder, payload)
 
 
 def read_challenge(
@@ -40,15 +40,15 @@ def read_challenge(
     challenge: bytes,
     now: datetime,
 ) -> datetime | None:
-    """Return when a challenge was created; None if expired or not issued to `holder`."""
+    """Return when a challenge was created, or None if it expired or belongs to another holder."""
     payload, signature = challenge[:_PAYLOAD_BYTES], challenge[_PAYLOAD_BYTES:]
-    if not hmac.compare_digest(signature, _signature(encryption, purpose, holder, payload)):
+    if not hmac.compare_digest(signature, _compute_signature(encryption, purpose, holder, payload)):
         return None
     created_at = _EPOCH + timedelta(microseconds=int.from_bytes(payload[_NONCE_BYTES:], "big"))
     return created_at if now - _VALIDITY < created_at <= now + _VALIDITY else None
 
 
-def _signature(
+def _compute_signature(
     encryption: Encryption, purpose: ChallengePurpose, holder: str, payload: bytes
 ) -> bytes:
     return encryption.digest(f"passkey challenge:{purpose}:{holder}:{payload.hex()}")

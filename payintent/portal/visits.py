@@ -181,7 +181,7 @@ async def read_portal_form(
 
 
 def safe_next_path(text: str | None) -> str:
-    """Return `text` if it is the path of a portal page, or else the path of the payment list."""
+    """Return `text` if it is the path of a portal page, otherwise the path of the payment list."""
     if text is None or not text.startswith("/merchant/") or len(text) > _NEXT_CHARS_MAX:
         return _PAYMENTS_PAGE
     is_safe = text.isascii() and text.isprintable() and "\\" not in text

@@ -95,8 +95,8 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
     ]
     if len(candidates) != 1:  # without a key id, exactly one key must match
         raise sign_in_error("key")
-    public = {name: candidates[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
-    jwk: Any = {name: value for name, value in public.items() if value is not None}
+    parameters = {name: candidates[0].get(name) for name in ("kty", "n", "e", "crv", "x", "y")}
+    jwk: Any = {name: value for name, value in parameters.items() if value is not None}
     try:
         if algorithm == "ES256":
             return ECKey.import_key(jwk)
@@ -109,7 +109,7 @@ def _import_rsa(jwk: Any) -> RSAKey:
     """Import an RSA key of at least 2048 bits, not counting leading zeros of the modulus."""
     modulus = base64.urlsafe_b64decode(jwk["n"] + "==")
     if int.from_bytes(modulus).bit_length() < _RSA_BITS_MIN:
-        raise ValueError("an RSA key below 2048 bits")
+        raise ValueError("an RSA key must have at least 2048 bits")
     return RSAKey.import_key(jwk)
 
 
