@@ -19,11 +19,13 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
     )
     status: Annotated[
         Literal["RUNNING", "ALL"],
-        option("RUNNING: not decided by the bank yet; ALL: every dispute.", any_text=True),
+        option("RUNNING for disputes that the bank has not decided yet, or ALL.", any_text=True),
     ] = "RUNNING"
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
     before: Annotated[UUID | None, option("The last dispute of the previous page.")] = None
-    after: Annotated[UUID | None, option("The last dispute of the page, oldest first.")] = None
+    after: Annotated[
+        UUID | None, option("The last dispute of the previous page, oldest first.")
+    ] = None
 
     async def read(self, context: OperationContext) -> list[DisputeDetails]:
         pending = "status RUNNING", self.status == "RUNNING"

@@ -11,7 +11,9 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Executor, Tx
 from payintent.payments.model import IdempotentRequest
 
-#: Ends an `INSERT INTO idempotency AS i`; a key can be reused after 24 hours.
+#: The first byte of every fingerprint. Change it if the rules for fingerprints change.
+_VERSION = b"\x01"
+#: The end of an `INSERT INTO idempotency AS i`. A key can be reused after 24 hours.
 REUSE_OLD_KEY: LiteralString = """
         ON CONFLICT (merchant_id, operation, key) DO UPDATE
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
@@ -97,9 +99,6 @@ async def delete_old_keys(database: Executor, limit: int) -> int:
     return len(rows)
 
 
-_VERSION = b"\x01"  # the first byte of every fingerprint; change it if the rules change
-
-
 def request_fingerprint(operation: str, **fields: object) -> bytes:
     """Return the fingerprint version and the SHA-256 digest of a request's parsed values.
 
@@ -122,10 +121,10 @@ async def claim_or_match(
 
     Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request.
     """
-    first = FirstRequest(
+    new_request = FirstRequest(
         request_hash=request.request_hash, payment_id=payment_id, refund_id=refund_id
     )
-    if await claim_key(tx, request.merchant_id, operation, request.key, first):
+    if await claim_key(tx, request.merchant_id, operation, request.key, new_request):
         return None
     first_request = await find_first_request(tx, request.merchant_id, operation, request.key)
     return require_match(first_request, request)
@@ -133,13 +132,13 @@ async def claim_or_match(
 
 def require_match(first: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
     """Return the key's first request; raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
-    if first is None or first.request_hash not in {request.request_hash, _raw_hash(request)}:
+    if first is None or first.request_hash not in {request.request_hash, _hash_raw_fields(request)}:
         raise RefusedError(
             ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with a different request"
         )
     return first
 
 
-def _raw_hash(request: IdempotentRequest) -> bytes:
+def _hash_raw_fields(request: IdempotentRequest) -> bytes:
     """Return the hash of the raw fields, which was used as the fingerprint before version 1."""
     return hashlib.sha256(msgspec.json.encode(request.raw_fields)).digest()

@@ -1,4 +1,4 @@
-"""Filter payment lists, and list a merchant's payments at a cost that no filter increases."""
+"""List a merchant's payments, at a cost that does not depend on the filters."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ _MAX_POSITION = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentFilter:
-    """The filter and page of a payment list, newest first.
+    """The filters and the page of a payment list, newest first.
 
     The fields from `amount_min` to `ended_before` are only for operators. They are not indexed, so
     if one of them is set (`is_narrow`), payments must be read to apply the filter.

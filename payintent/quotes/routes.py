@@ -22,6 +22,8 @@ from payintent.payments import schemas
 from payintent.quotes.catalog import Catalogs
 from payintent.runtime.json_format import encode_json
 
+_COUNTRIES_MAX_AGE_S = 3600
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogRoutes:
@@ -43,9 +45,6 @@ class CatalogRoutes:
         return etag_response(request, catalog.body, catalog.etag, headers)
 
 
-_COUNTRIES_MAX_AGE_S = 3600
-
-
 @dataclass(frozen=True, slots=True)
 class PublicRoutes:
     policies: PolicyCache
@@ -59,12 +58,12 @@ class PublicRoutes:
         ]
 
     async def list_countries(self, request: Request) -> Response:
-        body, etag = _countries(web_origin(self.api_base))
+        body, etag = _encode_countries(web_origin(self.api_base))
         headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
         return etag_response(request, body, etag, headers)
 
     async def create_onramp_order(self, request: Request) -> Response:
-        """Refuse the order: only the country restrictions are implemented."""
+        """Reject the order. Only the country restrictions are implemented."""
         body = await read_json(request, schemas.ONRAMP_DECODER, self.body_bytes_max)
         check_iso_country(body.country)
         if body.country in (await self.policies.restrictions()).onramp:
@@ -76,16 +75,16 @@ class PublicRoutes:
 
 
 @lru_cache(maxsize=1)  # a process has a single origin
-def _countries(origin: str | None) -> tuple[bytes, str]:
+def _encode_countries(origin: str | None) -> tuple[bytes, str]:
     countries = [
-        {"country_code": code, "name": name, "metadata": _metadata(origin, code)}
+        {"country_code": code, "name": name, "metadata": _country_metadata(origin, code)}
         for code, name in sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
     ]
     body = encode_json({"countries": countries})
     return body, f'"{sha256(body).hexdigest()}"'
 
 
-def _metadata(origin: str | None, country: str) -> dict[str, str]:
+def _country_metadata(origin: str | None, country: str) -> dict[str, str]:
     if not origin:  # the configured API base is not a valid URL
         return {}
     return {"image_url": f"{origin}/c/static/flags/{country.lower()}.svg"}
