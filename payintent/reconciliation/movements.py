@@ -50,7 +50,7 @@ from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
 SOURCE = "api"
-#: Days to list before the compared day, because our records may be later than the movements.
+#: Days listed before the compared day, because our records may be dated later than the movements.
 OVERLAP_DAYS = 3
 #: How long after midnight (UTC) a gateway's list for the previous day is complete.
 COMPLETION_DELAY = timedelta(hours=1)
@@ -61,7 +61,7 @@ _log = get_logger("reconciliation")
 
 
 class ListUnavailableError(Exception):
-    """The gateway did not return a complete list. The next poll tries again."""
+    """The gateway did not return a complete list. It is requested again at the next poll."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Match lines that name our orders to captures and refunds."""
+"""Match file lines that contain our order numbers to captures and refunds."""
 
 from collections.abc import Mapping, Sequence
 

@@ -104,9 +104,9 @@ class Settings(BaseSettings):
     #: The merchant portal. Passkeys are permanently bound to its host. "": `/merchant` at the
     #: origin of api_base.
     portal_base: BaseUrl = ""
+    packages_dir: str = ""  # packages for merchants; "": the packages of the release
     #: The start of the public part of new API keys, which lets a proxy route to an installation.
     key_mark: KeyMark = "00"
-    packages_dir: str = ""  # packages for merchants; "": the packages of the release
     sandbox: bool = False  # allow webhooks to loopback and private addresses
 
     # Console sign-in with OpenID Connect; without an issuer, operators need tokens

@@ -1,8 +1,7 @@
 """The supervisor starts processes, restarts them if they die, and replaces them one by one.
 
-It forks after all imports, so that the processes share the memory of loaded modules. Forking is
-only safe without threads, event loops and connections, so the supervisor has none of them. It only
-waits for signals and for messages from its processes.
+It forks after all imports, so that processes share the memory of loaded modules. Because forking
+is only safe without threads, event loops and connections, it only waits for signals and messages.
 """
 
 import gc
