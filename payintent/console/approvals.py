@@ -15,7 +15,7 @@ from payintent.approvals.operations import (
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import render_queue
 from payintent.console.operation_forms import read_operation
-from payintent.console.operations import render_result
+from payintent.console.operation_pages import render_result
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.db.database import current_time

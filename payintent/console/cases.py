@@ -9,7 +9,7 @@ from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import change_query, operation_url, render_queue
-from payintent.console.operations import page_actions
+from payintent.console.operation_pages import page_actions
 from payintent.core.access import Role
 from payintent.db.database import current_time
 from payintent.disputes.operations import ListDisputes

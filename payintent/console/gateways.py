@@ -13,7 +13,7 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.chains.compare_endpoints import EndpointState
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
-from payintent.console.operations import allowed_actions
+from payintent.console.operation_pages import allowed_actions
 from payintent.console.today import approximate_age
 from payintent.db.database import current_time
 from payintent.evm.chain_reader import Finality

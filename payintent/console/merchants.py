@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
-from payintent.console.operations import page_actions
+from payintent.console.operation_pages import page_actions
 from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
-from payintent.console.operations import page_actions
+from payintent.console.operation_pages import page_actions
 from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError

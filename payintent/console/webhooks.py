@@ -4,7 +4,7 @@ from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
-from payintent.console.operations import page_actions
+from payintent.console.operation_pages import page_actions
 from payintent.console.payments import indent_json
 from payintent.db.database import current_time
 from payintent.http.application import read_path_uuid
