@@ -69,7 +69,7 @@ def test_amounts_are_read_exactly(text: str, currency: str, minor: int) -> None:
     ],
 )
 def test_what_is_no_exact_amount_of_a_currency_is_refused(text: str, currency: str) -> None:
-    with pytest.raises(ValueError, match=r"amount|fine"):
+    with pytest.raises(ValueError, match=r"amount|precise"):
         parse_order_amount(text, currency)
 
 
