@@ -1,4 +1,4 @@
-"""Compare the ledger with facts such as captures and payouts, and enter missing facts."""
+"""Compare the ledger with facts such as captures and payouts, and add missing entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -150,7 +150,7 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
 
 
 class FactKind(StrEnum):
-    """Kinds of facts, in the order in which they are entered."""
+    """Kinds of facts, in the order in which their missing entries are added."""
 
     CAPTURES = "captures"
     REFUNDS = "refunds"
@@ -212,11 +212,11 @@ _COUNT: LiteralString = f"""
 _NEXT: LiteralString = "WHERE fact_id > $1 ORDER BY fact_id LIMIT $2"
 
 
-async def count_missing(database: Executor) -> int:
+async def count_missing_entries(database: Executor) -> int:
     return await database.value(_COUNT)
 
 
-async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list[UUID]:
+async def add_missing_entries(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list[UUID]:
     """Add ledger entries for facts without entries, in id order; return the ids of the facts.
 
     Entries that a fact's own transaction adds concurrently are kept.
@@ -232,14 +232,14 @@ async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list
         make_entries = _make_case_entries
     else:
         rows = await tx.fetch(f"SELECT * FROM ({_DISPUTES}) f {_NEXT}", after, limit)
-        await _enter_disputes(tx, rows)
+        await _add_dispute_entries(tx, rows)
         return [row["fact_id"] for row in rows]
     await ledger_store.add_missing(tx, [entry for row in rows for entry in make_entries(row)])
     return [row["fact_id"] for row in rows]
 
 
-async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
-    """Record disputes' entries. The captures are locked first, so that concurrent reports wait."""
+async def _add_dispute_entries(tx: Tx, rows: Sequence[Row]) -> None:
+    """Add disputes' entries. The captures are locked first, so that concurrent reports wait."""
     capture_ids = sorted({row["capture_id"] for row in rows})
     await tx.fetch(
         "SELECT FROM capture WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", capture_ids

@@ -88,7 +88,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return [f"entries for {await self.total(context)} facts are added to the ledger"]
 
     async def total(self, context: OperationContext) -> int:
-        return await ledger_check_store.count_missing(context.database)
+        return await ledger_check_store.count_missing_entries(context.database)
 
     async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
         return {"facts": await self.total(context)}
@@ -102,7 +102,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         kinds = list(FactKind)
         for current in kinds[kinds.index(kind) :]:
             start = after if current is kind else UUID(int=0)
-            fact_ids = await ledger_check_store.enter_missing(tx, current, start, _BATCH)
+            fact_ids = await ledger_check_store.add_missing_entries(tx, current, start, _BATCH)
             if fact_ids:
                 return LedgerBackfilled(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
         return LedgerBackfilled(facts=0, kind=kinds[-1], last_id=None)
