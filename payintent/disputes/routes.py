@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,9 +37,7 @@ class DisputeRoutes:
             last=read_id_cursor(request.query_params.get("cursor")),
         )
         disputes = await dispute_store.list_disputes(self.database, dispute_filter, limit + 1)
-        return page_response(
-            disputes, limit, dispute_fields, lambda last: write_id_cursor(UUID(str(last.id)))
-        )
+        return page_response(disputes, limit, dispute_fields, lambda last: write_id_cursor(last.id))
 
 
 def dispute_fields(dispute: DisputeDetails) -> dict[str, Any]:

@@ -67,19 +67,21 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
     details = {
         "checkout_id": ids.mask_checkout_id(payment.checkout_id),
         "sessions": [
-            _session(session)
+            _session_fields(session)
             for session in await session_store.list_for_payment(database, payment.id)
         ],
         "receipts": [
-            _receipt(transfer)
+            _receipt_fields(transfer)
             for transfer in await transfers_store.list_for_payment(database, payment.id)
         ],
-        "cases": [_case(case) for case in await case_lists.list_for_payment(database, payment.id)],
+        "cases": [
+            _case_fields(case) for case in await case_lists.list_for_payment(database, payment.id)
+        ],
     }
     return payment_fields(payment, snapshot.session) | details
 
 
-def _session(session: Session) -> dict[str, Any]:
+def _session_fields(session: Session) -> dict[str, Any]:
     quote = session.quote
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.SESSION, session.id),
@@ -96,7 +98,7 @@ def _session(session: Session) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _receipt(receipt: TransferRecord) -> dict[str, Any]:
+def _receipt_fields(receipt: TransferRecord) -> dict[str, Any]:
     return {
         "session_id": ids.format_id(ids.SESSION, receipt.session_id),
         "disposition": receipt.disposition,
@@ -111,7 +113,7 @@ def _receipt(receipt: TransferRecord) -> dict[str, Any]:
     }
 
 
-def _case(case: PaymentCase) -> dict[str, Any]:
+def _case_fields(case: PaymentCase) -> dict[str, Any]:
     return {
         "id": ids.format_id(ids.CASE, case.id),
         "kind": case.kind,

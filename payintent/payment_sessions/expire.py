@@ -156,7 +156,7 @@ async def check_stranded(
             f"the payment's deadline is {format_timestamp(payment.expires_at)}; wait until then"
         )
     if session.status is SessionStatus.ENDED:
-        raise ConflictError("the payment's session has ended, so the payment ends automatically")
+        raise ConflictError("the payment's session has ended; the payment will end automatically")
     if chain is None:
         return StrandedSession(session, await _unavailability_reason(database, session, providers))
     if await chain_watch_store.is_watched(database, chain):

@@ -139,9 +139,9 @@ class SessionInquirer:
             await session_store.mark_responsive(self.database, session.id)
         is_absent = report.state is _ABSENT and age_s > ABSENT_IS_FINAL_AFTER_S
         is_closed = is_absent and session.status is SessionStatus.CLOSING
-        applied = SessionReport(state=GatewaySessionState.CLOSED) if is_closed else report
+        effective_report = SessionReport(state=GatewaySessionState.CLOSED) if is_closed else report
         async with self.database.transaction() as tx:
-            await settle_session(tx, session.payment_id, session.id, applied)
+            await settle_session(tx, session.payment_id, session.id, effective_report)
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._record_no_response(session)
         elif session.closing_at and due.now - session.closing_at >= self.authorising_patience:
