@@ -253,7 +253,7 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
 async def _find_period(
     tx: Tx, comparison: ReconciliationInput, payouts: Sequence[PayoutLine]
 ) -> tuple[datetime, datetime]:
-    """Determine the period that the file covers. An empty file must come with a period.
+    """Determine the period that the file covers. An empty file requires an explicit period.
 
     Payouts do not extend the period, because a file of payouts need not contain payments.
     """
@@ -303,9 +303,9 @@ async def compare_file(
         until=scope.until,
         sha256=comparison.file.sha256,
         tallies=[
-            _make_tally(differences.counts, type_)
-            for type_ in (*_TYPES, *DISPUTE_TYPES)
-            if type_ in _TYPES or any(line_type == type_ for line_type, _ in differences.counts)
+            _make_tally(differences.counts, line_type)
+            for line_type in (*_TYPES, *DISPUTE_TYPES)
+            if line_type in _TYPES or any(counted == line_type for counted, _ in differences.counts)
         ],
         payouts=payout_comparison.tally,
         sums=differences.sums + payout_sums,
@@ -334,16 +334,16 @@ async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> li
     return list(payouts.values())
 
 
-def _make_tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:
+def _make_tally(counts: Mapping[tuple[str, str], int], line_type: str) -> ReconciliationTally:
     lines, extra, different = (
-        counts.get((type_, kind), 0) for kind in ("lines", "extra", "different")
+        counts.get((line_type, kind), 0) for kind in ("lines", "extra", "different")
     )
     return ReconciliationTally(
-        type=type_,
+        type=line_type,
         lines=lines,
         matched=lines - extra - different,
-        missing=counts.get((type_, "missing"), 0),
+        missing=counts.get((line_type, "missing"), 0),
         extra=extra,
         different=different,
-        books=counts.get((type_, "ledger"), 0) + counts.get((type_, "merchants"), 0),
+        books=counts.get((line_type, "ledger"), 0) + counts.get((line_type, "merchants"), 0),
     )
