@@ -44,8 +44,8 @@ class WalletHandoff:
         return f"https://link.metamask.io/dapp/{address}/wallet/open/{code}"
 
     def create_code(self, session_id: UUID, now: datetime) -> str:
-        until_s = int((now + _HANDOFF_VALIDITY).timestamp())
-        payload = session_id.bytes + until_s.to_bytes(_TIME_BYTES)
+        expires_at_s = int((now + _HANDOFF_VALIDITY).timestamp())
+        payload = session_id.bytes + expires_at_s.to_bytes(_TIME_BYTES)
         return urlsafe_b64encode(payload + self._compute_signature(payload)).decode()
 
     def parse_code(self, code: str, now: datetime) -> UUID | None:
@@ -57,8 +57,8 @@ class WalletHandoff:
         payload, signature = signed_payload[:-_SIGNATURE_BYTES], signed_payload[-_SIGNATURE_BYTES:]
         if not hmac.compare_digest(self._compute_signature(payload), signature):
             return None
-        until_s = int.from_bytes(payload[_ID_BYTES:])
-        is_valid = now.astimezone(UTC).timestamp() < until_s
+        expires_at_s = int.from_bytes(payload[_ID_BYTES:])
+        is_valid = now.astimezone(UTC).timestamp() < expires_at_s
         return UUID(bytes=payload[:_ID_BYTES]) if is_valid else None
 
     def _compute_signature(self, payload: bytes) -> bytes:
@@ -211,8 +211,8 @@ def _find_unpayable_reason(snapshot: _Snapshot) -> str | None:
         return "deadline_near"
     if snapshot.cursor is not None and snapshot.cursor.halted:
         return "chain_halted"
-    watched = snapshot.cursor is not None and snapshot.cursor.watched
-    return None if watched else "chain_not_watched"
+    is_watched = snapshot.cursor is not None and snapshot.cursor.watched
+    return None if is_watched else "chain_not_watched"
 
 
 def _describe_status(snapshot: _Snapshot) -> str:

@@ -45,10 +45,10 @@ _log = get_logger("watch")
 LOGS_MAX = 1_000  # per transaction
 RANGES_MAX = 200  # per pass, so that the newest blocks are read in between
 _PENDING_MAX = 1_000  # pending transfers checked per block range
-_TRIES = 4  # per endpoint and range
+_ATTEMPTS_MAX = 4  # per endpoint and range
 _PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
 _RECHECK_EVERY_S = 600
-_RECHECKED_S = 3_600  # of blocks, before the cursor
+_RECHECKED_S = 3_600  # a recheck starts at blocks of this age
 _RECHECKED_RANGES_MAX = 20  # per pass
 
 RECEIPTS = Counter(
@@ -100,13 +100,13 @@ class FinalBlockReader:
             if cursor.block >= final or ranges_read == RANGES_MAX:
                 return cursor
             source = sources[failures % len(sources)]
-            is_last = failures >= _TRIES * len(sources)
+            is_last = failures >= _ATTEMPTS_MAX * len(sources)
             attempt = _Attempt(cursor, source, final, heads, contracts, disputed, is_last)
             if await self._read_range(attempt):
                 failures, ranges_read = 0, ranges_read + 1
                 continue
             failures += 1
-            if failures >= (_TRIES + bool(disputed)) * len(sources):
+            if failures >= (_ATTEMPTS_MAX + bool(disputed)) * len(sources):
                 raise ChainUnavailableError(
                     f"{slug}: no endpoint could supply and prove block {cursor.block + 1}"
                 )

@@ -1,4 +1,4 @@
-"""Creates refunds of payments and of cases.
+"""Create refunds of payments and cases.
 
 The transaction that accepts a refund also reserves its amount, so concurrent refunds cannot exceed
 the captured amount. A worker sends the refund later.
@@ -37,7 +37,7 @@ from payintent.refunds.model import (
 from payintent.refunds.store import NewRefund
 
 OPERATION = "refund"
-_BY_OPERATOR = "operator_refund"
+_OPERATOR_OPERATION = "operator_refund"
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 
 
@@ -75,7 +75,7 @@ class CreateRefundRequest:
     @property
     def operation(self) -> str:
         # Operators' keys must not collide with the merchant's.
-        return OPERATION if self.requested_by is None else _BY_OPERATOR
+        return OPERATION if self.requested_by is None else _OPERATOR_OPERATION
 
     @property
     def requester(self) -> str:
@@ -88,7 +88,7 @@ class CreateRefundRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatedRefund:
-    """An accepted refund; `replayed` if an earlier request with the same key created it."""
+    """An accepted refund. If `replayed`, an earlier request with the same key created it."""
 
     refund: Refund
     replayed: bool
